@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from omegaconf import OmegaConf
 
 from common.compare.train_missing import plan_runs, train_missing
+from common.config.saved_config import CONFIG, read_values
 
 GALLERY = Path("docs/gallery")
 FILES = ("metrics.jsonl", "evals.jsonl", "traffic.jsonl", "summary.json")
@@ -56,9 +57,8 @@ def copy_run(run_dir: Path, target: Path) -> None:
     for file in FILES:
         if (run_dir / file).exists():
             shutil.copy(run_dir / file, target)
-    config = OmegaConf.load(run_dir / "config.yaml")
-    config.run_dir, config.resume = f"runs/{target.name}", None
-    OmegaConf.save(config, target / "config.yaml")
+    values = {**read_values(run_dir / CONFIG), "run_dir": f"runs/{target.name}", "resume": None}
+    OmegaConf.save(OmegaConf.create(values), target / CONFIG)
 
 
 if __name__ == "__main__":

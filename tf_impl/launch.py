@@ -29,6 +29,7 @@ from common.cluster.topology import ClusterMember, HostGroup, make_tf_config
 from common.cluster.training_command import join_run
 from common.config.command_line import report_user_errors
 from common.config.compose import load_config
+from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import keep_freed_memory, select_gpu
@@ -160,7 +161,7 @@ if __name__ == "__main__":
     die_with_parent()
     with report_user_errors(()):
         run_dir = Path(sys.argv[1])
-        config = load_config(run_dir / "config.yaml")
+        config = load_config(run_dir / CONFIG)
         serves, is_chief = isinstance(config.strategy, ParameterServerSettings), _is_chief()
         code = _serve(config) if serves and not is_chief else _train(open_context(run_dir, "tf", is_chief))
         if code or serves:

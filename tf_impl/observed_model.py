@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.config.compose import load_config
+from common.config.saved_config import CONFIG
 from common.data.batches import Arrays
 from common.diagnose.observation import Observation
 from common.map.description import RecordedCall
@@ -30,7 +31,7 @@ class ObservedModel:
     def __init__(self, run_dir: str) -> None:
         """Build the model of a run directory."""
         tf.get_logger().setLevel("ERROR")  # no warnings of functions that are traced for several shapes
-        config = load_config(Path(run_dir) / "config.yaml")
+        config = load_config(Path(run_dir) / CONFIG)
         self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
         self.task = build_task_functions(config.task)
         self.layer_paths = {

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from common.config.compose import load_config
+from common.config.saved_config import CONFIG
 from common.data.batches import Arrays
 from common.diagnose.observation import Observation
 from common.map.description import RecordedCall
@@ -28,7 +29,7 @@ class ObservedModel:
 
     def __init__(self, run_dir: str) -> None:
         """Build the model of a run directory."""
-        config = load_config(Path(run_dir) / "config.yaml")
+        config = load_config(Path(run_dir) / CONFIG)
         self.precision = config.train.precision
         self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
         self.task = build_task_functions(config.task)

@@ -3,7 +3,6 @@
 In a round, every contestant runs for one block of time. The reference is the contestant that others are compared with.
 """
 
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from common.bench.result import BenchResult, ContestantResult, SpreadRow
 from common.hardware import count_visible_gpus, describe_hardware
 from common.profile.lanes import Lane, build_step_lanes
 from common.profile.trace import read_trace, split_step_time
+from common.records.summary import read_final_summary
 from common.run.directory import make_profile_path
 from common.versions import find_versions
 
@@ -162,8 +162,9 @@ def _compute_efficiency(measured: MeasuredContestant, one_replica: MeasuredConte
 
 def _add_compilations(result: ContestantResult, run_dir: Path) -> None:
     """Add the number and the time of compilations, if a summary in this directory has them."""
-    path = run_dir / "summary.json"
-    summary = json.loads(path.read_text()) if path.exists() else {}
+    summary = read_final_summary(run_dir)
+    if summary is None:
+        return
     if "compilations" in summary:
         result["compilations"] = summary["compilations"]
     if "compile_seconds" in summary:

@@ -15,6 +15,7 @@ from common.cluster.processes import RUN_TOKEN
 from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
 from common.errors import FAILURE, Interrupted, PeerTimeout, UserError
+from common.records.summary import SUMMARY
 from common.run.context import RunContext
 from common.run.files import replace_text
 from common.run.prepare import prepare_restart
@@ -71,7 +72,7 @@ def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process
             if outcome is None:
                 raise
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
-        (context.run_dir / "summary.json").unlink(missing_ok=True)
+        (context.run_dir / SUMMARY).unlink(missing_ok=True)
         outcome = _find_peer_outcome(monitor) or _run_attempt(context, hosts, processes, monitor, attempt)
         # The first host counts the restarts for all hosts.
         is_last = not config.train.max_restarts or (attempt == last_attempt and not hosts.host_index)
@@ -121,7 +122,7 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
             errors = [line for line in lines if line.startswith("error: ")]  # mistakes that a user can fix
             print(*errors[-1:] or [f"{status}: {outcome.problem}{point_to_log(run_dir)}"], file=sys.stderr)
         return
-    has_summary = (run_dir / "summary.json").exists()  # the chief has written it
+    has_summary = (run_dir / SUMMARY).exists()  # the chief has written it
     if not has_summary:
         write_aborted_summary(run_dir, context.config, context.framework, status, outcome.problem)
     report_end(run_dir, outcome.exit_code)

@@ -1,11 +1,11 @@
 """Training runs that another command, such as common.compare, starts: each is a process that ends with the command."""
 
-import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from common.config.strategies import PACKAGES
+from common.records.summary import read_final_summary
 from common.run_module import module_command
 
 
@@ -30,7 +30,7 @@ def read_failure_reason(log: Path, run_dir: Path) -> str:
     """Return the first error that a training run has printed to `log`, or else the one in its summary."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    summary = run_dir / "summary.json"
-    if not errors and summary.exists():
-        errors = [str(json.loads(summary.read_text()).get("error"))]
+    summary = None if errors else read_final_summary(run_dir)
+    if summary is not None and "error" in summary:
+        errors = [summary["error"]]
     return errors[0] if errors else f"failed; see {log}"

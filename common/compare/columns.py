@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common.compare.run_files import is_number, read_bytes
 from common.errors import UserError
+from common.records.files import is_number, read_bytes
 
 BLOCK_BYTES = 1 << 20  # bytes that Arrow parses at once
 # Bytes that DataParallel moves in a step: inputs scattered, parameters broadcast, outputs gathered, gradients reduced.

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.compare.run_files import check_run_files, find_summary_file, path_exists, read_config, read_summary
+from common.compare.run_files import check_run_files, path_exists
 from common.compare.runs import describe_variant
+from common.config.saved_config import CONFIG, read_flat_values
 from common.config.strategies import TITLES, list_strategies
 from common.errors import UserError
+from common.records.summary import SUMMARY, find_summary_file, read_summary
 
-WRITTEN_BY_RUNS = ("metrics.jsonl", "summary.json")  # a directory with one of these files is a run
+WRITTEN_BY_RUNS = ("metrics.jsonl", SUMMARY)  # a directory with one of these files is a run
 RunKind = tuple[str, str, str, int]  # framework, strategy, variant, replicas
 
 
@@ -100,7 +102,7 @@ def _read_entries(paths: Iterable[Path]) -> tuple[list[RunEntry], list[str]]:
     for path in paths:
         try:
             check_run_files(path)
-            summary, config = read_summary(find_summary_file(path)), read_config(path / "config.yaml")
+            summary, config = read_summary(find_summary_file(path)), read_flat_values(path / CONFIG)
         except UserError as error:
             errors.append(str(error))
             continue

@@ -12,17 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from common.compare.columns import Columns, read_columns, read_traffic
-from common.compare.run_files import (
-    FlatConfig,
-    RunSummary,
-    check_run_files,
-    find_summary_file,
-    read_config,
-    read_summary,
-)
+from common.compare.run_files import check_run_files
+from common.config.keys import Value
+from common.config.saved_config import CONFIG, read_flat_values
 from common.config.tasks import METRICS as TASK_METRICS
 from common.errors import UserError
 from common.profile.profile import Profile, read_profile
+from common.records.summary import Summary, find_summary_file, read_summary
 
 RUNNING = "running"  # status of a run that has not ended
 METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")  # examples and tokens: totals until the step
@@ -38,8 +34,8 @@ class Run:
     """A run, with its metrics as float64 arrays. NaN stands for a value that was not recorded or is null."""
 
     path: Path
-    config: FlatConfig  # value by key, such as "train.seed"; empty for an external run
-    summary: RunSummary
+    config: dict[str, Value]  # value by key, such as "train.seed"; empty for an external run
+    summary: Summary
     steps: np.ndarray  # sorted, without repetitions
     metrics: Columns  # METRICS and OPTIONAL_METRICS by name; each array is as long as `steps`
     eval_steps: np.ndarray  # steps after which the run evaluated
@@ -142,8 +138,7 @@ class Run:
 
         Returns None if the run did not record it.
         """
-        fingerprints = self.summary.get("fingerprints")
-        return fingerprints.get(name) if isinstance(fingerprints, dict) else None
+        return self.summary.get("fingerprints", {}).get(name)
 
     def get_traffic_per_step(self, kind: str) -> np.ndarray:
         """Return the bytes of a kind of traffic in one step, for each replica; NaN if they are unknown.
@@ -195,7 +190,7 @@ def load_run(path: Path) -> Run:
         notes.append(f"{path}: metrics.jsonl has no rows of steps {first} to {last}{others}; they are not compared")
     run = Run(
         path=path,
-        config=read_config(path / "config.yaml"),
+        config=read_flat_values(path / CONFIG),
         summary=summary,
         steps=steps,
         metrics=metrics,

@@ -14,18 +14,17 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from common.config.interpolations import InterpolationError, escape_interpolations, unescape_interpolations
+from common.config.interpolations import escape_interpolations
 from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
+from common.config.saved_config import Section, read_values
 from common.config.schema import GROUPS, Config, RunOptions, TrainSettings
-from common.errors import UserError, one_line
+from common.errors import UserError, first_line
 
 CONF = str(Path(__file__).parents[2] / "conf")
 T = TypeVar("T")
-Section = dict[str, Value]  # the values of a section by key, without the name of the section
 
 
 def parse_config(composed: DictConfig) -> Config:
@@ -141,30 +140,12 @@ def load_config(path: Path) -> Config:
     """Read a config that `save_config` wrote. Import the modules that its key `extensions` names.
 
     Raises:
-        OSError: the file cannot be read.
         UserError: the file is no config, or `parse_config` refuses it.
     """
-    return _parse_values(read_values(path))
-
-
-def read_values(path: Path) -> Section:
-    """Read the sections of a config that `save_config` wrote, as data: import nothing and resolve nothing.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: the file is no YAML mapping, or it has aliases or interpolations, which a saved config never has.
-    """
     try:
-        text = path.read_text()
-        # Every process of a run reads a config: only a text with an asterisk, which an alias has, is parsed twice.
-        if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise UserError(f"{path}: has YAML aliases, which no saved config has")
-        values = unescape_interpolations(OmegaConf.to_container(OmegaConf.create(text), resolve=False))
-        return _to_section("", values)
-    except InterpolationError as error:
-        raise UserError(f"{path}: has an interpolation, ${{...}}, which no saved config has") from error
-    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, RecursionError) as error:
-        raise UserError(f"{path}: not a saved config: {one_line(error)}") from error
+        return _parse_values(read_values(path))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{path}: {error.full_key}: {first_line(error.msg)}") from error
 
 
 def _find_package_directory(package: str, *parts: str) -> str:

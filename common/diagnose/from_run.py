@@ -3,17 +3,17 @@
 A diagnosis trains both runs again for a few steps, from a checkpoint before the step at which they diverge.
 """
 
-import json
 from collections.abc import Collection, Mapping
-from json import JSONDecodeError
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from common.config.compose import CONF, collect_values, load_config, read_values
+from common.config.compose import CONF, collect_values, load_config
+from common.config.saved_config import CONFIG, read_values
 from common.config.strategies import ParameterServerSettings
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
+from common.records.summary import read_final_summary
 from common.run.checkpoint import list_checkpoints, parse_step
 from common.training.rows import read_rows
 
@@ -39,13 +39,12 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
     Raises:
         UserError: It is not a finished run, or its config names other code.
     """
-    try:
-        framework = json.loads((run_dir / "summary.json").read_text())["framework"]
-        if trusted is not None:
-            check_code(run_dir, trusted)
-        config = load_config(run_dir / "config.yaml")
-    except (OSError, JSONDecodeError, KeyError) as error:
-        raise UserError(f"{run_dir}: not a finished run; pass two run directories, or a=... and b=...") from error
+    summary = read_final_summary(run_dir)
+    if summary is None:
+        raise UserError(f"{run_dir}: not a finished run; pass two run directories, or a=... and b=...")
+    if trusted is not None:
+        check_code(run_dir, trusted)
+    config = load_config(run_dir / CONFIG)
     choices = {group: _find_choice(group, getattr(config, group).kind) for group in GROUPS}
     prefixes = (*(f"{group}." for group in GROUPS), "strategy.", "train.", "cache_dir", "extensions")
     values = {
@@ -62,12 +61,12 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
         # Hydra needs ++ for keys that the chosen files do not have.
         is_new_key = isinstance(value, dict) or (is_extension and key.startswith("strategy."))
         overrides.append(f"{'++' if is_new_key else ''}{key}={quote_value(value)}")
-    return f"{framework}:{kind}", overrides
+    return f"{summary['framework']}:{kind}", overrides
 
 
 def check_code(run_dir: Path, trusted: Collection[str]) -> None:
     """Raise UserError if the config of a run names code that a repetition would run, except for the trusted code."""
-    values = read_values(run_dir / "config.yaml")
+    values = read_values(run_dir / CONFIG)
     named = [f"extensions={values['extensions']}".replace("'", "").replace(" ", "")] if values.get("extensions") else []
     for group, key in CODE_KEYS:
         section = values.get(group)
@@ -87,7 +86,7 @@ def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
     diverge, if neither run has such a checkpoint, if their optimizers are of different kinds and cannot share a
     checkpoint, or if a run is asynchronous, because its steps have no counterparts.
     """
-    configs = [load_config(run / "config.yaml") for run in (a, b)]
+    configs = [load_config(run / CONFIG) for run in (a, b)]
     if any(
         isinstance(config.strategy, ParameterServerSettings) and not config.strategy.synchronous for config in configs
     ):

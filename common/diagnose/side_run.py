@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from common.config.compose import load_config
+from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.data.batches import Arrays, GlobalBatch
@@ -42,7 +43,7 @@ class SideRun:
     @cached_property
     def config(self) -> Config:
         """The resolved config of the run."""
-        return load_config(self.directory / "config.yaml")
+        return load_config(self.directory / CONFIG)
 
     @cached_property
     def prepared(self) -> PreparedInputs:

@@ -4,7 +4,6 @@ Each is a train command of its framework, which starts the processes of its stra
 OUTPUT/a and its output to OUTPUT/a.log.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from common.diagnose.overrides import drop_keys, quote_value
 from common.diagnose.side_run import SideRun
 from common.diagnose.start_checkpoint import copy_start_checkpoint
 from common.errors import UserError
+from common.records.summary import read_final_summary
 
 POLL_SECONDS = 0.1
 NONFINITE_LOSS = re.compile(r"step \d+: the loss is -?(nan|inf)")
@@ -72,9 +72,8 @@ def list_failed_sides(
 
 def read_nonfinite_loss(run_dir: Path) -> str:
     """Return text such as "step 3: the loss is nan" if a run ended for that reason, or an empty string."""
-    summary = run_dir / "summary.json"
-    error = json.loads(summary.read_text()).get("error") if summary.exists() else None
-    match = NONFINITE_LOSS.match(error or "")
+    summary = read_final_summary(run_dir)
+    match = NONFINITE_LOSS.match(summary.get("error", "") if summary else "")
     return match[0] if match else ""
 
 

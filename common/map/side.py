@@ -17,10 +17,10 @@ from threading import Thread
 from types import TracebackType
 from typing import Any
 
+from common.config.strategies import TITLES
 from common.errors import UserError, describe_error
 from common.run_module import ROOT, import_own_packages, own_packages_first
 
-TITLES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
 CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, in either package
 POLL_SECONDS = 1.0  # interval between checks whether a process that does not answer is still alive
 
@@ -80,7 +80,7 @@ class Side:
         self.process.join()
         code = self.process.exitcode
         cause = "it was killed, possibly out of memory" if code == -signal.SIGKILL else "its output says why"
-        return UserError(f"the process of {TITLES[self.package]} ended with exit code {code}; {cause}")
+        return UserError(f"the process of {_find_title(self.package)} ended with exit code {code}; {cause}")
 
     def __enter__(self) -> "Side":
         """Return this object."""
@@ -95,6 +95,10 @@ class Side:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+def _find_title(package: str) -> str:
+    return TITLES[package.removesuffix("_impl")]
 
 
 def receive_all(*sides: Side) -> tuple[Any, ...]:
@@ -135,7 +139,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
                 answer = pickle.dumps((None, str(error)))
             except Exception as error:
                 traceback.print_exc()
-                answer = pickle.dumps((None, f"{TITLES[package]}: {describe_error(error)}"))
+                answer = pickle.dumps((None, f"{_find_title(package)}: {describe_error(error)}"))
             connection.send_bytes(answer)
 
 

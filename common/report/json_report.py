@@ -7,9 +7,9 @@ from typing import NotRequired, TypedDict
 
 from common.compare.measures import compare_with_reference, compute_mean_staleness, compute_speed_ratio
 from common.compare.pair import RunPair, Tolerance
-from common.compare.run_files import ReplicaChange, TrainerChange
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
+from common.records.summary import ReplicaChange, TrainerChange
 from common.report.differences import ConfigRow, build_config_table
 from common.report.files import write_report_file
 

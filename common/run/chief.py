@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from common.errors import FAILURE, Interrupted, UserError
+from common.records.summary import SUMMARY, RunFacts
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.export import export_model
 from common.run.progress import TrainingProgress, log_to
-from common.run.summary import RunFacts, describe_run, write_running, write_summary
+from common.run.summary import describe_run, write_running, write_summary
 from common.training.loop import Loop, NonFiniteLossError, Profile
 from common.training.observer import Observer
 from common.training.stop import Stop
@@ -138,5 +139,5 @@ def _describe_ending(error: Exception, context: RunContext) -> Ending:
 def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> None:
     """Write summary.json. If the disk is full, the command cannot read the error from it: print the error."""
     write_summary(context.run_dir, context.config, facts, ending.status, report, ending.error)
-    if ending.error and not (context.run_dir / "summary.json").exists():
+    if ending.error and not (context.run_dir / SUMMARY).exists():
         print(f"{ending.status}: {ending.error}", file=sys.stderr)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.config.compose import load_config
+from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.run.inputs import PreparedInputs, open_inputs
 
@@ -33,5 +34,5 @@ class RunContext:
 
 def open_context(run_dir: Path, framework: str, is_chief: bool) -> RunContext:
     """Return the context of a process that a command has started, after the command prepared the run directory."""
-    config = load_config(run_dir / "config.yaml")
+    config = load_config(run_dir / CONFIG)
     return RunContext(config, framework, open_inputs(config, run_dir), is_chief)

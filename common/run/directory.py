@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from common.config import compose
 from common.config.command_line import describe_job, get_sweep_directory, is_sweep_job
+from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.errors import Interrupted, UserError
 from common.run.summary import count_restarts, write_aborted_summary
@@ -39,14 +40,14 @@ def open_run_dir(config: Config, framework: str, host_index: int = 0) -> Iterato
     with _lock(run_dir), interrupt_on_signals():
         _check_may_use(run_dir, config)  # another run may have entered meanwhile
         try:
-            if not (run_dir / "config.yaml").exists():
-                compose.save_config(replace(config, run_dir=str(run_dir)), run_dir / "config.yaml")
+            if not (run_dir / CONFIG).exists():
+                compose.save_config(replace(config, run_dir=str(run_dir)), run_dir / CONFIG)
             yield run_dir
         except Interrupted as interruption:
             write_aborted_summary(run_dir, config, framework, "interrupted", str(interruption))
             raise
         except UserError:
-            if not existed and {path.name for path in run_dir.iterdir()} <= {"config.yaml", LOCK_FILE}:
+            if not existed and {path.name for path in run_dir.iterdir()} <= {CONFIG, LOCK_FILE}:
                 shutil.rmtree(run_dir)
                 if run_dir.parent == RUNS_DIRECTORY and not any(RUNS_DIRECTORY.iterdir()):
                     RUNS_DIRECTORY.rmdir()
@@ -95,10 +96,10 @@ def _check_may_use(run_dir: Path, config: Config) -> None:
     """Raise UserError if the directory has files, unless they are those of the run that is resumed or restarted."""
     names = {path.name for path in run_dir.iterdir()} - {LOCK_FILE}
     may_enter = config.resume == "auto" or count_restarts() > 0
-    if names and not (may_enter and "config.yaml" in names):
+    if names and not (may_enter and CONFIG in names):
         raise UserError(
             f"run_dir={run_dir}: not empty; choose a new directory"
-            + (", or resume this run with resume=auto" if "config.yaml" in names else "")
+            + (", or resume this run with resume=auto" if CONFIG in names else "")
         )
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from common.config import compose
 from common.config.models import TrainedTokenizerSettings
+from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.data.cache import open_cache
 from common.errors import UserError
 from common.models.initial_weights import open_initial_checkpoint
 from common.models.pretrained import find_source, open_source
+from common.records.summary import read_final_summary
 from common.run.checkpoint import Checkpoint
 from common.run.context import RunContext
 from common.run.curve_settings import check_resume
@@ -24,7 +26,7 @@ from common.run.data_settings import complete_config
 from common.run.directory import find_chief_run_dir, open_run_dir
 from common.run.inputs import PreparedInputs, save_inputs
 from common.run.resume import AUTO, adopt_checkpoint, find_checkpoint
-from common.run.summary import count_restarts, read_summary
+from common.run.summary import count_restarts
 
 log = logging.getLogger("lockstep")
 
@@ -58,7 +60,7 @@ def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int =
     elif config.resume is not None and is_first_host:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
     config = replace(config, run_dir=str(run_dir))
-    compose.save_config(config, run_dir / "config.yaml")
+    compose.save_config(config, run_dir / CONFIG)
     save_inputs(inputs, run_dir)
     return RunContext(config, framework, inputs)
 
@@ -91,8 +93,15 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
 
 def is_complete(context: RunContext) -> bool:
     """Check whether an earlier command has trained all steps of the run and written its summary."""
-    config, summary = context.config, read_summary(context.run_dir)
-    if context.inputs.start.plan_position < config.train.steps or summary is None or summary["status"] != "completed":
+    config = context.config
+    if context.inputs.start.plan_position < config.train.steps:
+        return False
+    try:
+        summary = read_final_summary(context.run_dir)
+    except UserError as error:
+        log.warning("%s; writing it again", error)
+        return False
+    if summary is None or summary["status"] != "completed":
         return False
     log.info("%s: all %d steps are trained; to train longer raise train.steps", context.run_dir, config.train.steps)
     return True

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from common.config.tasks import METRICS
 from common.errors import USER_ERROR, escape_control_characters
-from common.run.summary import read_summary
+from common.records.summary import read_final_summary
 from common.training.observer import Observer
 from common.training.rows import Row
 
@@ -110,7 +110,7 @@ def report_end(run_dir: Path, exit_code: int) -> None:
 
     Print nothing for a user's error, which the chief has printed, or if there is no summary because the disk was full.
     """
-    summary = None if exit_code == USER_ERROR else read_summary(run_dir)
+    summary = None if exit_code == USER_ERROR else read_final_summary(run_dir)
     if summary is None:
         return
     from rich.table import Table
@@ -120,13 +120,13 @@ def report_end(run_dir: Path, exit_code: int) -> None:
     table = Table(title=f"{summary['framework']} {summary['strategy']} x{summary['replicas']}: {summary['status']}")
     for column in ("steps", "final loss", "accuracy", "examples/s", "tokens/s", "peak memory"):
         table.add_column(column, justify="right")
-    peaks = summary["peak_memory_bytes"]
+    peaks = [peak for peak in summary.get("peak_memory_bytes") or [] if peak is not None]
     table.add_row(
-        str(summary["steps"]),
-        _format_number(summary["final_loss"], ".6f"),
-        _format_number(summary["accuracy"], ".4f"),
-        _format_number(summary["examples_per_second"], ".1f"),
-        _format_number(summary["tokens_per_second"] or None, ".0f"),
+        str(summary.get("steps", 0)),
+        _format_number(summary.get("final_loss"), ".6f"),
+        _format_number(summary.get("accuracy"), ".4f"),
+        _format_number(summary.get("examples_per_second"), ".1f"),
+        _format_number(summary.get("tokens_per_second") or None, ".0f"),
         f"{max(peaks) / 2**20:.0f} MiB" if peaks else "-",
     )
     console = SafeConsole()

@@ -1,4 +1,4 @@
-"""summary.json: facts about a run, its end and its speed. While the run trains, running.json holds the facts."""
+"""Writer of summary.json and running.json, which common.records.summary reads."""
 
 import json
 import os
@@ -8,52 +8,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import NotRequired, TypedDict, cast
+from typing import cast
 
 from common import hardware
 from common.config.schema import Config
 from common.config.tasks import METRICS
 from common.data import batch_plan
+from common.records.summary import RUNNING, SUMMARY, RunFacts, Summary
 from common.run.context import RunContext
 from common.run.files import replace_text
 from common.training.rows import Row, read_rows
 from common.versions import find_versions
 
 RESTARTS = "LOCKSTEP_RESTARTS"  # environment variable with the number of times that the run was restarted after crashes
-RUNNING, SUMMARY = "running.json", "summary.json"
 PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
-
-
-class RunFacts(TypedDict):
-    """The fields of summary.json that are known before training."""
-
-    framework: str
-    strategy: str
-    replicas: int | None
-    restarts: int
-    started: str  # local time, ISO 8601
-    fingerprints: dict[str, str]
-    plan_version: int
-    versions: dict[str, str]  # of Python and of the packages that train
-    hardware: Mapping[str, object]
-    batch_norm: NotRequired[str]  # "global" or "replica"; for models with BatchNorm
-
-
-class Summary(RunFacts):
-    """The contents of summary.json. Strategies add fields about themselves, which their documentation lists."""
-
-    status: str  # "completed", "interrupted" or "failed"
-    steps: int
-    examples_per_second: float | None
-    tokens_per_second: float | None
-    peak_memory_bytes: list[int]  # one value for each replica
-    final_loss: float | None
-    accuracy: float | None
-    error: NotRequired[str]
-    resumed_from: NotRequired[int]  # the step of the checkpoint
-    replicas_changed: NotRequired[list[Row]]  # each number of replicas with its first step, if a resume changed it
-    trained_by: NotRequired[list[Row]]  # each "framework strategy" with its first step, if a resume changed it
-    staleness: NotRequired[dict[str, int]]  # staleness -> number of updates
 
 
 def count_restarts() -> int:
@@ -82,7 +50,7 @@ def _collect_facts(config: Config, framework: str, fingerprints: dict[str, str])
         "fingerprints": fingerprints,
         "plan_version": batch_plan.PLAN_VERSION,
         "versions": {"python": sys.version.split()[0], **find_versions(names)},
-        "hardware": hardware.describe_hardware(),
+        "hardware": {**hardware.describe_hardware()},
     }
 
 
@@ -146,12 +114,6 @@ def write_summary(
         replace_text(run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
         (run_dir / RUNNING).unlink(missing_ok=True)
     return cast(Summary, summary)
-
-
-def read_summary(run_dir: Path) -> Summary | None:
-    """Return the summary of a run; None if the run has none yet."""
-    path = run_dir / SUMMARY
-    return cast(Summary, json.loads(path.read_text())) if path.exists() else None
 
 
 def _find_changes(steps: Sequence[Row], key: str) -> list[Row]:

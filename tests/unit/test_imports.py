@@ -14,6 +14,7 @@ ORDER = [
     "common/console.py",
     "common/output.py",
     "common/hardware.py",
+    "common/records",
     "common/config",
     "common/data",
     "common/map",
@@ -26,8 +27,22 @@ ORDER = [
 BESIDE = {
     "common/profile": set(),
     # reads run directories, and starts the commands that write them
-    "common/compare": {"common/errors.py", "common/config", "common/training", "common/cluster", "common/profile"},
-    "common/report": {"common/errors.py", "common/terminal.py", "common/config", "common/profile", "common/compare"},
+    "common/compare": {
+        "common/errors.py",
+        "common/records",
+        "common/config",
+        "common/training",
+        "common/cluster",
+        "common/profile",
+    },
+    "common/report": {
+        "common/errors.py",
+        "common/terminal.py",
+        "common/records",
+        "common/config",
+        "common/profile",
+        "common/compare",
+    },
 }
 SIDES = ["torch_impl", "tf_impl"]
 MAY_IMPORT = {name: set(ORDER[:index]) for index, name in enumerate(ORDER)} | BESIDE

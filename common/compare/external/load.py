@@ -13,9 +13,9 @@ from common.compare.external.external_values import is_absent, measure_rounding,
 from common.compare.external.known_columns import GUESSED, match_columns
 from common.compare.external.loss_means import find_loss_means
 from common.compare.external.tensorboard import read_directory
-from common.compare.run_files import RunSummary
 from common.compare.runs import METRICS, OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, Run
 from common.errors import UserError
+from common.records.summary import Summary
 
 TRAINING_COLUMNS = (*METRICS, *OPTIONAL_METRICS)
 EVALUATION_COLUMNS = ("eval_loss", "eval_accuracy", "examples")
@@ -86,7 +86,7 @@ def load_external_run(
     loss, accuracy = metrics["loss"], evaluated["eval_accuracy"]
     evals = {metric: np.full(len(eval_steps), np.nan) for metric in OPTIONAL_EVALUATION_METRICS}
     evals |= {"loss": evaluated["eval_loss"], "accuracy": accuracy, "examples": evaluated["examples"]}
-    summary: RunSummary = {
+    summary: Summary = {
         "framework": None,
         "strategy": None,
         "replicas": None,

@@ -17,6 +17,8 @@ from tests.conftest import Compose
 
 pytestmark = pytest.mark.slow
 
+FACTS = {"framework": "torch", "strategy": "ddp", "replicas": 2, "status": "completed"}
+
 CHOICES = {
     "bert": ("strategy=ddp", "model=bert_mini", "optimizer.weight_decay=0.02", "train.seed=7"),
     "convnet": ("strategy=mirrored", "model=convnet", "schedule=cosine", "schedule.warmup_steps=3"),
@@ -47,7 +49,7 @@ CHOICES = {
 def test_overrides_compose_the_same_config(name: str, composed: Compose, tmp_path: Path) -> None:
     config = parse_config(composed(*CHOICES[name]))
     save_config(config, tmp_path / "config.yaml")
-    (tmp_path / "summary.json").write_text(json.dumps({"framework": "tf"}))
+    (tmp_path / "summary.json").write_text(json.dumps({**FACTS, "framework": "tf"}))
     side, overrides = read_run_overrides(tmp_path, trusted=None)
     assert side == f"tf:{config.strategy.kind}"
     again = parse_config(composed(f"strategy={config.strategy.kind}", *overrides))
@@ -67,7 +69,7 @@ def test_a_strategy_of_an_extension_needs_no_yaml_file(composed: Compose, tmp_pa
     chosen = ("extensions=[benchmarks.diagnose.faulty_strategy]", "strategy.kind=faulty", "+strategy.fault=stale")
     config = parse_config(composed("strategy=single", *chosen, "strategy.replicas=3"))
     save_config(config, tmp_path / "config.yaml")
-    (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
+    (tmp_path / "summary.json").write_text(json.dumps(FACTS))
     _, sides = parse_arguments([str(tmp_path), str(tmp_path), "trust=true", f"output={tmp_path / 'diagnosis'}"])
     assert [side.title for side in sides] == ["A (torch faulty)", "B (torch faulty)"]
     for side in sides:
@@ -78,7 +80,7 @@ def test_a_run_with_a_missing_extension_is_rejected(composed: Compose, tmp_path:
     save_config(parse_config(composed()), tmp_path / "config.yaml")
     text = (tmp_path / "config.yaml").read_text().replace("extensions: []", "extensions: [gone]")
     (tmp_path / "config.yaml").write_text(text)
-    (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
+    (tmp_path / "summary.json").write_text(json.dumps(FACTS))
     with pytest.raises(UserError, match=r"^extensions: no module gone; add its directory to PYTHONPATH$"):
         read_run_overrides(tmp_path, trusted=None)
 
@@ -93,7 +95,7 @@ FOREIGN = {  # what a run's config names, and the arguments that name it too
 @pytest.mark.parametrize("line", FOREIGN)
 def test_code_that_a_run_names_is_trusted_by_name(line: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(f"{line}\n")
-    (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
+    (tmp_path / "summary.json").write_text(json.dumps(FACTS))
     name = re.sub(r"^[+~]*(a\.)?", "", FOREIGN[line])
     error = f"config.yaml names code that would run here: {name}; if you trust it, pass trust=true, or the same keys"
     for arguments in ([], ["model.torch=os:popen"], ["trust=false"]):
@@ -109,14 +111,11 @@ def test_code_that_a_run_names_is_trusted_by_name(line: str, tmp_path: Path) -> 
     [
         ("train: {seed: '${oc.env:HOME}'}", "has an interpolation"),
         ("a: &a [1, 1]\nb: [*a, *a]", "has YAML aliases"),
-        ("- 1", "must be a section of keys"),
-        ("a: [", "not a saved config"),
-        ("a: \x00", "not a saved config"),
     ],
 )
 def test_a_config_is_data(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
-    (tmp_path / "summary.json").write_text(json.dumps({"framework": "torch"}))
+    (tmp_path / "summary.json").write_text(json.dumps(FACTS))
     with pytest.raises(UserError, match=message):
         read_run_overrides(tmp_path, trusted=None)
 

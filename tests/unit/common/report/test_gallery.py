@@ -6,9 +6,9 @@ import pytest
 from benchmarks.gallery import GALLERY, REPORTS
 from common.compare.find import find_named_runs
 from common.compare.options import load_options
-from common.compare.run_files import read_config
 from common.compare.runs import load_runs
 from common.compare.verdict import Comparison, compare
+from common.config.saved_config import read_flat_values
 from common.report.page.render import render_html
 from tests.conftest import ROOT
 
@@ -39,7 +39,7 @@ def test_every_report_shows_its_verdict(name: str, verdict: str, count: int) -> 
 
 def test_the_configs_contain_no_absolute_paths() -> None:
     for path in (ROOT / GALLERY).glob("*/*/config.yaml"):
-        config = read_config(path)
+        config = read_flat_values(path)
         assert [value for value in config.values() if str(value).startswith("/")] == []
 
 

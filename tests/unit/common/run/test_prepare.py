@@ -16,6 +16,8 @@ from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun, save_step
 
+FACTS = {"framework": "torch", "strategy": "ddp", "replicas": 2, "status": "completed"}
+
 
 def test_prepare_is_idempotent(small_config: MakeConfig) -> None:
     _, first = prepare_inputs(small_config(), None)
@@ -201,16 +203,20 @@ def test_what_is_seldom_meant_is_said(
 
 
 @pytest.mark.slow
-def test_a_run_is_complete_once_its_summary_says_so(make_run: MakeRun, small_config: MakeConfig) -> None:
+def test_a_run_is_complete_once_its_summary_says_so(
+    make_run: MakeRun, small_config: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
     run_dir = make_run("run")
 
     def complete(steps: int) -> bool:
         config = small_config(f"run_dir={run_dir}", f"train.steps={steps}", "schedule.total_steps=300")
         return is_complete(RunContext(config, "torch", prepare_inputs(config, run_dir)[1]))
 
-    (run_dir / "summary.json").write_text('{"status": "completed"}')
+    (run_dir / "summary.json").write_text(json.dumps({**FACTS, "status": "completed"}))
     assert (complete(4), complete(5)) == (True, False)
-    (run_dir / "summary.json").write_text('{"status": "interrupted"}')
+    (run_dir / "summary.json").write_text(json.dumps({**FACTS, "status": "interrupted"}))
     assert not complete(4)
+    (run_dir / "summary.json").write_text("{")
+    assert not complete(4) and caplog.messages[-1].endswith("; writing it again")
     (run_dir / "summary.json").unlink()
     assert not complete(4)
