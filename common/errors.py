@@ -1,7 +1,10 @@
 """Errors that a user can fix, requests to stop, and the exit codes of both."""
 
 import re
+import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 FAILURE, USER_ERROR = 1, 2  # exit codes; the second says that the user can fix the error
 # Control characters but for tabs and ends of lines, and those that change the direction of a text.
@@ -48,6 +51,8 @@ def one_line(text: object) -> str:
 
 def error_reason(error: BaseException) -> str:
     """Return the reason that the operating system gives for an error, or else its message, on one line."""
+    if isinstance(error, shutil.Error):  # of copytree: a list of (source, target, reason)
+        return one_line(error.args[0][0][2])
     return error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
 
 
@@ -61,6 +66,15 @@ def build_write_error(place: object, error: Exception) -> UserError:
     """Return the error for a file or a directory that cannot be written."""
     reason = error_reason(error)
     return UserError(f"{place}: cannot be written ({reason}); make space or choose another place")
+
+
+@contextmanager
+def report_write_errors(place: object) -> Iterator[None]:
+    """Raise UserError for an OSError of the body, which writes to `place`, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise build_write_error(place, error) from error
 
 
 class Interrupted(Exception):  # noqa: N818  a request to stop is no error

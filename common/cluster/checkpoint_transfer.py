@@ -18,12 +18,13 @@ from common.data.atomic_directory import is_inside
 from common.errors import UserError, build_write_error
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
-    STATE_FILE,
     Checkpoint,
     list_checkpoints,
     open_checkpoint,
     open_unverified_checkpoint,
+    parse_step,
 )
+from common.run.checkpoint_state import STATE_FILE
 from common.run.context import RunContext
 from common.run.directory import find_chief_run_dir
 from common.run.inputs import open_prepared_checkpoint
@@ -124,11 +125,13 @@ def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Ch
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        _unpack_files(stream, partial, fingerprint)
-        for other in directory.parent.glob("step-*"):
-            if other != partial:
-                shutil.rmtree(other)
+        _unpack_files(stream, partial, directory, fingerprint)
+        if directory.exists():  # it is damaged, or of an earlier attempt
+            directory.rename(directory.with_suffix(".removed.partial"))
         partial.rename(directory)
+        for other in directory.parent.glob("step-*"):
+            if other != directory:
+                shutil.rmtree(other)
     except OSError as error:
         raise build_write_error(directory, error) from error
     finally:
@@ -136,12 +139,14 @@ def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Ch
     return open_unverified_checkpoint(directory)
 
 
-def _unpack_files(stream: BinaryIO, partial: Path, fingerprint: str) -> None:
+def _unpack_files(stream: BinaryIO, partial: Path, directory: Path, fingerprint: str) -> None:
     _unpack_file(stream, partial / STATE_FILE)
     try:
         checkpoint = open_unverified_checkpoint(partial)
         if checkpoint.fingerprint != fingerprint:
             raise BrokenTransferError(f"its fingerprint is {checkpoint.fingerprint}, not {fingerprint}")
+        if checkpoint.position.step != parse_step(directory):
+            raise BrokenTransferError(f"it is of step {checkpoint.position.step}, not {parse_step(directory)}")
         for name in checkpoint.state["checksums"]:
             if not is_inside(name) or name == STATE_FILE:
                 raise BrokenTransferError(f"{name} is no file of a checkpoint")

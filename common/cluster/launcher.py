@@ -7,14 +7,16 @@ newest checkpoint. Host 0 is the first host: it has the chief and decides for th
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from common.cluster.checkpoint_transfer import CheckpointTransfer
 from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.processes import RUN_TOKEN
 from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
-from common.errors import FAILURE, Interrupted, PeerTimeout, UserError
+from common.errors import FAILURE, Interrupted, PeerTimeout, UserError, report_write_errors
 from common.records.summary import SUMMARY
 from common.run.context import RunContext
 from common.run.files import replace_text
@@ -93,7 +95,7 @@ def _run_attempt(
         context.run_dir / "train.log",
         chief_inherits_stdio=not hosts.host_index,  # only the first host has the chief
         peers=PeerStatus(lambda: monitor.error, lambda: monitor.stop_signal),
-        on_started=lambda pids: replace_text(context.run_dir / PROCESSES, json.dumps(pids, indent=1) + "\n"),
+        on_started=lambda pids: _record_processes(context.run_dir / PROCESSES, pids),
         # The other processes wait longer, so that the error names the suspended process.
         max_suspended_seconds=context.config.cluster.timeout / 2,
     )
@@ -101,6 +103,11 @@ def _run_attempt(
         monitor.wait_for_leader()
         return _find_peer_outcome(monitor) or outcome
     return outcome
+
+
+def _record_processes(path: Path, pids: Mapping[str, int]) -> None:
+    with report_write_errors(path):
+        replace_text(path, json.dumps(pids, indent=1) + "\n")
 
 
 def _find_peer_outcome(monitor: PeerMonitor) -> Outcome | None:

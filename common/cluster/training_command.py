@@ -5,6 +5,7 @@ The commands of both sides, torch_impl.train and tf_impl.train, call it.
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from common.cluster.processes import exit_if_interrupted
@@ -63,6 +64,7 @@ def join_run(config: Config, framework: str, is_chief: bool, train: Callable[[Ru
             exit_code = train(context)
             report_end(context.run_dir, exit_code)
     else:
-        config, inputs = prepare_inputs(config, Path(config.run_dir) if config.run_dir else None)
+        run_dir = Path(config.run_dir).expanduser() if config.run_dir else None
+        config, inputs = prepare_inputs(replace(config, run_dir=str(run_dir) if run_dir else None), run_dir)
         exit_code = train(RunContext(config, framework, inputs, is_chief=False))
     return exit_if_interrupted(exit_code)

@@ -3,15 +3,14 @@
 Errors name the file, the line and the malformed value.
 """
 
-import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from common.errors import UserError
-from common.records.files import is_number, read_bytes
+from common.records.files import is_number
+from common.records.rows import iterate_rows
 
 BLOCK_BYTES = 1 << 20  # bytes that Arrow parses at once
 # Bytes that DataParallel moves in a step: inputs scattered, parameters broadcast, outputs gathered, gradients reduced.
@@ -119,22 +118,3 @@ def read_traffic(file: Path, replicas: int, first_step: int, notes: list[str]) -
             if not isinstance(values, list) or len(values) != replicas or not all(is_number(v, True) for v in values):
                 raise UserError(f"{position}: '{kind}' must be a list of {replicas} numbers, found {values!r}")
     return {kind: np.array([row[kind] for _, row in rows], dtype=np.float64) for kind in kinds}
-
-
-def iterate_rows(file: Path, notes: list[str]) -> Iterator[tuple[str, int, dict[str, object]]]:
-    """Yield the position ("file:line"), the step and the fields of each row of a .jsonl file."""
-    lines = read_bytes(file).split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            if number == len(lines):
-                notes.append(f"{file}:{number}: incomplete last line left out")
-                break
-            raise UserError(f"{file}:{number}: not a valid JSON row: {error}") from error
-        step = row.get("step") if isinstance(row, dict) else None
-        if not isinstance(step, int) or not 0 <= step < 2**53:
-            raise UserError(f"{file}:{number}: a row must be a JSON object with a whole number 'step', found {step!r}")
-        yield f"{file}:{number}", step, row

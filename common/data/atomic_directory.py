@@ -20,7 +20,8 @@ from typing import Any, NotRequired, TypedDict, TypeVar, cast
 import xxhash
 from filelock import FileLock
 
-from common.errors import UserError, build_write_error
+from common.errors import UserError, build_write_error, error_reason, one_line
+from common.records.files import read_json_object
 
 log = logging.getLogger("lockstep")
 
@@ -121,14 +122,14 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
     except _DamagedManifestError as damage:
         return None, str(damage)
     except OSError as error:
-        return None, f"cannot be read ({error})"
+        return None, f"cannot be read ({error_reason(error)})"
     return manifest, ""
 
 
 def is_inside(file: str) -> bool:
     """Check whether the path of a file in a manifest stays inside the directory."""
     path = PurePosixPath(file)
-    return not path.is_absolute() and ".." not in path.parts
+    return not path.is_absolute() and ".." not in path.parts and "\0" not in file
 
 
 def _check_place(directory: Path, file: str) -> None:
@@ -137,7 +138,7 @@ def _check_place(directory: Path, file: str) -> None:
     The directory may come from somebody else.
     """
     if not is_inside(file):
-        raise _DamagedManifestError(f"{file} is outside of the directory")
+        raise _DamagedManifestError(f"{file[:100]} is outside of the directory")
     path = directory
     for part in PurePosixPath(file).parts:
         path /= part
@@ -154,12 +155,13 @@ class _DamagedManifestError(Exception):
 def _read_checked(directory: Path, name: str) -> JsonObject:
     """Read a manifest and check its own checksum. Raise _DamagedManifestError if it is damaged."""
     try:
-        manifest: JsonObject = json.loads((directory / name).read_text())
-        if manifest.pop(SEAL) != compute_fingerprint(manifest):
+        manifest: JsonObject = read_json_object(directory / name)
+        if manifest.pop(SEAL, None) != compute_fingerprint(manifest):
             raise _DamagedManifestError(f"{name} does not match its checksum")
-        manifest["checksums"].items()  # raises an error if it is not a dictionary
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _DamagedManifestError(f"cannot be read ({error})") from error
+    except (UserError, RecursionError) as error:
+        raise _DamagedManifestError(one_line(error).removeprefix(f"{directory}/")) from error
+    if not isinstance(manifest.get("checksums"), dict):
+        raise _DamagedManifestError(f"{name} has no checksums")
     return manifest
 
 

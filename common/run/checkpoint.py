@@ -6,14 +6,15 @@ files match the checksums in state.json. The curve settings in state.json are th
 run that resumes from the checkpoint must have the same.
 """
 
-import json
 import logging
+import math
+import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import cast
 
 from safetensors.numpy import load_file
 
@@ -21,23 +22,13 @@ from common.config.legacy import upgrade_values
 from common.data.atomic_directory import compute_fingerprint, read_manifest, verify_directory
 from common.errors import UserError
 from common.models.initial_weights import WEIGHTS
-from common.training.state import Position, PositionValues, State
+from common.run.checkpoint_state import OPTIMIZER_FILE, STATE_FILE, CheckpointState, check_state
+from common.training.state import Position, State
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 2  # of state.json; in format 1 the settings have the names that config keys had in the first edition
-CHECKPOINTS_DIRECTORY, OPTIMIZER_FILE, STATE_FILE = "checkpoints", "optimizer.safetensors", "state.json"
+CHECKPOINTS_DIRECTORY = "checkpoints"
 DATA, PLAN = "data", "plan_version"  # curve settings besides config keys: the data's fingerprint, the plan's version
-
-
-class CheckpointState(TypedDict):
-    """The contents of state.json that Lockstep reads. The file also has a seal, the checksum of state.json itself."""
-
-    format: int
-    position: PositionValues
-    config_fingerprint: str
-    settings: dict[str, object]  # curve settings by the full name of the config key
-    checksums: dict[str, str]  # file name -> checksum
 
 
 @dataclass(frozen=True)
@@ -73,12 +64,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
     state, problem = verify_directory(directory, STATE_FILE)
     if state is None:
         raise UserError(f"{directory}: {problem or 'no such checkpoint'}; choose another checkpoint")
-    if not 1 <= state["format"] <= FORMAT:
-        raise UserError(
-            f"{directory}: has format {state['format']}, and this version of Lockstep reads 1 to {FORMAT}; "
-            "update Lockstep, or choose another checkpoint"
-        )
-    return Checkpoint(directory, cast(CheckpointState, state))
+    return _check_checkpoint(directory, state)
 
 
 def copy_checkpoint(checkpoint: Checkpoint, target: Path, left_out: Collection[str] = ()) -> None:
@@ -94,8 +80,16 @@ def copy_checkpoint(checkpoint: Checkpoint, target: Path, left_out: Collection[s
 
 
 def open_unverified_checkpoint(directory: Path) -> Checkpoint:
-    """Open a checkpoint that has been verified before, without verifying it again."""
-    return Checkpoint(directory, cast(CheckpointState, read_manifest(directory, STATE_FILE)))
+    """Open a checkpoint whose files have been verified before, without verifying them again. Raises UserError."""
+    return _check_checkpoint(directory, read_manifest(directory, STATE_FILE))
+
+
+def _check_checkpoint(directory: Path, state: Mapping[str, object]) -> Checkpoint:
+    """Return a checkpoint with this state.json. Raises UserError if a value is not valid."""
+    try:
+        return Checkpoint(directory, check_state(state, parse_step(directory) if _has_step(directory) else None))
+    except ValueError as error:
+        raise UserError(f"{directory}: {error}; choose another checkpoint") from error
 
 
 def find_newest_checkpoint(run_dir: Path) -> Checkpoint | None:
@@ -117,7 +111,12 @@ def find_best_checkpoint(run_dir: Path) -> Checkpoint | None:
 def list_checkpoints(run_dir: Path) -> list[Path]:
     """Return the directories of all checkpoints of a run in the order of their steps, damaged ones included."""
     directories = (run_dir / CHECKPOINTS_DIRECTORY).glob("step-*")
-    return sorted((path for path in directories if path.name.removeprefix("step-").isdigit()), key=parse_step)
+    return sorted(filter(_has_step, directories), key=parse_step)
+
+
+def _has_step(directory: Path) -> bool:
+    """Check whether the name of a directory is that of a checkpoint in a run directory."""
+    return re.fullmatch("step-[0-9]+", directory.name) is not None
 
 
 def parse_step(directory: Path) -> int:
@@ -129,6 +128,8 @@ def select_lowest_loss(directories: list[Path]) -> Path | None:
     """Return the checkpoint with the lowest validation loss; None if no checkpoint was evaluated."""
     losses = {}
     for path in directories:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            losses[path] = float(json.loads((path / STATE_FILE).read_text())["position"]["validation"]["loss"])
+        with suppress(UserError):  # a damaged checkpoint
+            validation = open_unverified_checkpoint(path).position.validation
+            if validation is not None and not math.isnan(validation["loss"]):
+                losses[path] = validation["loss"]
     return min(losses, key=lambda path: losses[path], default=None)

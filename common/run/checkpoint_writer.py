@@ -15,12 +15,10 @@ from common.errors import build_write_error
 from common.models.initial_weights import WEIGHTS
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
-    FORMAT,
-    OPTIMIZER_FILE,
-    STATE_FILE,
     list_checkpoints,
     select_lowest_loss,
 )
+from common.run.checkpoint_state import FORMAT, OPTIMIZER_FILE, STATE_FILE
 from common.run.context import RunContext
 from common.run.curve_settings import collect_curve_settings
 from common.training.observer import Observer

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from common.errors import FAILURE, Interrupted, UserError
-from common.records.summary import SUMMARY, RunFacts
+from common.errors import FAILURE, Interrupted, UserError, report_write_errors
+from common.records.summary import RunFacts
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.export import export_model
@@ -90,12 +90,16 @@ def train_as_chief(
         stop: ends training at the same step on all ranks.
         profile: opens a context that writes a trace of its body; None for no trace.
         count_compilations: returns the fields of summary.json about compilation.
+
+    Raises:
+        UserError: a file of the run cannot be opened, or a row that it continues is damaged. No step was trained.
     """
-    log_to(context.run_dir)
     cache, start = context.inputs.cache, context.inputs.start
-    log.info("%s%s", cache, f"; classes {', '.join(cache.classes)}" if cache.classes else "")
     facts = describe_run(context)
-    record = RunRecord(context, strategy.world_size)
+    with report_write_errors(context.run_dir):
+        log_to(context.run_dir)
+        log.info("%s%s", cache, f"; classes {', '.join(cache.classes)}" if cache.classes else "")
+        record = RunRecord(context, strategy.world_size)
     report: dict[str, object] = {"resumed_from": start.step}
     ending = Ending("failed", FAILURE)
     try:
@@ -113,7 +117,7 @@ def train_as_chief(
         ending = _describe_ending(error, context)
     finally:
         record.close_files()
-        _write_end(context, facts, report, ending)
+        ending = _write_end(context, facts, report, ending)
         record.trackers.close(ending.status)
     return ending.exit_code
 
@@ -136,8 +140,15 @@ def _describe_ending(error: Exception, context: RunContext) -> Ending:
     return Ending("failed", FAILURE, f"{type(error).__name__}: {' '.join(' '.join(lines).split())[:300]}")
 
 
-def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> None:
-    """Write summary.json. If the disk is full, the command cannot read the error from it: print the error."""
-    write_summary(context.run_dir, context.config, facts, ending.status, report, ending.error)
-    if ending.error and not (context.run_dir / SUMMARY).exists():
+def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> Ending:
+    """Write summary.json, and return the ending. A run without its summary has failed.
+
+    If the disk is full, the command cannot read the error from summary.json: print the error.
+    """
+    try:
+        write_summary(context.run_dir, context.config, facts, ending.status, report, ending.error)
+        return ending
+    except UserError as error:
+        ending = ending if ending.error else Ending("failed", FAILURE, str(error))
         print(f"{ending.status}: {ending.error}", file=sys.stderr)
+        return ending

@@ -14,7 +14,8 @@ from common.config import compose
 from common.config.command_line import describe_job, get_sweep_directory, is_sweep_job
 from common.config.saved_config import CONFIG
 from common.config.schema import Config
-from common.errors import Interrupted, UserError
+from common.errors import Interrupted, UserError, report_write_errors
+from common.run.inputs import PREPARED
 from common.run.summary import count_restarts, write_aborted_summary
 from common.training.stop import interrupt_on_signals
 
@@ -41,13 +42,14 @@ def open_run_dir(config: Config, framework: str, host_index: int = 0) -> Iterato
         _check_may_use(run_dir, config)  # another run may have entered meanwhile
         try:
             if not (run_dir / CONFIG).exists():
-                compose.save_config(replace(config, run_dir=str(run_dir)), run_dir / CONFIG)
+                with report_write_errors(run_dir):
+                    compose.save_config(replace(config, run_dir=str(run_dir)), run_dir / CONFIG)
             yield run_dir
         except Interrupted as interruption:
             write_aborted_summary(run_dir, config, framework, "interrupted", str(interruption))
             raise
         except UserError:
-            if not existed and {path.name for path in run_dir.iterdir()} <= {CONFIG, LOCK_FILE}:
+            if not existed and not (run_dir / PREPARED).exists():
                 shutil.rmtree(run_dir)
                 if run_dir.parent == RUNS_DIRECTORY and not any(RUNS_DIRECTORY.iterdir()):
                     RUNS_DIRECTORY.rmdir()

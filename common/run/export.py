@@ -8,13 +8,12 @@ from pathlib import Path
 from common.errors import UserError, describe_error
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
-    OPTIMIZER_FILE,
-    STATE_FILE,
     Checkpoint,
     copy_checkpoint,
     find_best_checkpoint,
     find_newest_checkpoint,
 )
+from common.run.checkpoint_state import OPTIMIZER_FILE, STATE_FILE
 
 
 def export_model(run_dir: Path, out: Path, use_best: bool) -> Checkpoint:

@@ -15,7 +15,7 @@ from common.config.models import TrainedTokenizerSettings
 from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.data.cache import open_cache
-from common.errors import UserError
+from common.errors import UserError, report_write_errors
 from common.models.initial_weights import open_initial_checkpoint
 from common.models.pretrained import find_source, open_source
 from common.records.summary import read_final_summary
@@ -25,7 +25,7 @@ from common.run.curve_settings import check_resume
 from common.run.data_settings import complete_config
 from common.run.directory import find_chief_run_dir, open_run_dir
 from common.run.inputs import PreparedInputs, save_inputs
-from common.run.resume import AUTO, adopt_checkpoint, find_checkpoint
+from common.run.resume import adopt_checkpoint, find_checkpoint
 from common.run.summary import count_restarts
 
 log = logging.getLogger("lockstep")
@@ -53,15 +53,16 @@ def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int =
     config, inputs = _build_inputs(config, checkpoint)
     if inputs.checkpoint is not None:
         log.info("resuming from %s", inputs.checkpoint.directory)
-        if config.resume != AUTO and is_first_host:
+        if is_first_host:
             inputs = replace(inputs, checkpoint=adopt_checkpoint(inputs.checkpoint, run_dir))
     elif count_restarts() > 0 and is_first_host:
         log.warning("%s: has no checkpoint; starting from the initial weights", run_dir)
     elif config.resume is not None and is_first_host:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
     config = replace(config, run_dir=str(run_dir))
-    compose.save_config(config, run_dir / CONFIG)
-    save_inputs(inputs, run_dir)
+    with report_write_errors(run_dir):
+        compose.save_config(config, run_dir / CONFIG)
+        save_inputs(inputs, run_dir)
     return RunContext(config, framework, inputs)
 
 

@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 from common.config.schema import Config
-from common.errors import UserError
+from common.errors import UserError, report_write_errors
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
-    STATE_FILE,
     Checkpoint,
     copy_checkpoint,
     find_newest_checkpoint,
     open_checkpoint,
 )
+from common.run.checkpoint_state import STATE_FILE
 from common.run.files import ROW_FILES, drop_rows_after
 
 AUTO = "auto"
@@ -43,17 +43,33 @@ def find_checkpoint(config: Config, run_dir: Path | None) -> Checkpoint | None:
 
 
 def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
-    """Copy a checkpoint and the rows of the steps before it into the directory of a new run.
+    """Copy a checkpoint and the rows of the steps before it into the directory of a run, unless it is there already.
 
     Returns:
         The copy, or the checkpoint itself if it is in this run directory already.
+
+    Raises:
+        UserError: the copy cannot be written, or a row of the steps before the checkpoint is damaged.
     """
     target = run_dir / CHECKPOINTS_DIRECTORY / checkpoint.directory.name
     if checkpoint.directory.absolute() == target.absolute():
+        drop_rows_after(run_dir, checkpoint.position)
         return checkpoint
     partial = target.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # a killed command may have left it
-    copy_checkpoint(checkpoint, partial)
+    with report_write_errors(target):
+        try:
+            shutil.rmtree(partial, ignore_errors=True)  # a killed command may have left it
+            copy_checkpoint(checkpoint, partial)
+            _adopt_rows(checkpoint, run_dir)
+            shutil.rmtree(target, ignore_errors=True)  # it is damaged; otherwise the run would resume from it
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)  # frees space if the disk is full
+    return Checkpoint(target, checkpoint.state)
+
+
+def _adopt_rows(checkpoint: Checkpoint, run_dir: Path) -> None:
+    """Copy the rows of the steps before a checkpoint. Raises UserError if one of them is damaged."""
     for name in ROW_FILES:
         source = checkpoint.directory.parents[1] / name  # of the run that saved the checkpoint
         if checkpoint.directory.parent.name == CHECKPOINTS_DIRECTORY and source.exists():
@@ -62,6 +78,4 @@ def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
                     f"resume={checkpoint.directory}: {source} is not a regular file; replace it by its content"
                 )
             shutil.copyfile(source, run_dir / name)
-    partial.rename(target)
     drop_rows_after(run_dir, checkpoint.position)
-    return Checkpoint(target, checkpoint.state)

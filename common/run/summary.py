@@ -14,6 +14,7 @@ from common import hardware
 from common.config.schema import Config
 from common.config.tasks import METRICS
 from common.data import batch_plan
+from common.errors import UserError, report_write_errors
 from common.records.summary import RUNNING, SUMMARY, RunFacts, Summary
 from common.run.context import RunContext
 from common.run.files import replace_text
@@ -62,7 +63,8 @@ def write_running(run_dir: Path, facts: RunFacts) -> None:
 
 def write_aborted_summary(run_dir: Path, config: Config, framework: str, status: str, error: str | None) -> None:
     """Write the summary of a run that ended before its strategy could report."""
-    write_summary(run_dir, config, _collect_facts(config, framework, {}), status, {}, error)
+    with suppress(UserError):  # the disk is full, or a row is damaged: the caller reports the error that ended the run
+        write_summary(run_dir, config, _collect_facts(config, framework, {}), status, {}, error)
 
 
 def write_summary(
@@ -85,6 +87,9 @@ def write_summary(
 
     Returns:
         The contents of summary.json.
+
+    Raises:
+        UserError: the file cannot be written, or a file of rows cannot be read.
     """
     steps, evaluations = read_rows(run_dir / "metrics.jsonl"), read_rows(run_dir / "evals.jsonl")
     replicas_changed, trained_by = _find_changes(steps, "replicas"), _find_changes(steps, "trained_by")
@@ -110,7 +115,7 @@ def write_summary(
         summary["staleness"] = {str(staleness): counts[staleness] for staleness in sorted(counts)}
     if error:
         summary["error"] = error
-    with suppress(OSError):  # a full disk is then the error, and has been reported
+    with report_write_errors(run_dir / SUMMARY):
         replace_text(run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
         (run_dir / RUNNING).unlink(missing_ok=True)
     return cast(Summary, summary)

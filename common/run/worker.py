@@ -87,6 +87,9 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
         Loop(context.config, strategy, inputs.cache, inputs.start, stop, profile=profile).run()
         strategy.report()
         return 0
+    except UserError as error:
+        _report_failed_start(context, error)
+        return error.exit_code
     except Interrupted as interruption:
         if group.channel is not None:
             group.channel.wait(WAIT_SECONDS)

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from common.config.tasks import METRICS
 from common.errors import build_write_error
+from common.records.rows import iterate_rows
 
 Row = dict[str, Any]  # values are numbers, strings, or lists of numbers, depending on the file and the strategy
 
@@ -17,8 +18,8 @@ STEP_SCALARS = ("loss", "learning_rate", "grad_norm")
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the complete rows of a file; an empty list if the file does not exist."""
-    return parse_rows(path.read_bytes())[0] if path.exists() else []
+    """Return the complete rows of a file; an empty list if the file does not exist. Raises UserError."""
+    return [row for _, _, row in iterate_rows(path, [])] if path.exists() else []
 
 
 def parse_rows(content: bytes) -> tuple[list[Row], int]:

@@ -42,9 +42,9 @@ def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np
 
 
 def _name_cause(formula_a: str, formula_b: str) -> str:
-    """Return the name of the cause: B's formula, or label smoothing if both begin alike, as two cross entropies do."""
-    same_beginning = formula_a.split(" ")[0] == formula_b.split(" ")[0]
-    difference = "label smoothing" if same_beginning else formula_b
+    """Return the name of the cause: B's formula, or label smoothing if both are cross entropies."""
+    are_cross_entropies = all(formula.startswith("cross entropy") for formula in (formula_a, formula_b))
+    difference = "label smoothing" if are_cross_entropies else formula_b
     return "broadcast_in_loss" if "broadcast" in difference else difference.split(" of ")[0].replace(" ", "_")
 
 

@@ -43,6 +43,11 @@ def is_moving_statistic(name: str) -> bool:
     return "running_" in name or "moving_" in name
 
 
+def name_moving_variance(name: str) -> str:
+    """Return the name of the moving variance of the layer with a moving mean; other names stay as they are."""
+    return name.replace("running_mean", "running_var").replace("moving_mean", "moving_variance")
+
+
 def find_momentum_factors(a: SideRun, b: SideRun) -> dict[str, float]:
     """Return the moving statistics whose change in B's first step is a multiple of A's, with the factor.
 

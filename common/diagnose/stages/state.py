@@ -11,6 +11,7 @@ from common.diagnose.explain.moving_statistics import (
     find_momentum_factors,
     find_variance_divisor,
     is_moving_statistic,
+    name_moving_variance,
 )
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.side_run import SideRun
@@ -68,7 +69,7 @@ def _compare_weights(
                 continue
             min_norm = 0.0
             if is_moving_statistic(name):  # a mean is compared relative to the standard deviation
-                variance = state_a.weights.get(name.replace("mean", "var"))
+                variance = state_a.weights.get(name_moving_variance(name))
                 min_norm = 0.0 if variance is None else float(np.linalg.norm(np.sqrt(np.abs(variance))))
             stage.compare_arrays(
                 f"step {a.steps_before + count}: {name}",

@@ -1,5 +1,6 @@
 """Tests of the transfer of a checkpoint as a stream of bytes, and of the choice of the one to start from."""
 
+import errno
 import io
 import json
 import shutil
@@ -19,12 +20,12 @@ from common.config.schema import Config
 from common.data.atomic_directory import write_manifest
 from common.errors import UserError
 from common.run.checkpoint import (
-    STATE_FILE,
     Checkpoint,
     find_newest_checkpoint,
     open_checkpoint,
     open_unverified_checkpoint,
 )
+from common.run.checkpoint_state import STATE_FILE
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext, open_context
 from common.run.inputs import open_inputs
@@ -225,12 +226,27 @@ def test_another_checkpoint_than_was_offered(checkpoint: Checkpoint, place: Path
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", STATE_FILE])
 def test_files_outside_of_the_checkpoint(checkpoint: Checkpoint, place: Path, name: str) -> None:
     """Such files are refused even if the first host's command names them."""
-    state = {**checkpoint.state, "checksums": {name: "0"}}
+    state = {**checkpoint.state, "checksums": {name: "0", **checkpoint.state["checksums"]}}
     write_manifest(checkpoint.directory, state, STATE_FILE)
     content = (checkpoint.directory / STATE_FILE).read_bytes()
     stream = len(content).to_bytes(8) + content + (7).to_bytes(8) + b"escaped"
     assert_broken(checkpoint, stream, place, open_unverified_checkpoint(checkpoint.directory).fingerprint)
     assert not list(place.parent.rglob("escaped")) and not Path("/tmp/escaped").exists()
+
+
+def test_the_other_checkpoints_stay_until_the_new_one_is_in_its_place(
+    checkpoint: Checkpoint, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    content = b"".join(pack_checkpoint(checkpoint))
+    with monkeypatch.context() as patched, pytest.raises(UserError, match="cannot be written"):
+        patched.setattr(Path, "rename", refuse)
+        unpack_checkpoint(io.BytesIO(content), place / "step-00000002", checkpoint.fingerprint)
+    assert [path.name for path in place.iterdir()] == ["step-00000001"]
+    unpack_checkpoint(io.BytesIO(content), place / "step-00000002", checkpoint.fingerprint)
+    assert [path.name for path in place.iterdir()] == ["step-00000002"]
 
 
 def test_a_connection_that_times_out(checkpoint: Checkpoint, place: Path) -> None:

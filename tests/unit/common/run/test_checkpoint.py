@@ -1,5 +1,6 @@
 import json
 import logging
+import math
 import os
 import shutil
 from pathlib import Path
@@ -8,9 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.data.atomic_directory import SEAL, compute_checksum, write_manifest
+from common.data.atomic_directory import SEAL, compute_checksum, read_manifest, write_manifest
 from common.errors import UserError
-from common.run.checkpoint import find_newest_checkpoint, open_checkpoint, open_unverified_checkpoint
+from common.run.checkpoint import (
+    find_newest_checkpoint,
+    open_checkpoint,
+    open_unverified_checkpoint,
+    select_lowest_loss,
+)
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.curve_settings import collect_curve_settings
 from tests.conftest import MakeConfig
@@ -76,7 +82,7 @@ def remove_a_file(directory: Path) -> str:
 
 def empty_state(directory: Path) -> str:
     (directory / "state.json").write_text("")
-    return "cannot be read"
+    return "state.json: not valid JSON"
 
 
 def link_a_file(directory: Path) -> str:
@@ -102,7 +108,7 @@ def put_a_pipe(directory: Path) -> str:
 
 def nest_deeply(directory: Path) -> str:
     (directory / "state.json").write_text("[" * 100_000)
-    return "cannot be read"
+    return "state.json: not valid JSON"
 
 
 DAMAGES = [truncate, flip_a_byte, mix_steps, change_the_step, remove_a_file, empty_state]
@@ -127,6 +133,55 @@ def test_a_damaged_one_is_refused_and_the_one_before_it_taken(
     save_step(checkpoints, 2)  # the run trains step 2 again
     newest = find_newest_checkpoint(run_dir)
     assert newest is not None and newest.position.step == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"step": -5}, "'position.step' in state.json must be a whole number, found -5"),
+        ({"step": 13}, "state.json is of step 13"),
+        ({"step": "2"}, "'position.step' in state.json must"),
+        ({"step": True}, "'position.step' in state.json must"),
+        ({"plan_position": None}, "'position.plan_position' in state.json must"),
+        ({"examples": 10**30}, "'position.examples' in state.json must"),
+        ({"seconds": math.nan}, "'position.seconds' in state.json must"),
+        ({"validation": {"accuracy": 1}}, "'position.validation' in state.json must"),
+        ({"best": "x"}, "'position.best' in state.json must"),
+        ({"other": 1}, "'position' in state.json has the unknown field 'other'"),
+    ],
+)
+def test_a_sealed_position_with_wrong_values_is_refused(
+    checkpoints: CheckpointWriter, run_dir: Path, change: dict[str, object], problem: str
+) -> None:
+    save_step(checkpoints, 2)
+    directory = run_dir / "checkpoints" / "step-00000002"
+    state = read_manifest(directory, "state.json")
+    write_manifest(directory, {**state, "position": {**state["position"], **change}}, "state.json")
+    for open_any in (open_checkpoint, open_unverified_checkpoint):
+        with pytest.raises(UserError) as raised:
+            open_any(directory)
+        assert str(raised.value).startswith(f"{directory}: {problem}")
+    assert find_newest_checkpoint(run_dir) is None and select_lowest_loss([directory]) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"format": value} for value in (None, "2", True)),
+        *({"position": value} for value in (None, [])),
+        *({"settings": value} for value in (None, [])),
+        *({"checksums": value} for value in ({}, {"model.safetensors": ""}, [], {"a\0b": ""})),
+    ],
+    ids=str,
+)
+def test_a_sealed_state_with_wrong_fields_is_refused(
+    checkpoints: CheckpointWriter, run_dir: Path, change: dict[str, object]
+) -> None:
+    save_step(checkpoints, 2)
+    directory = run_dir / "checkpoints" / "step-00000002"
+    write_manifest(directory, {**read_manifest(directory, "state.json"), **change}, "state.json")
+    with pytest.raises(UserError, match="; choose another checkpoint"):
+        open_checkpoint(directory)
 
 
 def test_of_another_format(checkpoints: CheckpointWriter, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,4 @@
+import errno
 import json
 import shutil
 from dataclasses import asdict, replace
@@ -43,6 +44,30 @@ def test_auto_continues_from_the_newest(make_run: MakeRun, small_config: MakeCon
     assert resume(small_config(f"run_dir={run_dir}", "resume=auto", "strategy=ddp")) == 4
     assert recorded(run_dir) == [[1, 2, 3, 4], [2, 4], [1, 2, 3, 4]]
     assert configs.load_config(run_dir / "config.yaml").strategy.kind == "ddp"
+
+
+@pytest.mark.parametrize("copies", [0, 3])
+def test_a_disk_too_small_for_the_checkpoint_leaves_no_run_directory(
+    make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    remaining, copy = [copies], shutil.copyfile
+
+    def copy_to_a_small_disk(source: Path, target: Path, **options: bool) -> None:
+        remaining[0] -= 1
+        if remaining[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copy(source, target, **options)
+
+    old, new = make_run("old"), tmp_path / "new"
+    config = small_config(f"run_dir={new}", f"resume={old}")
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(UserError, match=r"cannot be written \(No space left") as raised,
+    ):
+        patched.setattr(shutil, "copyfile", copy_to_a_small_disk)
+        resume(config)
+    assert str(raised.value).startswith(f"{new}/checkpoints/step-00000004: ") and not new.exists()
+    assert resume(config) == 4
 
 
 def test_auto_passes_over_a_damaged_one(make_run: MakeRun, small_config: MakeConfig) -> None:

@@ -1,5 +1,6 @@
 """Tests of `train_rank` as the chief and as another rank, with a strategy that trains nothing."""
 
+import errno
 import json
 import math
 import signal
@@ -15,6 +16,7 @@ import pytest
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.errors import PeerTimeout, UserError
+from common.run import summary
 from common.run.checkpoint import find_newest_checkpoint
 from common.run.context import RunContext
 from common.run.inputs import PreparedInputs
@@ -197,6 +199,26 @@ def test_a_users_error_before_training(rank: Rank, capsys: pytest.CaptureFixture
     (rank.run_dir / "summary.json").unlink()
     assert rank(problem=problem, is_chief=False) == 2
     assert not (rank.run_dir / "summary.json").exists()
+
+
+def test_a_summary_that_cannot_be_written_fails_the_run(
+    rank: Rank, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_to_a_full_disk(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(summary, "replace_text", write_to_a_full_disk)
+    assert rank() == 1
+    message = f"failed: {rank.run_dir / 'summary.json'}: cannot be written (No space left on device); "
+    assert message in capsys.readouterr().err
+
+
+def test_rows_that_cannot_be_continued_are_an_error_before_training(
+    rank: Rank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rank.run_dir / "metrics.jsonl").mkdir()
+    assert rank() == 2
+    assert capsys.readouterr().err == f"error: {rank.run_dir}/metrics.jsonl: cannot be read: Is a directory\n"
 
 
 @pytest.mark.parametrize("is_chief", [True, False])

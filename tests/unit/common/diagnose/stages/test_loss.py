@@ -62,6 +62,12 @@ def test_a_loss_of_numbers_is_named(cause: str, loss_b: Loss) -> None:
     assert [known.cause for known in stage.causes] == [cause]
 
 
+def test_losses_whose_names_begin_alike_are_no_label_smoothing() -> None:
+    errors = (LOGITS - LOGITS[::-1]) ** 2
+    stage = compare(LOGITS, LOGITS[::-1], errors.mean(1), errors.sum(1))
+    assert [known.cause for known in stage.causes] == ["squared_error_summed_over_outputs"]
+
+
 def test_equal_losses_have_no_cause() -> None:
     losses = cross_entropy(LOGITS, CLASSES)
     assert compare(LOGITS, CLASSES, losses, losses).verdict == "equal"

@@ -1,0 +1,86 @@
+"""state.json of a checkpoint: its fields, and their checks. A checkpoint may come from somebody else."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import TypedDict, cast
+
+from common.models.initial_weights import WEIGHTS
+from common.records.files import is_count, is_number
+from common.training.state import Position, PositionValues
+
+FORMAT = 2  # of state.json; in format 1 the settings have the names that config keys had in the first edition
+OPTIMIZER_FILE, STATE_FILE = "optimizer.safetensors", "state.json"
+
+
+class CheckpointState(TypedDict):
+    """The contents of state.json that Lockstep reads. The file also has a seal, the checksum of state.json itself."""
+
+    format: int
+    position: PositionValues
+    config_fingerprint: str
+    settings: dict[str, object]  # curve settings by the full name of the config key
+    checksums: dict[str, str]  # file name -> checksum
+
+
+def check_state(state: Mapping[str, object], step: int | None) -> CheckpointState:
+    """Return the contents of state.json if every field that Lockstep reads has a valid value.
+
+    Args:
+        state: the JSON object in the file.
+        step: the step in the name of the checkpoint's directory; None if the name has none.
+
+    Raises:
+        ValueError: a field is missing or has another type or an impossible value. The message names the field.
+    """
+    if is_count(state.get("format")) and not 1 <= cast(int, state["format"]) <= FORMAT:
+        raise ValueError(f"has format {state['format']}, and this version of Lockstep reads 1 to {FORMAT}")
+    for name, is_valid, expected in STATE_CHECKS:
+        if not is_valid(state.get(name)):
+            raise ValueError(f"'{name}' in {STATE_FILE} must {expected}")
+    position = cast(dict[str, object], state["position"])
+    if unknown := position.keys() - {field.name for field in fields(Position)}:
+        raise ValueError(f"'position' in {STATE_FILE} has the unknown field {min(unknown)[:100]!r}")
+    for name, is_valid, expected in POSITION_CHECKS:
+        if (name in position or name in REQUIRED) and not is_valid(position.get(name)):
+            raise ValueError(
+                f"'position.{name}' in {STATE_FILE} must {expected}, found {str(position.get(name))[:100]}"
+            )
+    if step is not None and position["step"] != step:
+        raise ValueError(f"{STATE_FILE} is of step {position['step']}")
+    return cast(CheckpointState, state)
+
+
+def _is_duration(value: object) -> bool:
+    return is_number(value) and value is not None and 0 <= value < math.inf
+
+
+def _is_validation(value: object) -> bool:
+    return value is None or (
+        isinstance(value, dict) and "loss" in value and all(is_number(number) for number in value.values())
+    )
+
+
+def _has_checksums(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and {WEIGHTS, OPTIMIZER_FILE} <= value.keys()
+        and all(isinstance(checksum, str) for checksum in value.values())
+    )
+
+
+# For each field, the check of its value, and what the error says.
+Checks = tuple[tuple[str, Callable[[object], bool], str], ...]
+STATE_CHECKS: Checks = (
+    ("format", is_count, "be a whole number"),
+    ("position", lambda value: isinstance(value, dict), "be an object"),
+    ("settings", lambda value: isinstance(value, dict), "be an object"),
+    ("checksums", _has_checksums, f"have the checksums of {WEIGHTS} and {OPTIMIZER_FILE}"),
+)
+REQUIRED = ("step", "plan_position", "examples")  # the other fields of a position have default values
+POSITION_CHECKS: Checks = (
+    *((name, is_count, "be a whole number") for name in ("step", "plan_position", "examples", "tokens", "waited")),
+    ("seconds", _is_duration, "be a number of seconds"),
+    ("validation", _is_validation, "be null or have numbers, the loss among them"),
+    ("best", lambda value: is_number(value, null=True), "be a number or null"),
+)
