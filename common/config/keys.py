@@ -48,6 +48,8 @@ class Key:
         """Raise UserError if the value is outside the limits. Only numbers and texts have limits."""
         if self.choices and value not in self.choices:
             raise UserError(f"{name}={value}: no such choice; there are {', '.join(self.choices)}")
+        if isinstance(value, int) and value.bit_length() > 63:  # NumPy's integers do not hold it
+            raise UserError(f"{name}: must be less than 2**63")
         if isinstance(value, int | float) and not self._is_within_limits(value):
             null = f", or null {self.null}" if self.null else ""
             raise UserError(f"{name}={value}: must be {self.describe_limits()}{null}")

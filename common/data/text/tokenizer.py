@@ -4,6 +4,7 @@ The `tokenizers` library is used directly, because the classes of transformers i
 """
 
 import json
+import re
 import shutil
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ import numpy as np
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 
 from common.data.tokenizer_source import TOKENIZER_FILES
-from common.errors import UserError
+from common.errors import UserError, describe_error
 
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
@@ -25,6 +26,9 @@ SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 
+# A word of more than a thousand letters, which the tokenizer never splits: it makes any word of over 100 one [UNK]. The
+# time to train on a word is quadratic in its length. Punctuation and Chinese or Japanese characters end a word.
+OVERLONG_WORD = re.compile(r"[^\s!-/:-@\[-`{-~\u3000-\u9fff\uff00-\uffef]{1001,}")
 CHUNK = 4096  # texts whose characters are counted together
 
 
@@ -44,6 +48,7 @@ def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
     if len(frequent) < len(counts):
         rare = str.maketrans(dict.fromkeys(counts.keys() - set(frequent), " "))
         texts = (normalize(text).translate(rare) for text in texts)
+    texts = (OVERLONG_WORD.sub(" ", text) for text in texts)
     # The library numbers the tokens of continuing characters in hash order, which changes from run to run, and breaks
     # ties by number. Passed as special tokens they are numbered first and in order, so the same texts give the same
     # vocabulary.
@@ -80,11 +85,25 @@ def _count_characters(normalize: Callable[[str], str], texts: Iterable[str]) -> 
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """Load the tokenizer of a checkpoint in Hugging Face format: tokenizer.json, or vocab.txt of older checkpoints."""
+    """Load the tokenizer of a checkpoint in Hugging Face format: tokenizer.json, or vocab.txt of older checkpoints.
+
+    Raises:
+        UserError: There is no tokenizer, or it is damaged.
+    """
+    if not (directory / "tokenizer.json").exists() and not (directory / "vocab.txt").exists():
+        raise UserError(f"model.checkpoint: {directory} has neither tokenizer.json nor vocab.txt; add its tokenizer")
+    try:
+        return _read_tokenizer(directory)
+    except Exception as error:  # the library raises Exception itself
+        reason = describe_error(error)
+        raise UserError(
+            f"model.checkpoint: the tokenizer in {directory} cannot be read ({reason}); download it again"
+        ) from error
+
+
+def _read_tokenizer(directory: Path) -> Tokenizer:
     if (directory / "tokenizer.json").exists():
         return Tokenizer.from_file(str(directory / "tokenizer.json"))
-    if not (directory / "vocab.txt").exists():
-        raise UserError(f"model.checkpoint: {directory} has neither tokenizer.json nor vocab.txt; add its tokenizer")
     settings = directory / "tokenizer_config.json"
     lowercase = json.loads(settings.read_text()).get("do_lower_case", True) if settings.exists() else True
     return BertWordPieceTokenizer(str(directory / "vocab.txt"), lowercase=lowercase)._tokenizer

@@ -11,6 +11,7 @@ from pathlib import Path
 from common.errors import UserError
 
 PIECE = 1 << 20  # bytes of a file that are read at once
+MAX_LINE_BYTES = 64 << 20
 
 
 def is_gzip(path: Path) -> bool:
@@ -54,7 +55,10 @@ def _read_blocks(path: Path, size: int | None = None) -> Iterator[bytes]:
     """Yield the content of a file in blocks of `size` bytes, or in lines if `size` is None."""
     try:
         with gzip.open(path, "rb") if is_gzip(path) else path.open("rb") as file:
-            for number, block in enumerate(iter(partial(file.read, size), b"") if size else file):
+            read = partial(file.read, size) if size else partial(file.readline, MAX_LINE_BYTES + 1)
+            for number, block in enumerate(iter(read, b"")):
+                if not size and len(block) > MAX_LINE_BYTES:
+                    raise UserError(f"{path}:{number + 1}: the line has more than {MAX_LINE_BYTES >> 20} MiB; split it")
                 if number == 0 and b"\0" in block.partition(b"\n")[0]:
                     raise UserError(f"{path}: UTF-16, or not a text file; save it as UTF-8 (in Excel: CSV UTF-8)")
                 yield block

@@ -93,6 +93,12 @@ def test_errors_name_the_effect_of_null() -> None:
         Key(CURVE, above=0, null="for no clipping").check("a.b", 0)
 
 
+@pytest.mark.parametrize("value", [2**63, -(2**63), 10**400])
+def test_whole_numbers_that_numpy_cannot_hold_are_refused(value: int) -> None:
+    with pytest.raises(UserError, match=r"^train\.steps: must be less than 2\*\*63$"):
+        Key(RUN, at_least=1).check("train.steps", value)
+
+
 def test_choices() -> None:
     choice_key = Key(RUN, choices=("loss", "accuracy"))
     choice_key.check("a.b", "accuracy")

