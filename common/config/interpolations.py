@@ -10,22 +10,18 @@ from collections.abc import Callable, Collection
 from common.config.keys import Value
 
 
-class InterpolationError(Exception):
-    """A text has an interpolation that is not escaped."""
-
-
 def escape_interpolations(value: Value) -> Value:
     r"""Return a value in which OmegaConf reads every text as it stands: \${ begins no interpolation."""
     return _map_texts(value, lambda text: re.sub(r"(\\*)\$\{", r"\1\1\\${", text))
 
 
 def unescape_interpolations(value: Value) -> Value:
-    """Return the value of which `escape_interpolations` made this one. Raises InterpolationError."""
+    """Return the value of which `escape_interpolations` made this one. Raises ValueError."""
 
     def unescape(match: re.Match[str]) -> str:
         count, is_escaped = divmod(len(match[1]), 2)
         if not is_escaped:
-            raise InterpolationError
+            raise ValueError("has an interpolation, ${...}, which no saved config has")
         return "\\" * count + "${"
 
     return _map_texts(value, lambda text: re.sub(r"(\\*)\$\{", unescape, text))

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from typing_extensions import override
 
-from common.config.interpolations import InterpolationError, unescape_interpolations
+from common.config.interpolations import unescape_interpolations
 from common.config.keys import Value
 from common.config.legacy import upgrade_values
 from common.errors import UserError, one_line
@@ -42,8 +42,6 @@ def read_values(file: Path) -> Section:
         text = read_bytes(file, MAX_BYTES).decode()
         _check_events(text)
         values = unescape_interpolations(yaml.load(text, _Loader))
-    except InterpolationError as error:
-        raise UserError(f"{file}: has an interpolation, ${{...}}, which no saved config has") from error
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, UserError):
             raise

@@ -13,11 +13,12 @@ from common import hardware
 from common.diagnose.from_run import find_divergence, have_same_row, read_tolerances
 from common.diagnose.side_run import SideRun
 from common.errors import one_line
-from common.run.summary import find_versions, read_summary
+from common.records.summary import read_final_summary
 from common.training.rows import Row, read_rows
+from common.versions import find_versions
 
 # Not the memory, of which a part may be reserved
-COMPARED_HARDWARE = ("machine", "processor", "cores", "gpus")
+COMPARED_HARDWARE = ("machine", "processor", "cores", "gpus", "gpu")
 UNRECORDED = "(not recorded)"
 
 
@@ -54,7 +55,7 @@ def compare_with_recorded(runs: Sequence[SideRun]) -> RecordedRuns:
 
 def find_other_environment(directory: Path) -> list[str]:
     """Return the versions and the hardware that a run recorded and that are others here, as "torch 2.9 (here 2.11)"."""
-    summary: Mapping[str, object] = read_summary(directory) or {}
+    summary: Mapping[str, object] = read_final_summary(directory) or {}
     versions, machine = (_to_mapping(summary.get(key)) for key in ("versions", "hardware"))
     if not versions:
         return [f"versions {UNRECORDED}"]
@@ -62,6 +63,10 @@ def find_other_environment(directory: Path) -> list[str]:
     if "lockstep" not in present:  # a checkout has no version
         versions.pop("lockstep", None)
     present_machine = hardware.describe_hardware()
+    # Earlier versions recorded neither the model of the processor nor that of the GPUs.
+    if machine.get("processor") == machine.get("machine"):
+        machine["processor"] = present_machine["processor"]
+    machine.setdefault("gpu", present_machine["gpu"])
     machine = {name: machine.get(name, UNRECORDED) for name in COMPARED_HARDWARE}
     pairs = [
         *((name, value, present.get(name, "not installed")) for name, value in versions.items()),

@@ -5,7 +5,6 @@ from hydra import compose, initialize_config_dir
 
 from common.config.compose import CONF, load_config, parse_config, read_values, save_config
 from common.config.interpolations import (
-    InterpolationError,
     escape_interpolations,
     escape_unknown_references,
     unescape_interpolations,
@@ -23,7 +22,7 @@ def test_a_text_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["${a}", "a${oc.env:HOME}", "\\\\${a}", "${"])
 def test_an_interpolation_that_is_not_escaped(text: str) -> None:
-    with pytest.raises(InterpolationError):
+    with pytest.raises(ValueError, match="has an interpolation"):
         unescape_interpolations({"a": [text]})
 
 

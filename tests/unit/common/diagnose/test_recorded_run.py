@@ -11,10 +11,13 @@ from common.diagnose.arguments import SideArguments
 from common.diagnose.recorded_run import compare_with_recorded, find_other_environment
 from common.diagnose.side_run import SideRun
 from common.hardware import describe_hardware
-from common.run.summary import find_versions
+from common.versions import find_versions
 from tests.conftest import Compose
 
 VERSIONS, HARDWARE = find_versions(["torch", "numpy"]), describe_hardware()
+HARDWARE_OF_EARLIER_VERSIONS = {name: value for name, value in HARDWARE.items() if name != "gpu"}
+HARDWARE_OF_EARLIER_VERSIONS["processor"] = HARDWARE["machine"]
+FACTS = {"framework": "torch", "strategy": "single", "replicas": 1, "status": "completed"}
 PRESENT: dict[str, object] = {"versions": VERSIONS, "hardware": HARDWARE}
 LOSSES = {step: 1.0 / step for step in range(1, 6)}
 
@@ -27,7 +30,7 @@ def write_rows(directory: Path, losses: dict[int, float]) -> None:
 
 def write_summary(directory: Path, summary: dict[str, object]) -> None:
     directory.mkdir(exist_ok=True)
-    (directory / "summary.json").write_text(json.dumps({"framework": "torch", **summary}))
+    (directory / "summary.json").write_text(json.dumps({**FACTS, **summary}))
 
 
 CHANGES: dict[str, tuple[dict[str, object], list[str] | None]] = {  # what the run recorded, what is said
@@ -41,8 +44,9 @@ CHANGES: dict[str, tuple[dict[str, object], list[str] | None]] = {  # what the r
     "another Python": ({"versions": {"python": "3.1"}}, None),
     "a checkout": ({"versions": {"lockstep": "0.0"}}, None),
     "GPUs": ({"hardware": {**HARDWARE, "gpus": 99}}, [f"gpus 99 (here {HARDWARE['gpus']})"]),
+    "another GPU": ({"hardware": {**HARDWARE, "gpu": "H100"}}, [f"gpu H100 (here {HARDWARE['gpu']})"]),
+    "an earlier version": ({"hardware": HARDWARE_OF_EARLIER_VERSIONS}, []),
     "nothing": ({"versions": {}}, ["versions (not recorded)"]),
-    "no versions": ({"versions": ["torch"]}, ["versions (not recorded)"]),
     "escape sequences": ({"versions": {"torch": "\x1b[31m2\n"}}, None),
 }
 
