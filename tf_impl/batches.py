@@ -1,8 +1,10 @@
 """Shards of a global batch as tensors."""
 
+import numpy as np
 import tensorflow as tf
 
 from common.config.schema import Config
+from common.data.batch_plan import has_equal_batches
 from common.data.batches import Arrays, Split
 from common.training.planned_batches import find_batch
 from tf_impl.compilation import round_up_shapes
@@ -20,13 +22,35 @@ def to_tensors(shard: list[Arrays], compiled: bool = False) -> list[dict[str, tf
     return [{name: tf.convert_to_tensor(array) for name, array in arrays.items()} for arrays in shard]
 
 
-def build_input_signature(config: Config, split: Split) -> list[dict[str, tf.TensorSpec]]:
-    """Return the `input_signature` of a tf.function that takes a shard of this split; every axis has any length."""
+def build_input_signature(
+    config: Config, split: Split, rank: int | None = None, world_size: int = 1
+) -> list[dict[str, tf.TensorSpec]]:
+    """Return the `input_signature` of a tf.function that takes a shard of this split.
+
+    The axes of arrays whose examples always have the same shape have their sizes, because many models read
+    `x.shape[1]`. All other axes have any length.
+
+    Args:
+        config: The config of the run.
+        split: The split.
+        rank: The replica whose shards the function takes. Their number of examples is then fixed too if all global
+            batches have the same number. None: shards of any number of examples.
+        world_size: The number of replicas.
+    """
     # The shard of step 1 stands for all: the names and types of the arrays are always the same.
-    shard = find_batch(config, split, number=1).shard(rank=0, world_size=1)
+    shard = find_batch(config, split, number=1).shard(rank or 0, world_size)
+    is_fixed = rank is not None and has_equal_batches(len(split), config.train.global_batch_size)
     return [
-        {name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in arrays.items()} for arrays in shard
+        {name: _build_spec(array, split.example_shapes.get(name), is_fixed) for name, array in arrays.items()}
+        for arrays in shard
     ]
+
+
+def _build_spec(array: np.ndarray, example_shape: tuple[int | None, ...] | None, is_fixed: bool) -> tf.TensorSpec:
+    """Return the type of an array. Only `example_shape` is fixed, and with `is_fixed` the number of examples."""
+    if example_shape is None:
+        return tf.TensorSpec([None] * array.ndim, array.dtype)
+    return tf.TensorSpec([len(array) if is_fixed else None, *example_shape], array.dtype)
 
 
 def select_replica_shard(shards: list[list[dict[str, tf.Tensor]]]) -> list[dict[str, tf.Tensor]]:

@@ -78,8 +78,29 @@ class DescribedModel:
         self.has_channels = any(model_input.channels for model_input in inputs.values())
         self.adapt_inputs = build_input_adapter(CONFIG_KEY, model, list(inputs))
         self.outputs = self._call(training=False)  # layers create their variables at the first call
+        self._trace_steps(inputs)
         self.dropouts, self.other_dropouts = find_dropouts(model)
         disable_dropout(model)
+
+    def _trace_steps(self, inputs: Mapping[str, InputSpec]) -> None:
+        """Trace the model as a compiled step does. Raise UserError if it needs sizes that the step does not know."""
+        specs = {
+            name: tf.TensorSpec(
+                [None if axis in inputs[name].open_axes else size for axis, size in enumerate(tensor.shape)],
+                tensor.dtype,
+            )
+            for name, tensor in self.inputs.items()
+        }
+        for training in (False, True):
+            try:
+                tf.function(self._compute).get_concrete_function(specs, training)
+            except Exception as error:
+                open_axes = [f"{name}.shape[{axis}]" for name, spec in inputs.items() for axis in spec.open_axes]
+                reason = f"; the step does not know the size {open_axes[0]}: use keras.ops.shape" if open_axes else ""
+                raise UserError(
+                    f"{CONFIG_KEY}={self.factory}: its forward pass in a compiled step raised "
+                    f"{describe_error(error)}{reason}"
+                ) from error
 
     def describe(self) -> ModelDescription:
         """Describe the layers that a forward pass enters, and the variables."""
@@ -219,11 +240,15 @@ class DescribedModel:
         """Return the floating-point variables by path."""
         return {path: variable for path, variable in self._get_state().items() if "float" in variable.dtype}
 
+    def _compute(self, inputs: dict[str, tf.Tensor], training: bool) -> object:
+        """Return what the user's model returns."""
+        args, kwargs = self.adapt_inputs(inputs)
+        return self.model(*args, **kwargs, **get_training_argument(self.model, training))
+
     def _call(self, training: bool) -> dict[str, tf.Tensor]:
         """Return the outputs by name. Raise UserError if the user's forward pass fails or has no usable output."""
         try:
-            args, kwargs = self.adapt_inputs(self.inputs)
-            returned = self.model(*args, **kwargs, **get_training_argument(self.model, training))
+            returned = self._compute(self.inputs, training)
         except Exception as error:
             raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
         outputs = name_tensors(returned)

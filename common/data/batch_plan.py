@@ -80,6 +80,11 @@ def count_steps_for(count: int, global_batch_size: int, examples: int) -> int:
     return epochs * steps_per_epoch(count, global_batch_size) + -(-remaining // global_batch_size)
 
 
+def has_equal_batches(count: int, global_batch_size: int) -> bool:
+    """Check whether all global batches of an epoch of `count` examples have the same number of examples."""
+    return count <= global_batch_size or count % global_batch_size == 0
+
+
 def select_example_ids(count: int, global_batch_size: int, seed: int, step: int) -> np.ndarray:
     """Return the ids of the examples of global batch `step` (from 1), int64 [at most global_batch_size]."""
     assert step >= 1

@@ -5,7 +5,7 @@ shard of it, as one micro-batch or more, whose gradients are added up. Only the 
 the split) are kept here. The arrays are gathered from the cache when the replica asks for its shard.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -30,6 +30,13 @@ class Split(Protocol):
     @property
     def labels(self) -> np.ndarray:
         """The class of every example, int32 [n]. `ArraySplit` may have numbers or labels of tokens instead."""
+
+    @property
+    def example_shapes(self) -> Mapping[str, tuple[int | None, ...]]:
+        """The shape of an example in each array of `gather` whose first axis is always the examples.
+
+        None is an axis whose size depends on the batch. Arrays of text have none of these shapes.
+        """
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of tokens of each example, int64 [n]; 0 for data without tokens, such as images."""

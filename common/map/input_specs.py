@@ -8,6 +8,7 @@ import numpy as np
 
 from common.errors import UserError
 
+PATTERN = r"(\w+)\[((?:\d+,)*)(channels=)?(\d+)(,prefix)?\](?:(?:>(\d+))?<(\d+))?"
 DTYPES = ("float32", "float64", "int32", "int64", "bool")
 EXAMPLES = "write for example 'float32[8,32,32,3]', 'float32[8,32,32,channels=3]' or 'int32[4,12]<1000'"
 
@@ -22,6 +23,8 @@ class InputSpec:
         channels: Whether the last axis has channels, which PyTorch's model gets as its second axis.
         above: The integers are greater than this number.
         below: The integers are less than this number.
+        prefix: Whether the bools are true up to a random length of the last axis and false after it, as a padding mask.
+        open_axes: The axes whose sizes differ from batch to batch, so that a compiled step does not know them.
     """
 
     dtype: str
@@ -29,14 +32,16 @@ class InputSpec:
     channels: bool
     above: int
     below: int
+    prefix: bool = False
+    open_axes: tuple[int, ...] = ()
 
 
 def parse_input_spec(name: str, text: str) -> InputSpec:
     """Parse the description of an input. Raise UserError if it is malformed."""
-    match = re.fullmatch(r"(\w+)\[((?:\d+,)*)(channels=)?(\d+)\](?:(?:>(\d+))?<(\d+))?", text.replace(" ", ""))
+    match = re.fullmatch(PATTERN, text.replace(" ", ""))
     if not match:
         raise UserError(f"inputs.{name}={text}: not a dtype with a shape; {EXAMPLES}")
-    dtype, axes, channels, last_axis, above, below = match.groups()
+    dtype, axes, channels, last_axis, prefix, above, below = match.groups()
     if dtype not in DTYPES:
         raise UserError(f"inputs.{name}={text}: unknown dtype; use one of {', '.join(DTYPES)}")
     shape = (*(int(axis) for axis in axes.split(",")[:-1]), int(last_axis))
@@ -44,13 +49,17 @@ def parse_input_spec(name: str, text: str) -> InputSpec:
         raise UserError(f"inputs.{name}={text}: every size must be at least 1")
     if channels and len(shape) == 1:
         raise UserError(f"inputs.{name}={text}: channels= needs an axis before it, such as float32[8,channels=3]")
+    if prefix and dtype != "bool":
+        raise UserError(f"inputs.{name}={text}: prefix is for a mask of bools, such as bool[4,12,prefix]")
     smallest = int(above) + 1 if above else 0
     if dtype.startswith("int"):
         if below is None or int(below) <= smallest:
             raise UserError(f"inputs.{name}={text}: needs a limit above its values, such as <1000 or >0<1000")
+        if int(below) - 1 > np.iinfo(dtype).max:
+            raise UserError(f"inputs.{name}={text}: {dtype} cannot hold its values; lower the limit or use int64")
     elif below is not None:
         raise UserError(f"inputs.{name}={text}: has no limit; only integers have one")
-    return InputSpec(dtype, shape, channels is not None, smallest - 1, int(below or 0))
+    return InputSpec(dtype, shape, channels is not None, smallest - 1, int(below or 0), prefix is not None)
 
 
 def draw_inputs(inputs: Mapping[str, InputSpec], seed: int) -> dict[str, np.ndarray]:
@@ -60,6 +69,9 @@ def draw_inputs(inputs: Mapping[str, InputSpec], seed: int) -> dict[str, np.ndar
     for name, spec in inputs.items():
         if spec.dtype.startswith("float"):
             arrays[name] = stream.standard_normal(spec.shape)
+        elif spec.prefix:
+            lengths = stream.integers(1, spec.shape[-1] + 1, (*spec.shape[:-1], 1))
+            arrays[name] = np.arange(spec.shape[-1]) < lengths
         elif spec.dtype == "bool":
             arrays[name] = stream.random(spec.shape) < 0.5
         else:

@@ -17,6 +17,7 @@ from common.config.schema import Config
 from common.config.strategies import PACKAGES
 from common.config.tasks import CustomTaskSettings
 from common.data.arrays.array_cache import ArrayCache
+from common.data.batch_plan import has_equal_batches
 from common.data.identity import identify_file
 from common.errors import UserError
 from common.map.description import ModelDescription
@@ -70,6 +71,7 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
         "classes": cache.classes,
         "task": asdict(config.task) if isinstance(config.task, CustomTaskSettings) else config.task.kind,
         "channels": list(getattr(config.data, "channels", ())),
+        "fixed_batches": _has_fixed_batches(config, cache),
     }
 
 
@@ -94,7 +96,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
     ids = np.arange(min(PROOF_EXAMPLES, len(cache.train)))
     examples = cache.train.gather(ids, ids)
-    input_specs, input_arrays = _make_inputs(config, examples)
+    input_specs, input_arrays = _make_inputs(config, cache, examples)
     request = PairingRequest(
         torch=factories.get("torch", ""),
         tf=factories.get("tf", ""),
@@ -186,7 +188,7 @@ def _find_file(key: str, path: str) -> Path:
 
 
 def _make_inputs(
-    config: Config, examples: Mapping[str, np.ndarray]
+    config: Config, cache: ArrayCache, examples: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, InputSpec], dict[str, np.ndarray]]:
     """Return the specs and the values of the inputs that both models compute for the proof.
 
@@ -199,11 +201,21 @@ def _make_inputs(
         for name, array in arrays.items()
     }
     channels = getattr(config.data, "channels", ())
-    specs = {  # without limits for random integers, because the integers are not random
-        name: InputSpec(str(array.dtype), array.shape, channels=name in channels, above=-1, below=0)
-        for name, array in arrays.items()
-    }
+    open_batch = () if _has_fixed_batches(config, cache) else (0,)
+    specs = {}
+    for name, array in arrays.items():
+        open_axes = (axis for axis, size in enumerate(cache.train.example_shapes[name], 1) if size is None)
+        # Without limits for random integers, because the integers are not random.
+        specs[name] = InputSpec(
+            str(array.dtype), array.shape, name in channels, above=-1, below=0, open_axes=(*open_batch, *open_axes)
+        )
     return specs, drawn
+
+
+def _has_fixed_batches(config: Config, cache: ArrayCache) -> bool:
+    """Check whether all batches of training and of evaluations have the same size, which a compiled step then knows."""
+    size, splits = config.train.global_batch_size, (cache.train, cache.validation)
+    return config.strategy.kind != "parameter_server" and all(has_equal_batches(len(split), size) for split in splits)
 
 
 def _check_match(models: PairedModels, prove: bool) -> None:

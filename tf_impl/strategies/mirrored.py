@@ -37,11 +37,14 @@ class Mirrored(Strategy[MirroredSettings]):
             self.model = build_model(config, context.inputs.initial)
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
-        shards = [build_input_signature(config, context.inputs.cache.train)] * self.world_size
+        train_shards, evaluation_shards = (
+            [build_input_signature(config, split, rank, self.world_size) for rank in range(self.world_size)]
+            for split in (context.inputs.cache.train, context.inputs.cache.validation)
+        )
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
         weight = tf.TensorSpec([], tf.float64)
-        self.train_step = tf.function(self._train_step, [shards, weight, SCALARS])
-        self.evaluation_step = tf.function(self._evaluation_step, [shards])
+        self.train_step = tf.function(self._train_step, [train_shards, weight, SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shards])
 
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:

@@ -43,11 +43,14 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
             self.model = build_model(config, context.inputs.initial)
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
-        shard = build_input_signature(config, context.inputs.cache.train)
+        train_shard, evaluation_shard = (
+            build_input_signature(config, split, self.rank, self.world_size)
+            for split in (context.inputs.cache.train, context.inputs.cache.validation)
+        )
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
         weight = tf.TensorSpec([], tf.float64)
-        self.train_step = tf.function(self._train_step, [shard, weight, SCALARS])
-        self.evaluation_step = tf.function(self._evaluation_step, [shard])
+        self.train_step = tf.function(self._train_step, [train_shard, weight, SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shard])
 
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:

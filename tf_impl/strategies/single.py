@@ -36,10 +36,13 @@ class Single(Strategy[SettingsT]):
         self.model = build_model(config, context.inputs.initial)
         self.task = build_task_functions(config.task)
         self.optimizer = Optimizer(config, self.model)
-        shard = build_input_signature(config, context.inputs.cache.train)
+        train_shard, evaluation_shard = (
+            build_input_signature(config, split, rank=0)
+            for split in (context.inputs.cache.train, context.inputs.cache.validation)
+        )
         weight = tf.TensorSpec([], tf.float64)
-        self.train_step = tf.function(self._train_step, [shard, weight, SCALARS])
-        self.evaluation_step = tf.function(self._evaluation_step, [shard])
+        self.train_step = tf.function(self._train_step, [train_shard, weight, SCALARS])
+        self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shard])
 
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:

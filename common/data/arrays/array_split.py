@@ -32,6 +32,13 @@ class ArraySplit:
         """
         return self.label.values
 
+    @property
+    def example_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """The shape of an example in every array; None is a ragged axis."""
+        masks = {f"{name}_mask": (None,) for name, column in self.inputs.items() if column.offsets is not None}
+        inputs = {name: column.shape for name, column in self.inputs.items()}
+        return {**inputs, **masks, "labels": self.label.shape}
+
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of tokens of each example, int64 [n]: the lengths of its ragged inputs, added up.
 

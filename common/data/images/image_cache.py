@@ -50,6 +50,11 @@ class ImageSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def example_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """The shapes of an image and of its label."""
+        return {"images": self.images.shape[1:], "labels": ()}
+
     def lengths(self, ids: np.ndarray) -> np.ndarray:
         """Return zeros: images have no tokens."""
         return np.zeros(len(ids), np.int64)

@@ -41,6 +41,11 @@ class TokenizedSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def example_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """No shapes: the width of all arrays depends on the batch, and unpadded arrays have another first axis."""
+        return {}
+
     def padded_width(self, ids: np.ndarray) -> int:
         """Return the number of tokens to which a batch of these examples is padded."""
         return min(compute_padded_width(self.lengths(ids)), self.max_length)

@@ -18,8 +18,9 @@ import tensorflow as tf
 from tf_impl.batches import build_input_signature, to_tensors
 
 class Split:
-    def __init__(self, arrays):
+    def __init__(self, arrays, kind):
         self.arrays = arrays
+        self.example_shapes = {"images": arrays["images"].shape[1:]} if kind == "images" else {}
 
     def __len__(self):
         return 1
@@ -42,11 +43,14 @@ for kind in {key.partition("/")[0] for key in arrays}:
     shard = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}
     (tensors,) = to_tensors([shard])
     assert all(isinstance(tensor, tf.Tensor) for tensor in tensors.values())
-    specs = build_input_signature(config, Split(shard))[0] if kind != "any" else {}
+    signatures = []
+    for rank in (None, 0):
+        specs = build_input_signature(config, Split(shard, kind), rank)[0] if kind != "any" else {}
+        signatures.append({name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()})
     results[kind] = {
         "tensors": {name: [tensor.dtype.name, tensor.shape.as_list(), tensor.numpy().tolist()]
                     for name, tensor in tensors.items()},
-        "signature": {name: [spec.dtype.name, spec.shape.as_list()] for name, spec in specs.items()},
+        "signatures": signatures,
     }
 print(json.dumps(results))
 """
@@ -107,4 +111,13 @@ def test_input_signature_accepts_shards_of_any_size(
     shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str
 ) -> None:
     expected = {name: [array.dtype.name, [None] * array.ndim] for name, array in shards[kind].items()}
-    assert converted[kind]["signature"] == expected
+    if kind == "images":
+        expected["images"] = ["float32", [None, 6, 4, 1]]
+    assert converted[kind]["signatures"][0] == expected
+
+
+def test_input_signature_of_a_replica_fixes_the_number_of_examples(
+    shards: dict[str, Shard], converted: dict[str, dict[str, Any]]
+) -> None:
+    assert converted["images"]["signatures"][1]["images"] == ["float32", list(shards["images"]["images"].shape)]
+    assert converted["text"]["signatures"][1]["labels"] == ["int32", [None]]

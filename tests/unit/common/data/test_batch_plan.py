@@ -136,3 +136,10 @@ def test_shards_partition_the_batch(size: int, world_size: int) -> None:
     sizes = [int(end - start) for start, end in pairwise(bounds)]
     assert sizes == sorted(sizes, reverse=True)
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(count=st.integers(1, 60), size=st.integers(1, 60))
+def test_batches_are_equal_if_all_have_the_same_size(count: int, size: int) -> None:
+    steps = range(1, batch_plan.steps_per_epoch(count, size) + 1)
+    sizes = {len(batch_plan.select_example_ids(count, size, 0, step)) for step in steps}
+    assert batch_plan.has_equal_batches(count, size) == (len(sizes) == 1)

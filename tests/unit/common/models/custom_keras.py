@@ -76,6 +76,25 @@ def noisy() -> keras.Model:
     return build_with(layers.GaussianNoise(0.1, name="noise"))
 
 
+class Static(keras.Model):
+    """A model that reads the size of an axis of its input, which a compiled step may not know."""
+
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis, self.out = axis, layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.out(x) * (x.shape[self.axis] * 0.5)
+
+
+def reads_width() -> keras.Model:
+    return Static(1)
+
+
+def reads_batch() -> keras.Model:
+    return Static(0)
+
+
 def tanh() -> keras.Model:
     return plain("tanh")
 

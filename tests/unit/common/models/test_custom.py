@@ -263,6 +263,26 @@ def test_models_are_built(configure: ConfigureModels, models: tuple[str | None, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize(("keras", "batch"), [("reads_width", 5), ("reads_batch", 4)])
+def test_keras_models_may_read_the_sizes_that_never_change(configure: ConfigureModels, keras: str, batch: int) -> None:
+    assert open_initial(configure(None, keras, f"train.global_batch_size={batch}")).weights()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize("override", ["train.global_batch_size=5", "strategy=parameter_server"])
+def test_sizes_that_a_compiled_step_does_not_know_are_named(configure: ConfigureModels, override: str) -> None:
+    message = (
+        r"^model.tf=\S*reads_batch: its forward pass in a compiled step raised TypeError: unsupported operand "
+        r"type\(s\) for \*: 'NoneType' and 'float' \(tests/unit/common/models/custom_keras.py, line \d+\); the step "
+        r"does not know the size x.shape\[0\]: use keras.ops.shape$"
+    )
+    with pytest.raises(UserError, match=message):
+        open_initial(configure(None, "reads_batch", override))
+
+
+@pytest.mark.slow
 def test_a_model_is_built_again_if_its_code_changes(
     configure: ConfigureModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

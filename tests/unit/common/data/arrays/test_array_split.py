@@ -26,6 +26,18 @@ def make(labels: Column) -> ArraySplit:
 CLASSES = Column(np.arange(8, dtype=np.int32) % 3)
 
 
+def test_shapes_of_examples() -> None:
+    shapes = make(CLASSES).example_shapes
+    assert shapes == {
+        "x": (2,),
+        "words": (None,),
+        "words_mask": (None,),
+        "tags": (None,),
+        "tags_mask": (None,),
+        "labels": (),
+    }
+
+
 def test_gather() -> None:
     ids, batch = np.array([3, 0]), np.array([0, 3, 6])
     arrays = make(CLASSES).gather(ids, batch)
