@@ -1,15 +1,25 @@
-"""Errors that a user can fix, requests to stop, and the exit codes of both."""
+"""Errors that a user can fix, requests to stop, the exit codes of both, and descriptions of the errors of libraries."""
 
+import os
 import re
 import shutil
 import signal
+import site
+import sysconfig
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 FAILURE, USER_ERROR = 1, 2  # exit codes; the second says that the user can fix the error
 # Control characters but for tabs and ends of lines, and those that change the direction of a text.
 CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")  # Keras colours its errors
+FRAME = re.compile(r'^ *File "([^"]+)", line (\d+)', re.MULTILINE)  # of a stack in the message of an error
+TRACED = "in user code:"  # begins the message of an error that TensorFlow meets when it traces a function
+GENERATED = "__autograph_generated_file"  # a copy of a function that TensorFlow writes, and removes when it exits
+GRAPH_NOTES = ("Graph execution error:", "Detected at node", "<stack traces unavailable>")
 
 
 class UserError(ValueError):
@@ -57,9 +67,62 @@ def error_reason(error: BaseException) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type of a library's error and at most 300 characters of its message, on one line."""
-    message = one_line(TERMINAL_CODE.sub("", str(error)))[:300]
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    """Return the type of a library's error, at most 300 characters of its message, and the user's line, on one line."""
+    text = TERMINAL_CODE.sub("", str(error))
+    message = one_line(_remove_frames(text))[:300]
+    line = _find_user_line(error, text)
+    return f"{type(error).__name__}{': ' if message else ''}{message}{f' ({line})' if line else ''}"
+
+
+def _remove_frames(text: str) -> str:
+    """Return the message of an error without the stack frames and the arguments that TensorFlow and Keras add to it."""
+    if text.startswith(TRACED):
+        text = re.split(r"\n {4}[\w.]+: ", text)[-1]  # after the last frame: the type of the error and its message
+        return _remove_frames("\n".join(line.removeprefix("    ") for line in text.splitlines()))
+    if text.startswith("Graph execution error:"):
+        lines = [line for line in text.splitlines() if not line.startswith((" ", "\t", *GRAPH_NOTES))]
+        return "\n".join(lines)
+    if text.startswith("Exception encountered when calling"):
+        _, _, message = text.partition("\n\n")
+        return _remove_frames(message.partition("\n\nArguments received by")[0])
+    return text
+
+
+def _find_user_line(error: BaseException, text: str) -> str:
+    """Return the file and the line of the user's code that the error passed last, or "" if it passed none.
+
+    Args:
+        error: The error.
+        text: Its message, which names the frames of a function that TensorFlow traced.
+    """
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    for file, line in reversed([*frames, *((file, int(number)) for file, number in FRAME.findall(text))]):
+        user_file = find_user_file(file)
+        if user_file is not None:
+            return f"{os.path.relpath(user_file)}, line {line}"
+    return ""
+
+
+@cache  # a framework imports thousands of modules, and every description of a model lists all of them
+def find_user_file(name: str) -> str | None:
+    """Return the resolved path of a Python file of the user's own code; None for any other file.
+
+    Other files belong to the standard library, to installed packages or to Lockstep.
+    """
+    path = Path(name)
+    if path.suffix != ".py" or path.name.startswith(GENERATED) or not path.is_file():
+        return None
+    resolved = str(path.resolve())
+    return None if resolved.startswith(_list_excluded_folders()) else resolved
+
+
+@cache
+def _list_excluded_folders() -> tuple[str, ...]:
+    """Return the folders of the standard library, of installed packages and of Lockstep."""
+    root = Path(__file__).resolve().parents[1]
+    folders = [Path(path).resolve() for path in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
+    folders += [root / package for package in ("common", "torch_impl", "tf_impl")]
+    return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
 def build_write_error(place: object, error: Exception) -> UserError:

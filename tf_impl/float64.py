@@ -5,10 +5,11 @@ This file replaces the functions that do:
 - `tf.cast` converts a Python float to float32 first. `keras.ops.gelu` and the scale of MultiHeadAttention use it.
 - The operation behind `tf.nn.leaky_relu` has a float32 attribute.
 - `keras.ops.dot_product_attention` computes its scale in float32.
+- `tf.image.resize`, which also computes `UpSampling2D`, interpolates in float32.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import keras
@@ -27,6 +28,7 @@ def compute_in_float64() -> None:
         tf.cast = math_ops.cast = _cast
         tf.nn.leaky_relu = _leaky_relu
         nn.dot_product_attention = _dot_product_attention
+        tf.image.resize = _resize
 
 
 def _cast(
@@ -41,6 +43,34 @@ def _cast(
 def _leaky_relu(features: TensorLike, alpha: TensorLike = 0.2, name: str | None = None) -> tf.Tensor:
     features = tf.convert_to_tensor(features)
     return tf.where(features > 0, features, features * tf.convert_to_tensor(alpha, features.dtype))
+
+
+def _resize(
+    images: TensorLike,
+    size: tf.Tensor | Sequence[int],
+    method: str = "bilinear",
+    preserve_aspect_ratio: bool = False,
+    antialias: bool = False,
+    name: str | None = None,
+    _original: Callable[..., tf.Tensor] = tf.image.resize,
+) -> tf.Tensor:
+    images = tf.convert_to_tensor(images)
+    if images.dtype != tf.float64 or method != "bilinear" or preserve_aspect_ratio or antialias:
+        return _original(images, size, method, preserve_aspect_ratio, antialias, name)
+    return _interpolate(_interpolate(images, size[0], axis=-3), size[1], axis=-2)
+
+
+def _interpolate(images: tf.Tensor, size: int | tf.Tensor, axis: int) -> tf.Tensor:
+    """Interpolate images [..., height, width, channels] linearly along an axis. The first pixel's centre is at 0.5."""
+    count = tf.shape(images)[axis]
+    centres = tf.cast(tf.range(size), tf.float64) + 0.5
+    places = tf.clip_by_value(
+        centres * (tf.cast(count, tf.float64) / tf.cast(size, tf.float64)) - 0.5, 0, tf.cast(count - 1, tf.float64)
+    )
+    first = tf.cast(tf.floor(places), tf.int32)
+    share = tf.reshape(places - tf.floor(places), [-1, *[1] * (-axis - 1)])
+    second = tf.gather(images, tf.minimum(first + 1, count - 1), axis=axis)
+    return tf.gather(images, first, axis=axis) * (1 - share) + second * share
 
 
 def _dot_product_attention(

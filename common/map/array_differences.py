@@ -128,7 +128,13 @@ def _explain_settings(pair: LayerPair) -> list[str]:
         for name, torch_value, keras_value in list_different_settings(pair.torch.settings, pair.keras.settings)
     ]
     if pair.keras.settings.get("padding") == "same" and has_strides(pair.keras.settings):
-        explanations.append("Keras pads more at the end than at the start for padding='same' with strides")
+        if pair.keras.kind == "transposed convolution":
+            explanations.append(
+                "Keras crops the output of padding='same' at other places than PyTorch does; use padding='valid' and "
+                "Cropping with PyTorch's padding at the start and padding - output_padding at the end"
+            )
+        else:
+            explanations.append("Keras pads more at the end than at the start for padding='same' with strides")
     return explanations
 
 

@@ -5,19 +5,14 @@ layers.
 """
 
 import inspect
-import os
-import site
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common.config.import_object import import_object
-from common.errors import UserError, describe_error
+from common.errors import UserError, describe_error, find_user_file
 
 PARAMETER_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 NOT_PLAIN = object()  # marks a value that only a process with the framework can read
@@ -69,24 +64,7 @@ def list_user_files() -> list[str]:
     """Return the files of the imported modules, except those of installed packages and of Lockstep."""
     # A copy, because importing a module changes sys.modules.
     names = {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
-    files = {_find_user_file(name) for name in names if name.endswith(".py") and Path(name).is_file()}
-    return sorted(file for file in files if file is not None)
-
-
-@cache  # a framework imports thousands of modules, and every description of a model lists all of them
-def _find_user_file(name: str) -> str | None:
-    """Return the resolved path of a module's file; None if an installed package or Lockstep contains it."""
-    path = str(Path(name).resolve())
-    return None if path.startswith(_list_excluded_folders()) else path
-
-
-@cache
-def _list_excluded_folders() -> tuple[str, ...]:
-    """Return the folders of the standard library, of installed packages and of Lockstep."""
-    root = Path(__file__).parents[2]
-    folders = [Path(path) for path in {*sysconfig.get_paths().values(), *site.getsitepackages()}]
-    folders += [root / package for package in ("common", "torch_impl", "tf_impl")]
-    return tuple(f"{folder}{os.sep}" for folder in folders)
+    return sorted(file for file in map(find_user_file, names) if file is not None)
 
 
 def takes_inputs_by_name(key: str, call: Callable[..., object], names: Sequence[str]) -> bool:

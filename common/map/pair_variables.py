@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from common.map.description import ModelDescription
 from common.map.fused_projections import align_fused_projections
 from common.map.keras_layers import split_keras_layers
+from common.map.layer_norm_axes import align_layer_norms
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources, list_variable_names
 from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep
@@ -62,6 +63,7 @@ def pair_variables(
     """
     keras_sublayers = split_keras_layers(keras_description)
     torch_sublayers = align_fused_projections(split_torch_layers(torch_description), keras_sublayers)
+    keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
     layer_pairs += _pair_by_signature(*_list_unpaired(torch_sublayers, keras_sublayers, layer_pairs))
     torch_unpaired, keras_unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from common.errors import FAILURE, Interrupted, UserError, report_write_errors
+from common.errors import FAILURE, Interrupted, UserError, describe_error, report_write_errors
 from common.records.summary import RunFacts
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
@@ -136,8 +136,7 @@ def _describe_ending(error: Exception, context: RunContext) -> Ending:
         return Ending("failed", FAILURE, str(error))
     with suppress(OSError), (context.run_dir / "train.log").open("a") as file:
         traceback.print_exception(error, file=file)
-    lines = [line for line in str(error).splitlines() if not line.startswith(" ")]  # without stack frames
-    return Ending("failed", FAILURE, f"{type(error).__name__}: {' '.join(' '.join(lines).split())[:300]}")
+    return Ending("failed", FAILURE, describe_error(error))
 
 
 def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> Ending:

@@ -143,6 +143,6 @@ def _format_number(value: float | None, spec: str) -> str:
 
 
 def point_to_log(run_dir: Path) -> str:
-    """Return the end of an error that names the log of the run; empty if the run ended before it had a log."""
+    """Return the end of an error that names the log of the run; "" if the log is missing or has no lines."""
     log_file = run_dir / "train.log"
-    return f"; see {log_file}" if log_file.exists() else ""
+    return f"; see {log_file}" if log_file.exists() and log_file.stat().st_size else ""

@@ -393,3 +393,20 @@ class NormInEvaluation(keras.Model):
 
 def norm_in_evaluation() -> keras.Layer:
     return NormInEvaluation()
+
+
+def upsampled() -> keras.Layer:
+    return keras.Sequential([L.Conv2D(2, 1), L.UpSampling2D((2, 3), interpolation="bilinear"), L.Conv2D(2, 1)])
+
+
+def normed_images() -> keras.Layer:
+    first, second = (L.LayerNormalization(axis=[1, 2, 3], epsilon=1e-5) for _ in range(2))
+    return keras.Sequential([L.Conv2D(8, 1), first, L.Conv2D(2, 3), second, L.Conv2D(4, 1)])
+
+
+def normed_tokens() -> keras.Layer:
+    return keras.Sequential([L.Dense(4), L.LayerNormalization(axis=[1, 2], epsilon=1e-5)])
+
+
+def enlarged() -> keras.Layer:
+    return keras.Sequential([L.Conv2DTranspose(5, 3, strides=2), L.Cropping2D(((1, 0), (1, 0)))])

@@ -119,6 +119,7 @@ def test_the_settings_that_explain_a_difference_are_named(pair_models: PairModel
     for name, inputs, expected in (
         ("layer_norm", FEATURES, "epsilon is 1e-05 in PyTorch and 0.001 in Keras"),
         ("strided", SMALL, "Keras pads more at the end"),
+        ("enlarged", SMALL, "Cropping with PyTorch's padding at the start and padding - output_padding at the end"),
     ):
         models = pair_models(name, f"wrong_models:{name}", inputs)
         assert models.proof is not None

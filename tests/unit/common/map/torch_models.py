@@ -460,3 +460,21 @@ class NormInEvaluation(nn.Module):
 
 def norm_in_evaluation() -> nn.Module:
     return NormInEvaluation()
+
+
+def upsampled() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 2, 1), nn.Upsample(scale_factor=(2, 3), mode="bilinear"), nn.Conv2d(2, 2, 1))
+
+
+def normed_images() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 1), nn.LayerNorm([8, 8, 8]), nn.Conv2d(8, 2, 3), nn.LayerNorm([2, 6, 6]), nn.Conv2d(2, 4, 1)
+    )
+
+
+def normed_tokens() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm([4, 4]))
+
+
+def enlarged() -> nn.Module:
+    return nn.ConvTranspose2d(3, 5, 3, stride=2, padding=1, output_padding=1)

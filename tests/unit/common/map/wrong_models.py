@@ -28,6 +28,10 @@ def strided() -> keras.Layer:
     return L.Conv2D(4, 3, strides=2, padding="same")
 
 
+def enlarged() -> keras.Layer:
+    return L.Conv2DTranspose(5, 3, strides=2, padding="same")
+
+
 def batch_norm() -> keras.Layer:
     return keras.Sequential([L.Conv2D(4, 3), L.BatchNormalization(epsilon=1e-5), L.ReLU()])
 

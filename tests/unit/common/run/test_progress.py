@@ -60,8 +60,10 @@ def test_the_closing_table(run_dir: Path, capsys: pytest.CaptureFixture[str], mo
     report_end(run_dir, USER_ERROR)
     assert capsys.readouterr() == ("", "")
     report_end(run_dir, 129)
-    assert capsys.readouterr().err == "completed: stopped by SIGHUP\n"
     (run_dir / "train.log").touch()
+    report_end(run_dir, 129)
+    assert capsys.readouterr().err == "completed: stopped by SIGHUP\n" * 2
+    (run_dir / "train.log").write_text("a message\n")
     report_end(run_dir, 129)
     out, errors = capsys.readouterr()
     assert errors == f"completed: stopped by SIGHUP; see {run_dir / 'train.log'}\n"
