@@ -87,7 +87,7 @@ class SideComparison:
     @cached_property
     def losses_of_b(self) -> np.ndarray:
         """The losses [n] that B computes from A's outputs."""
-        outputs = self.evaluation_mode.a.outputs[0]
+        outputs = self.evaluation_mode.outputs_of_a
         losses: np.ndarray = self.processes["b"].call("losses", outputs=outputs, labels=self.labels)
         return losses
 

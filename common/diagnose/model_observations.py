@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.diagnose.layer_match import LayerMatch
+from common.diagnose.layout_conversion import convert_layout
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import find_common_precision
 
@@ -44,6 +45,13 @@ class ModelObservations:
     weights: Mapping[str, np.ndarray]
     precision: str = "float64"
     is_one_framework: bool = False
+
+    @property
+    def outputs_of_a(self) -> np.ndarray:
+        """A's outputs for the first micro-batch, in the layout of B's: channels may be the second axis or the last."""
+        a, b = self.a.outputs[0], self.b.outputs[0]
+        converted = convert_layout(a, b) if a.ndim == b.ndim and a.shape != b.shape else None
+        return a if converted is None else converted
 
     @property
     def layer_noise(self) -> Observation:

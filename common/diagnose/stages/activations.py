@@ -97,14 +97,14 @@ class _LayerComparison:
     def compare_outputs(self) -> None:
         """Compare the outputs of the models for the first micro-batch."""
         models = self.models
-        a, b, b_isolated = (observation.outputs[0] for observation in (models.a, models.b, models.b_isolated))
+        a, b, b_isolated = models.outputs_of_a, models.b.outputs[0], models.b_isolated.outputs[0]
         if a.shape != b.shape:
             self.stage.add_mismatch("outputs")
             sentence = f"outputs are {list(a.shape)} in A and {list(b.shape)} in B"
             self.stage.add_cause("shape_of_outputs", "b", "outputs", sentence)
             return
-        model_noise = measure_noise(a, models.a_perturbed.outputs[0])
-        noise = measure_noise(a, models.layer_noise.outputs[0], model_noise)
+        model_noise = measure_noise(models.a.outputs[0], models.a_perturbed.outputs[0])
+        noise = measure_noise(models.a.outputs[0], models.layer_noise.outputs[0], model_noise)
         precision = models.precision_of(a, b_isolated)
         if self.stage.compare_arrays("outputs", a, b_isolated, noise, precision=precision).differs:
             self._explain_code("outputs", "the outputs", a, b_isolated)

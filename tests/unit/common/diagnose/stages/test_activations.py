@@ -23,6 +23,17 @@ OUTPUTS = STREAM.standard_normal((3, 2))
 LAYERS = [LayerMatch("", name, name, f"keras/{name}") for name in ("query", "key", "value", "out", "norm")]
 
 
+@pytest.mark.parametrize("has_channels_first", [True, False])
+def test_outputs_are_compared_in_the_layout_of_b(has_channels_first: bool) -> None:
+    outputs_b = STREAM.standard_normal((2, 4, 5, 3))
+    outputs_a = np.moveaxis(outputs_b, -1, 1) if has_channels_first else outputs_b[..., :2]
+    a, b = (Observation([outputs], [], {}, {}, {}) for outputs in (outputs_a, outputs_b))
+    models = ModelObservations(a, a, a, b, b, [], {}, {})
+    np.testing.assert_array_equal(models.outputs_of_a, outputs_b if has_channels_first else outputs_a)
+    stage = compare_layers("activations", models)
+    assert [cause.cause for cause in stage.causes] == ([] if has_channels_first else ["shape_of_outputs"])
+
+
 def attend(real: np.ndarray, scale: float) -> np.ndarray:
     """Compute self-attention [t, 8] of the tokens in two heads."""
     heads = unpack_tokens(TOKENS, BATCH).reshape(3, 5, 2, 4)
