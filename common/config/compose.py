@@ -20,7 +20,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 from common.config.interpolations import escape_interpolations
 from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
 from common.config.saved_config import Section, read_values
-from common.config.schema import GROUPS, Config, RunOptions, TrainSettings
+from common.config.schema import EXTENSIBLE_GROUPS, GROUPS, Config, RunOptions, TrainSettings
 from common.errors import UserError, first_line
 
 CONF = str(Path(__file__).parents[2] / "conf")
@@ -85,9 +85,8 @@ def _find_schema(group: str, section: Section) -> type:
     kinds = GROUPS[group]
     kind = section.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
-        raise UserError(
-            f"{group}.kind={kind}: no such kind; there are {', '.join(kinds)}, and those of the modules in `extensions`"
-        )
+        others = ", and those of the modules in `extensions`" if group in EXTENSIBLE_GROUPS else ""
+        raise UserError(f"{group}.kind={kind}: no such kind; there are {', '.join(kinds)}{others}")
     return kinds[kind]
 
 

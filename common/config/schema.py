@@ -146,7 +146,7 @@ class Config(RunOptions):
     train: TrainSettings = section()
 
 
-# The schema of each kind, by the group and the kind. A module that `extensions` names may add kinds.
+# The schema of each kind, by the group and the kind.
 GROUPS: dict[str, Mapping[str, type]] = {
     "data": DATA,
     "model": MODELS,
@@ -156,6 +156,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "strategy": STRATEGIES,
     "cluster": CLUSTERS,
 }
+EXTENSIBLE_GROUPS = ("data", "model", "strategy", "cluster")  # a module that `extensions` names may add kinds
 
 
 def collect_keys() -> dict[str, Key]:

@@ -149,3 +149,10 @@ def test_the_help_names_limits_choices_and_units() -> None:
 
 def test_the_help_is_resolved_by_the_config() -> None:
     assert OmegaConf.create({"text": "${config_keys:}"}).text == describe_keys()
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_extensions_are_named_only_if_they_can_add_the_kind(group: str) -> None:
+    with pytest.raises(UserError, match=rf"^{group}.kind=lion: no such kind; there are ") as raised:
+        compose._find_schema(group, {"kind": "lion"})
+    assert ("extensions" in str(raised.value)) == (group in ("data", "model", "strategy", "cluster"))
