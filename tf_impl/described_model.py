@@ -34,7 +34,7 @@ from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import variables_by_path
 from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
-from tf_impl.task import build_task_functions
+from tf_impl.task import PerExample, build_task_functions
 from tf_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.tf"  # names the factory; errors begin with it
@@ -76,6 +76,7 @@ class DescribedModel:
         self.model = model
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
+        self.has_open_batch = any(0 in model_input.open_axes for model_input in inputs.values())
         self.adapt_inputs = build_input_adapter(CONFIG_KEY, model, list(inputs))
         self.outputs = self._call(training=False)  # layers create their variables at the first call
         self._trace_steps(inputs)
@@ -181,9 +182,18 @@ class DescribedModel:
         (batch,) = to_tensors([{"labels": labels}])
         try:
             outputs = self.outputs[output]
-            return [tuple(functions.losses(x, batch["labels"]).shape) for x in (tf.cast(outputs, tf.float32), outputs)]
+            return [
+                tuple(self._compute_compiled(functions.losses, x, batch["labels"]).shape)
+                for x in (tf.cast(outputs, tf.float32), outputs)
+            ]
         except Exception as error:
             raise UserError(f"task.tf: the loss function raised {describe_error(error)}") from error
+
+    def _compute_compiled(self, losses: PerExample, outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Return the losses as a compiled step computes them, which may not know the number of examples."""
+        count = None if self.has_open_batch else len(labels)
+        specs = [tf.TensorSpec([count, *tensor.shape[1:]], tensor.dtype) for tensor in (outputs, labels)]
+        return tf.function(losses, specs).get_concrete_function()(outputs, labels)
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
