@@ -4,9 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from common.config.schema import Config
-from common.data.batch_plan import has_equal_batches
 from common.data.batches import Arrays, Split
-from common.training.planned_batches import find_batch
+from common.training.planned_batches import find_batch, has_equal_batches
 from tf_impl.compilation import round_up_shapes
 
 
@@ -39,7 +38,7 @@ def build_input_signature(
     """
     # The shard of step 1 stands for all: the names and types of the arrays are always the same.
     shard = find_batch(config, split, number=1).shard(rank or 0, world_size)
-    is_fixed = rank is not None and has_equal_batches(len(split), config.train.global_batch_size)
+    is_fixed = rank is not None and has_equal_batches(config, split)
     return [
         {name: _build_spec(array, split.example_shapes.get(name), is_fixed) for name, array in arrays.items()}
         for arrays in shard

@@ -34,7 +34,8 @@ from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import variables_by_path
 from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
-from tf_impl.task import PerExample, build_task_functions
+from tf_impl.task import build_task_functions
+from tf_impl.traced_step import compute_compiled_losses, trace_model
 from tf_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.tf"  # names the factory; errors begin with it
@@ -79,29 +80,9 @@ class DescribedModel:
         self.has_open_batch = any(0 in model_input.open_axes for model_input in inputs.values())
         self.adapt_inputs = build_input_adapter(CONFIG_KEY, model, list(inputs))
         self.outputs = self._call(training=False)  # layers create their variables at the first call
-        self._trace_steps(inputs)
+        trace_model(f"{CONFIG_KEY}={factory}", self._compute, inputs, self.inputs)
         self.dropouts, self.other_dropouts = find_dropouts(model)
         disable_dropout(model)
-
-    def _trace_steps(self, inputs: Mapping[str, InputSpec]) -> None:
-        """Trace the model as a compiled step does. Raise UserError if it needs sizes that the step does not know."""
-        specs = {
-            name: tf.TensorSpec(
-                [None if axis in inputs[name].open_axes else size for axis, size in enumerate(tensor.shape)],
-                tensor.dtype,
-            )
-            for name, tensor in self.inputs.items()
-        }
-        for training in (False, True):
-            try:
-                tf.function(self._compute).get_concrete_function(specs, training)
-            except Exception as error:
-                open_axes = [f"{name}.shape[{axis}]" for name, spec in inputs.items() for axis in spec.open_axes]
-                reason = f"; the step does not know the size {open_axes[0]}: use keras.ops.shape" if open_axes else ""
-                raise UserError(
-                    f"{CONFIG_KEY}={self.factory}: its forward pass in a compiled step raised "
-                    f"{describe_error(error)}{reason}"
-                ) from error
 
     def describe(self) -> ModelDescription:
         """Describe the layers that a forward pass enters, and the variables."""
@@ -183,17 +164,11 @@ class DescribedModel:
         try:
             outputs = self.outputs[output]
             return [
-                tuple(self._compute_compiled(functions.losses, x, batch["labels"]).shape)
+                tuple(compute_compiled_losses(functions.losses, x, batch["labels"], self.has_open_batch).shape)
                 for x in (tf.cast(outputs, tf.float32), outputs)
             ]
         except Exception as error:
             raise UserError(f"task.tf: the loss function raised {describe_error(error)}") from error
-
-    def _compute_compiled(self, losses: PerExample, outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Return the losses as a compiled step computes them, which may not know the number of examples."""
-        count = None if self.has_open_batch else len(labels)
-        specs = [tf.TensorSpec([count, *tensor.shape[1:]], tensor.dtype) for tensor in (outputs, labels)]
-        return tf.function(losses, specs).get_concrete_function()(outputs, labels)
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from common.config.schema import Config
+from common.data import batch_plan
 from common.data.batches import GlobalBatch, Split, evaluation_batches, training_batches
 
 
@@ -15,6 +16,11 @@ def planned_batches(config: Config, split: Split, steps: range) -> Iterator[Glob
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
     """Return global batch `number` (from 1) of the plan. A worker of an asynchronous run receives only the number."""
     return next(planned_batches(config, split, range(number, number + 1)))
+
+
+def has_equal_batches(config: Config, split: Split) -> bool:
+    """Check whether all global batches of a split have the same number of examples."""
+    return batch_plan.has_equal_batches(len(split), config.train.global_batch_size)
 
 
 def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:

@@ -110,7 +110,14 @@ ONE_SIDED_FILES = {
         "models/linear.py",
         "state_dict.py",
     ],
-    "tf_impl": ["models/layout.py", "float64.py", "convolution.py", "keras_paths.py", "models/bert_operations.py"],
+    "tf_impl": [
+        "models/layout.py",
+        "float64.py",
+        "traced_step.py",
+        "convolution.py",
+        "keras_paths.py",
+        "models/bert_operations.py",
+    ],
 }
 
 

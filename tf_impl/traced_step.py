@@ -1,0 +1,49 @@
+"""A user's model and loss function, traced as a compiled step traces them, which may not know the sizes of all axes."""
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from common.errors import UserError, describe_error
+from common.map.input_specs import InputSpec
+from tf_impl.task import PerExample
+
+
+def trace_model(
+    factory: str,
+    compute: Callable[[dict[str, tf.Tensor], bool], object],
+    inputs: Mapping[str, InputSpec],
+    tensors: Mapping[str, tf.Tensor],
+) -> None:
+    """Trace a model. Raise UserError if it fails or needs sizes that a compiled step does not know.
+
+    Args:
+        factory: The config key and the factory, for errors.
+        compute: The model as a function of its inputs and of whether it is in training mode.
+        inputs: The inputs by name.
+        tensors: Values of the inputs.
+    """
+    specs = {
+        name: tf.TensorSpec(
+            [None if axis in inputs[name].open_axes else size for axis, size in enumerate(tensor.shape)], tensor.dtype
+        )
+        for name, tensor in tensors.items()
+    }
+    for training in (False, True):
+        try:
+            tf.function(compute).get_concrete_function(specs, training)
+        except Exception as error:
+            open_axes = [f"{name}.shape[{axis}]" for name, spec in inputs.items() for axis in spec.open_axes]
+            reason = f"; the step does not know the size {open_axes[0]}: use keras.ops.shape" if open_axes else ""
+            raise UserError(
+                f"{factory}: its forward pass in a compiled step raised {describe_error(error)}{reason}"
+            ) from error
+
+
+def compute_compiled_losses(
+    losses: PerExample, outputs: tf.Tensor, labels: tf.Tensor, has_open_batch: bool
+) -> tf.Tensor:
+    """Return the losses of a traced function. `has_open_batch` says that it does not know the number of examples."""
+    count = None if has_open_batch else len(labels)
+    specs = [tf.TensorSpec([count, *tensor.shape[1:]], tensor.dtype) for tensor in (outputs, labels)]
+    return tf.function(losses, specs).get_concrete_function()(outputs, labels)
