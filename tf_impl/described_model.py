@@ -19,6 +19,7 @@ from common.map.description import (
     DropoutDescription,
     LayerDescription,
     ModelDescription,
+    RecordedCall,
     VariableDescription,
 )
 from common.map.factory import call_factory, list_user_files
@@ -106,7 +107,8 @@ class DescribedModel:
             moving_statistics |= {name for role, name in roles.items() if role.startswith("moving_")}
             if roles:
                 kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
-                layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
+                shape, composite = trace.unflattened_shapes.get(path), trace.composites.get(path)
+                layers.append(LayerDescription(kind, path, attributes, roles, shape, composite))
         return ModelDescription(
             layers=layers,
             variables={
@@ -171,7 +173,11 @@ class DescribedModel:
             raise UserError(f"task.tf: the loss function raised {describe_error(error)}") from error
 
     def compute(
-        self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
+        self,
+        weights: Mapping[str, np.ndarray],
+        training: bool,
+        projections: Mapping[str, np.ndarray],
+        replacements: Mapping[str, RecordedCall] | None = None,
     ) -> ComputedPass:
         """Compute a forward pass, and the gradients of the sum of all outputs, each multiplied by its projection.
 
@@ -180,12 +186,14 @@ class DescribedModel:
             training: Whether the model is in training mode.
             projections: An array of the shape of the output for each output, by name; if there are none, no gradients
                 are computed.
+            replacements: What the counterparts of this model's layers received and returned in the other model, by
+                path, on which the layers then compute.
         """
         variables = self._get_variables()
         for name, array in weights.items():
             variables[name].assign(array)
         trainable = {name: variable for name, variable in variables.items() if variable.trainable}
-        with ForwardTrace(self.model) as trace, tf.GradientTape() as tape:
+        with ForwardTrace(self.model, replacements) as trace, tf.GradientTape() as tape:
             outputs = self._call(training)
             terms = [tf.reduce_sum(outputs[name] * array) for name, array in projections.items()]
             loss = tf.add_n(terms) if terms else None

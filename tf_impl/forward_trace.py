@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from common.map.containers import order_arguments
 from common.map.description import RecordedCall
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
 from tf_impl.keras_paths import make_unique
@@ -19,6 +20,7 @@ from tf_impl.layer_attributes import get_layer_kind
 from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
 LayerCall = Callable[..., object]  # keras.Layer.__call__, or a function that computes the same
+COMPOSITES = (keras.layers.MultiHeadAttention, keras.layers.Bidirectional)
 RESHAPE_FUNCTION = (tf, "reshape")
 DROPOUT_FUNCTIONS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
 
@@ -38,6 +40,7 @@ class ForwardTrace:
 
     Attributes:
         entered: The layers by path, in the order in which the pass entered them.
+        composites: The path of the attention or Bidirectional around a layer, by the path of the layer.
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         calls: The first call of each layer, by path. A layer with an activation is recorded as returning what the
             activation receives, because PyTorch's layers have no activation.
@@ -47,6 +50,7 @@ class ForwardTrace:
     def __init__(self, model: keras.Layer, replacements: Mapping[str, RecordedCall] | None = None) -> None:
         """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer in this model."""
         self.entered: dict[str, keras.Layer] = {}
+        self.composites: dict[str, str] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.noise: list[str] = []
@@ -98,12 +102,13 @@ class ForwardTrace:
             if any(get_layer_kind(outer) in RECURRENT_KINDS for outer in self._stack):
                 return original(layer, *args, **kwargs)  # one time step of the recurrent layer
             path = self._find_path(layer)
+            kwargs = order_arguments(layer.call, kwargs)
             received = first_tensor((args, kwargs))
             if path not in self.entered:
                 self._record_entry(layer, path, received)
             replacement = self._replacements.get(path) if path not in self.calls else None
             if replacement is not None:
-                args, kwargs = replace_first_tensor((args, kwargs), replacement.received)
+                args, kwargs = replace_first_tensor((args, kwargs), _swap_order(layer, replacement.received))
             self._stack.append(layer)
             try:
                 with _ActivationRecorder(layer, replacement.returned if replacement else None) as activation:
@@ -112,7 +117,7 @@ class ForwardTrace:
                 self._stack.pop()
             if path not in self.calls:
                 computed = first_tensor(returned) if activation.received is None else activation.received
-                self.calls[path] = RecordedCall(to_array(received), to_array(computed))
+                self.calls[path] = RecordedCall(_swap_order(layer, to_array(received)), to_array(computed))
             if replacement is not None and activation.received is None:
                 return replace_first_tensor(returned, replacement.returned)
             return returned
@@ -121,6 +126,8 @@ class ForwardTrace:
 
     def _record_entry(self, layer: keras.Layer, path: str, received: tf.Tensor | None) -> None:
         self.entered[path] = layer
+        if self._stack and isinstance(self._stack[-1], COMPOSITES):
+            self.composites[path] = self._find_path(self._stack[-1])
         if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
             self.unflattened_shapes[path] = self._shapes[received.shape[1]]
             if get_layer_kind(layer) == "Dense":  # later inputs of this size come from a Dense layer
@@ -144,6 +151,15 @@ class ForwardTrace:
             path = getattr(layer, "path", None) or layer.name
             self._paths[id(layer)] = make_unique(path, self._paths.values())
         return self._paths[id(layer)]
+
+
+def _swap_order(layer: keras.Layer, array: np.ndarray | None) -> np.ndarray | None:
+    """Return what a layer receives in the order in which it reads it, as in PyTorch, or back as the layer receives it.
+
+    A recurrent layer with `go_backwards` reads from the last time step to the first.
+    """
+    is_reversed = get_layer_kind(layer) in RECURRENT_KINDS and getattr(layer, "go_backwards", False)
+    return array[:, ::-1] if array is not None and is_reversed else array
 
 
 class _ActivationRecorder:

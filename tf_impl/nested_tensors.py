@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
+from keras.src.backend import get_keras_mask, set_keras_mask
 
 from common.map.containers import replace_in_containers
 
@@ -32,11 +33,16 @@ def first_tensor(nested: object) -> tf.Tensor | None:
 
 
 def replace_first_tensor(nested: Nested, array: np.ndarray | None) -> Nested:
-    """Replace the `first_tensor` of nested containers by an array, if the array has the same shape."""
+    """Replace the `first_tensor` of nested containers by an array, if the array has the same shape.
+
+    The replacement keeps the mask that Keras attached to the tensor.
+    """
     first = first_tensor(nested)
     if array is None or first is None or tuple(first.shape) != array.shape:
         return nested
-    replacement: Nested = replace_in_containers(nested, first, tf.constant(array, first.dtype))
+    tensor = tf.constant(array, first.dtype)
+    set_keras_mask(tensor, get_keras_mask(first))
+    replacement: Nested = replace_in_containers(nested, first, tensor)
     return replacement
 
 

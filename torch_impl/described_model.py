@@ -17,6 +17,7 @@ from common.map.description import (
     DropoutDescription,
     LayerDescription,
     ModelDescription,
+    RecordedCall,
     VariableDescription,
 )
 from common.map.factory import call_factory, list_user_files
@@ -147,7 +148,11 @@ class DescribedModel:
             raise UserError(f"task.torch: the loss function raised {describe_error(error)}") from error
 
     def compute(
-        self, weights: Mapping[str, np.ndarray], training: bool, projections: Mapping[str, np.ndarray]
+        self,
+        weights: Mapping[str, np.ndarray],
+        training: bool,
+        projections: Mapping[str, np.ndarray],
+        replacements: Mapping[str, RecordedCall] | None = None,
     ) -> ComputedPass:
         """Compute a forward pass, and the gradients of the sum of all outputs, each multiplied by its projection.
 
@@ -156,12 +161,14 @@ class DescribedModel:
             training: Whether the model is in training mode.
             projections: An array of the shape of the output for each output, by name; if there are none, no gradients
                 are computed.
+            replacements: What the counterparts of this model's layers received and returned in the other model, by
+                path, on which the layers then compute.
         """
         variables = self._get_variables()
         with torch.no_grad():
             for name, array in weights.items():
                 variables[name].copy_(torch.from_numpy(array))
-        with ForwardTrace(self.model) as trace:
+        with ForwardTrace(self.model, replacements) as trace:
             outputs = self._call(training)
         gradients = self._compute_gradients(outputs, projections) if projections else {}
         arrays = {name: tensor.detach().numpy() for name, tensor in outputs.items()}

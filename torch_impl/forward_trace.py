@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
+from common.map.containers import order_arguments
 from common.map.description import RecordedCall
 from torch_impl.layer_attributes import get_layer_kind
 from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
@@ -81,6 +82,7 @@ class ForwardTrace:
             if path in self.entered:
                 return None
             self.entered[path] = module
+            kwargs = order_arguments(module.forward, kwargs)
             received = first_tensor((args, kwargs))
             if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
                 self.unflattened_shapes[path] = self._shapes[received.shape[1]]
@@ -88,8 +90,8 @@ class ForwardTrace:
                     del self._shapes[received.shape[1]]
             if path not in self._replacements:
                 return None
-            self._received[path] = to_array(received)
-            return replace_first_tensor((args, kwargs), self._replacements[path].received)
+            self._received[path] = _swap_axes(module, to_array(received))
+            return replace_first_tensor((args, kwargs), _swap_axes(module, self._replacements[path].received))
 
         return enter
 
@@ -102,13 +104,12 @@ class ForwardTrace:
             self._stack.pop()
             if path in self.calls:
                 return None
+            computed = _swap_axes(module, to_array(first_tensor(returned)))
             if path in self._replacements:
-                self.calls[path] = RecordedCall(self._received.get(path), to_array(first_tensor(returned)))
-                return replace_first_tensor(returned, self._replacements[path].returned)
-            arrays = to_array(first_tensor((args, kwargs))), to_array(first_tensor(returned))
-            if getattr(module, "batch_first", True) is False:  # [time, n, features], unlike Keras
-                arrays = _swap_time_and_batch(arrays[0]), _swap_time_and_batch(arrays[1])
-            self.calls[path] = RecordedCall(*arrays)
+                self.calls[path] = RecordedCall(self._received.get(path), computed)
+                return replace_first_tensor(returned, _swap_axes(module, self._replacements[path].returned))
+            received = first_tensor((args, order_arguments(module.forward, kwargs)))
+            self.calls[path] = RecordedCall(_swap_axes(module, to_array(received)), computed)
             return None
 
         return leave
@@ -147,5 +148,7 @@ class _FunctionObserver(TorchFunctionMode):
         return returned
 
 
-def _swap_time_and_batch(array: np.ndarray | None) -> np.ndarray | None:
-    return array.swapaxes(0, 1) if array is not None and array.ndim == 3 else array
+def _swap_axes(module: torch.nn.Module, array: np.ndarray | None) -> np.ndarray | None:
+    """Return what a layer receives or returns as [n, time, features], as in Keras, or back as the layer has it."""
+    is_swapped = array is not None and array.ndim == 3 and getattr(module, "batch_first", True) is False
+    return array.swapaxes(0, 1) if array is not None and is_swapped else array

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from common.map.containers import replace_in_containers
 
@@ -12,9 +13,14 @@ Nested = TypeVar("Nested")  # a tensor, or nested lists, tuples and dicts that m
 
 
 def name_tensors(nested: object, name: str = "output") -> dict[str, torch.Tensor]:
-    """Return the tensors in nested containers by name, such as output[0] or output.logits."""
+    """Return the tensors in nested containers by name, such as output[0] or output.logits.
+
+    A PackedSequence counts as no tensor: its tokens are in an order that no other layer has.
+    """
     if isinstance(nested, torch.Tensor):
         return {name: nested}
+    if isinstance(nested, PackedSequence):
+        return {}
     if isinstance(nested, Mapping):
         items = [(f"{name}.{key}", value) for key, value in nested.items()]
     elif isinstance(nested, list | tuple):

@@ -15,7 +15,7 @@ from common.config.strategies import PACKAGES
 from common.diagnose.drift import RoundingDrift
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Stage
 from common.diagnose.layer_match import LayerMatch, match_layers
-from common.diagnose.layout_conversion import convert_calls, perturb_calls
+from common.diagnose.layout_conversion import convert_calls, perturb_calls, select_replacements
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
@@ -163,8 +163,9 @@ class SideComparison:
         a_perturbed, b = receive_all(process_a, process_b)
 
         perturbed_calls = perturb_calls(self.layers, a, seed=len(weights))
+        replacements = select_replacements(self.layers, convert_calls(self.layers, a, b), b)
         perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))
-        process_b.send("compute", weights=weights_b, replacements=convert_calls(self.layers, a, b), **inputs)
+        process_b.send("compute", weights=weights_b, replacements=replacements, **inputs)
         process_a.send("compute", weights=perturbed_weights, replacements=perturbed_calls, **inputs)
         a_isolated, b_isolated = receive_all(process_a, process_b)
         return ModelObservations(

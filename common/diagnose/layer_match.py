@@ -10,7 +10,10 @@ import numpy as np
 
 from common.config.models import CustomModelSettings
 from common.diagnose.side_run import SideRun
+from common.map.description import RecordedCall
+from common.models.custom import PairedLayer
 
+Calls = Mapping[str, RecordedCall]  # by the path of the layer
 LayerSettings = Mapping[str, object]  # such as {"epsilon": 1e-5}
 
 
@@ -23,6 +26,9 @@ class LayerMatch:
         name: Common beginning of the names of the layer's parameters, such as "encoder.0" of "encoder.0.weight".
         path_a: Path of the layer in A's model.
         path_b: Path of the layer in B's model.
+        entries_a: Paths of the layers in A that receive the input, if other layers than the one at `path_a` do: the
+            match is then that of an attention, for example, which is several layers in one of the models.
+        entries_b: The same of B.
         settings_a: Settings of A's layer that decide its output.
         settings_b: Settings of B's layer that decide its output.
     """
@@ -33,11 +39,27 @@ class LayerMatch:
     path_b: str
     settings_a: LayerSettings = field(default_factory=dict)
     settings_b: LayerSettings = field(default_factory=dict)
+    entries_a: tuple[str, ...] = ()
+    entries_b: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
         """Name of the pair in reports."""
         return self.path_a if self.path_a == self.path_b else f"{self.path_a} | {self.path_b}"
+
+    def get_call_of_a(self, calls: Calls) -> RecordedCall | None:
+        """Return what the layer of A received and returned, or None if it was not called."""
+        return _join_calls(calls, self.path_a, self.entries_a)
+
+    def get_call_of_b(self, calls: Calls) -> RecordedCall | None:
+        """Return what the layer of B received and returned, or None if it was not called."""
+        return _join_calls(calls, self.path_b, self.entries_b)
+
+
+def _join_calls(calls: Calls, path: str, entries: tuple[str, ...]) -> RecordedCall | None:
+    """Return what the first of the entries received and what the layer at a path returned."""
+    call, entry = calls.get(path), calls.get(entries[0] if entries else path)
+    return RecordedCall(entry.received, call.returned) if call is not None and entry is not None else None
 
 
 def match_layers(a: SideRun, b: SideRun, layers_a: Mapping[str, str], layers_b: Mapping[str, str]) -> list[LayerMatch]:
@@ -51,23 +73,28 @@ def match_layers(a: SideRun, b: SideRun, layers_a: Mapping[str, str], layers_b: 
     """
     # The initial weights of a custom model come with the pairs of its PyTorch and Keras layers.
     if isinstance(a.config.model, CustomModelSettings) and (layers := a.prepared.initial.hf_config["layers"]):
-        framework_a, framework_b = a.arguments.framework, b.arguments.framework
-        return [
-            LayerMatch(
-                layer["kind"],
-                layer["torch"],
-                layer[framework_a],
-                layer[framework_b],
-                layer["settings"][framework_a],
-                layer["settings"][framework_b],
-            )
-            for layer in layers
-        ]
+        return [build_match(layer, a.arguments.framework, b.arguments.framework) for layer in layers]
     paths: dict[str, tuple[str, str]] = {}  # in A and in B, by name
     for parameter in layers_a:
         if parameter in layers_b:
             paths.setdefault(parameter.rpartition(".")[0], (layers_a[parameter], layers_b[parameter]))
     return [LayerMatch("", name, path_a, path_b) for name, (path_a, path_b) in paths.items()]
+
+
+def build_match(layer: PairedLayer, framework_a: str, framework_b: str) -> LayerMatch:
+    """Return the match of two runs' layers that config.json lists as a pair of PyTorch's and Keras's layers."""
+    paths, settings = layer["paths"], layer["settings"]
+    (*entries_a, path_a), (*entries_b, path_b) = paths[framework_a], paths[framework_b]
+    return LayerMatch(
+        layer["kind"],
+        paths["torch"][0] if len(paths["torch"]) == 1 else "",  # several layers have no common name
+        path_a,
+        path_b,
+        settings[framework_a],
+        settings[framework_b],
+        tuple(entries_a),
+        tuple(entries_b),
+    )
 
 
 def list_unpaired(weights: Mapping[str, np.ndarray], layers: Sequence[LayerMatch]) -> list[str]:

@@ -34,7 +34,10 @@ def convert_layout(
         return None
     if array.shape[:1] != target.shape[:1]:
         shares_axis = _merge_first_axes(array.shape) == target.shape or array.shape == _merge_first_axes(target.shape)
-        return array.reshape(target.shape) if shares_axis else None
+        if shares_axis:
+            return array.reshape(target.shape)
+        is_swapped = array.ndim >= 3 and array.swapaxes(0, 1).shape == target.shape  # [tokens, n, features]
+        return array.swapaxes(0, 1) if is_swapped else None
     if unflattened_shape is not None and array.shape[1:] == (int(np.prod(unflattened_shape)),):
         unflattened = array.reshape(-1, *unflattened_shape)
         moved = (move_channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
@@ -60,10 +63,10 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
     """
     converted = {}
     for layer in layers:
-        call_a, call_b = a.calls.get(layer.path_a), b.calls.get(layer.path_b)
+        call_a, call_b = layer.get_call_of_a(a.calls), layer.get_call_of_b(b.calls)
         if call_a is None or call_b is None:
             continue
-        unflattened_shape = a.unflattened_shapes.get(layer.path_a)
+        unflattened_shape = a.unflattened_shapes.get(layer.path_a)  # of a single layer: no attention flattens
         if unflattened_shape == b.unflattened_shapes.get(layer.path_b):
             unflattened_shape = None
         received = convert_layout(call_a.received, call_b.received, unflattened_shape)
@@ -73,13 +76,55 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
     return converted
 
 
+def select_replacements(
+    layers: Sequence[LayerMatch], calls: Mapping[str, RecordedCall], b: Observation
+) -> dict[str, RecordedCall]:
+    """Return the calls that B's layers take over from A, by the path in B.
+
+    Of several layers, those that receive the same array in B receive A's array, and the last one returns A's.
+
+    Args:
+        layers: Pairs of layers.
+        calls: A's calls in the layout of B, by the path in B.
+        b: Computation of B's model without replacements.
+    """
+    replacements = {}
+    for layer in layers:
+        call = calls.get(layer.path_b)
+        if call is None:
+            continue
+        replacements |= _divide_call(layer.path_b, layer.entries_b, call, b.calls)
+    return replacements
+
+
+def _divide_call(
+    path: str, entries: Sequence[str], call: RecordedCall, own_calls: Mapping[str, RecordedCall]
+) -> dict[str, RecordedCall]:
+    """Return the calls of the entries and of the layer at `path`, of which `call` is the whole.
+
+    Args:
+        path: Path of the layer that returns the output.
+        entries: Paths of the layers that may receive the input; the first one does.
+        call: What all of them together receive and return.
+        own_calls: The layers' calls without replacements.
+    """
+    if not entries:
+        return {path: call}
+    received = own_calls[entries[0]].received
+    sharing = [
+        entry for entry in entries if received is not None and np.array_equal(own_calls[entry].received, received)
+    ]
+    return {entry: RecordedCall(call.received, None) for entry in sharing} | {path: RecordedCall(None, call.returned)}
+
+
 def perturb_calls(layers: Sequence[LayerMatch], a: Observation, seed: int) -> dict[str, RecordedCall]:
     """Return what A's layers received and returned, moved at random by one machine epsilon, by the path in A."""
-    return {
-        layer.path_a: RecordedCall(_perturb_floats(call.received, seed), _perturb_floats(call.returned, seed))
-        for layer in layers
-        if (call := a.calls.get(layer.path_a)) is not None
-    }
+    perturbed: dict[str, RecordedCall] = {}
+    for layer in layers:
+        if (call := layer.get_call_of_a(a.calls)) is not None:
+            moved = RecordedCall(_perturb_floats(call.received, seed), _perturb_floats(call.returned, seed))
+            perturbed |= _divide_call(layer.path_a, layer.entries_a, moved, a.calls)
+    return perturbed
 
 
 def _perturb_floats(array: np.ndarray | None, seed: int) -> np.ndarray | None:

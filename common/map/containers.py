@@ -1,5 +1,7 @@
-"""Replacement of an object, such as a tensor, in nested containers, such as the arguments of a layer."""
+"""The arguments of a layer: their order, and the replacement of an object, such as a tensor, in nested containers."""
 
+import inspect
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 Nested = TypeVar("Nested")  # a tensor, or lists, tuples and dicts that may contain tensors
@@ -20,3 +22,9 @@ def _replace(nested: object, old: object, new: object) -> object:
     if type(nested) is dict:
         return {key: _replace(value, old, new) for key, value in nested.items()}
     return nested
+
+
+def order_arguments(function: Callable[..., object], arguments: dict[str, object]) -> dict[str, object]:
+    """Return keyword arguments in the order of the function's parameters, whatever their order in the call."""
+    names = [name for name in inspect.signature(function).parameters if name in arguments]
+    return {name: arguments[name] for name in dict.fromkeys([*names, *arguments])}

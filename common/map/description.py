@@ -32,6 +32,7 @@ class LayerDescription:
         attributes: Settings of the layer, such as epsilon, under names that both frameworks share.
         variables: The names of the variables by role.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
+        composite: The path of the layer that contains this one as a part, such as Keras's MultiHeadAttention; or None.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class LayerDescription:
     attributes: Mapping[str, object]
     variables: Mapping[str, str]
     unflattened_shape: tuple[int, ...] | None = None
+    composite: str | None = None
 
     @property
     def groups(self) -> int:

@@ -72,7 +72,7 @@ def _split(sublayer: Sublayer) -> list[Sublayer]:
 def _join(sublayers: list[Sublayer], sizes: Sizes) -> Sublayer:
     """Return the fused linear layer whose parameters the three projections have rows of."""
     path = sublayers[0].path.removesuffix(f".{NAMES[0]}")
-    return Sublayer("linear", path, sizes, _select_rows(sublayers[0], None))
+    return Sublayer("linear", path, sizes, _select_rows(sublayers[0], None), composite=path)
 
 
 def _select_rows(sublayer: Sublayer, rows: tuple[int, int] | None) -> dict[str, TorchSources]:

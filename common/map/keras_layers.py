@@ -83,7 +83,14 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
     pieces = _split_known_kind(layer, names, shapes)
     for piece in pieces:
         yield Sublayer(
-            piece.kind, layer.path, piece.sizes, piece.targets, layer.path, layer.unflattened_shape, layer.attributes
+            piece.kind,
+            layer.path,
+            piece.sizes,
+            piece.targets,
+            layer.path,
+            layer.composite if len(pieces) == 1 else layer.path,
+            layer.unflattened_shape,
+            layer.attributes,
         )
     used = {target.name for piece in pieces for target in piece.targets.values()}
     for role, name in names.items():

@@ -39,6 +39,7 @@ class Sublayer:
         sizes: The sizes that must be equal on both sides, such as the shape of the weight in PyTorch's layout.
         variables: The variables by role: `TorchSources` in a PyTorch model, `KerasTarget` in a Keras model.
         output: The path of the layer whose output is that of this sublayer; None if no layer returns it.
+        composite: The path of the layer that computes this sublayer together with others; None if there is none.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
         settings: Settings that should be equal on both sides, such as epsilon.
     """
@@ -48,6 +49,7 @@ class Sublayer:
     sizes: tuple[int, ...]
     variables: Mapping[str, TorchSources | KerasTarget]
     output: str | None = None
+    composite: str | None = None
     unflattened_shape: tuple[int, ...] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
 
@@ -55,6 +57,11 @@ class Sublayer:
     def signature(self) -> tuple[str, tuple[int, ...]]:
         """The kind and the sizes. Sublayers of equal signatures can be counterparts."""
         return self.kind, self.sizes
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether a forward pass records what this sublayer alone receives and returns."""
+        return self.output == self.path != self.composite
 
     @property
     def variable_names(self) -> list[str]:

@@ -61,7 +61,8 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         if kind.endswith("convolution"):
             sizes = (layer.groups, *sizes)
         sources = {role: _build_source(name) for role, name in names.items()}
-        yield Sublayer(kind, layer.path, sizes, sources, layer.path, layer.unflattened_shape, layer.attributes)
+        shape, settings = layer.unflattened_shape, layer.attributes
+        yield Sublayer(kind, layer.path, sizes, sources, layer.path, unflattened_shape=shape, settings=settings)
         return
     for role, name in names.items():
         if not variables[name].constant:
@@ -87,7 +88,8 @@ def _split_recurrent(layer: LayerDescription, variables: Variables) -> Iterator[
             sources["bias"] = TorchSources(biases, "," if kind == "GRU" else "+")
         sizes = variables[names[f"weight_ih{suffix}"]].shape
         output = layer.path if suffix == suffixes[-1] else None
-        yield Sublayer(kind, f"{layer.path}{suffix.replace('_', '.', 1)}", sizes, sources, output)
+        path = f"{layer.path}{suffix.replace('_', '.', 1)}"
+        yield Sublayer(kind, path, sizes, sources, output, composite=layer.path)
 
 
 def _split_attention(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:
@@ -108,7 +110,7 @@ def _split_attention(layer: LayerDescription, variables: Variables) -> Iterator[
             sizes, sources = variables[weight].shape, {"weight": _build_source(weight)}
         if "in_proj_bias" in names:
             sources["bias"] = _build_source(names["in_proj_bias"], rows)
-        yield Sublayer("linear", f"{layer.path}.{projection}", sizes, sources)
+        yield Sublayer("linear", f"{layer.path}.{projection}", sizes, sources, composite=layer.path)
     roles = [role for role in ("weight", "bias") if f"out_proj.{role}" in names]
     sources = {role: _build_source(names[f"out_proj.{role}"]) for role in roles}
-    yield Sublayer("linear", f"{layer.path}.output", output_sizes, sources, layer.path)
+    yield Sublayer("linear", f"{layer.path}.output", output_sizes, sources, layer.path, composite=layer.path)

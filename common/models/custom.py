@@ -20,6 +20,7 @@ from common.data.arrays.array_cache import ArrayCache
 from common.data.batch_plan import has_equal_batches
 from common.data.identity import identify_file
 from common.errors import UserError
+from common.map.comparable_layers import list_comparable_layers
 from common.map.description import ModelDescription
 from common.map.dropout_pairs import DropoutPair, pair_dropouts
 from common.map.input_specs import InputSpec
@@ -53,8 +54,7 @@ class PairedLayer(TypedDict):
     """A layer that both models have, as config.json lists it for common.diagnose."""
 
     kind: str  # such as "linear", under a name that both frameworks share
-    torch: str  # the path of the layer in PyTorch's model whose output is compared
-    tf: str  # the same of Keras's model
+    paths: dict[str, list[str]]  # by side: the layers whose first input and last output are compared; usually one
     settings: dict[str, dict[str, object]]  # by side
 
 
@@ -142,7 +142,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "statistics": sorted({name for description in descriptions.values() for name in description.statistics}),
         "frozen": _list_frozen(models, descriptions),
         "dropouts": _pair_dropouts(config, models, descriptions),
-        "layers": _list_paired_layers(models),
+        "layers": list_paired_layers(models),
         "shapes": {name: list(array.shape) for name, array in weights.items()},
     }
     return UserModel({name: array.astype(np.float32) for name, array in weights.items()}, hf_config, files)
@@ -243,17 +243,15 @@ def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDe
     return sorted({*second_biases, *description.unused, *fixed} - {*description.statistics})
 
 
-def _list_paired_layers(models: PairedModels | None) -> list[PairedLayer]:
+def list_paired_layers(models: PairedModels | None) -> list[PairedLayer]:
     """Return the pairs of layers whose outputs can be compared, in the order of execution."""
     return [
         {
-            "kind": torch_sublayer.kind,
-            "torch": torch_sublayer.output,
-            "tf": keras_sublayer.output,
-            "settings": {"torch": _to_plain(torch_sublayer.settings), "tf": _to_plain(keras_sublayer.settings)},
+            "kind": layers.kind,
+            "paths": {"torch": layers.torch, "tf": layers.keras},
+            "settings": {"torch": _to_plain(layers.torch_settings), "tf": _to_plain(layers.keras_settings)},
         }
-        for torch_sublayer, keras_sublayer in (models.parameter_map.layer_pairs if models else [])
-        if torch_sublayer.output and keras_sublayer.output
+        for layers in list_comparable_layers(models.parameter_map.layer_pairs if models else [])
     ]
 
 

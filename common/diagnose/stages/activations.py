@@ -53,11 +53,11 @@ class _LayerComparison:
     def compare_layer(self, layer: LayerMatch) -> None:
         """Compare what the code before a layer computes from A's outputs, and what the layer returns for A's input."""
         models, expected = self.models, self.calls_of_a.get(layer.path_b)
-        isolated = models.b_isolated.calls.get(layer.path_b)
+        isolated = layer.get_call_of_b(models.b_isolated.calls)
         if expected is None or isolated is None:
             return
         call_a, layer_noise_call, model_noise_call = (
-            observation.calls.get(layer.path_a, NO_CALL)
+            layer.get_call_of_a(observation.calls) or NO_CALL
             for observation in (models.a, models.layer_noise, models.a_perturbed)
         )
         model_noise = measure_noise(call_a.returned, model_noise_call.returned)

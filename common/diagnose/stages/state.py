@@ -67,10 +67,11 @@ def _compare_weights(
             weight_b = state_b.weights.get(name)
             if weight_b is None or weight_b.shape != weight.shape or name in comparison.noisy_parameters:
                 continue
-            min_norm = 0.0
+            min_norm = float(np.linalg.norm(weight))  # Adam moves elements without a gradient by rounding errors
             if is_moving_statistic(name):  # a mean is compared relative to the standard deviation
                 variance = state_a.weights.get(name_moving_variance(name))
-                min_norm = 0.0 if variance is None else float(np.linalg.norm(np.sqrt(np.abs(variance))))
+                if variance is not None:
+                    min_norm = max(min_norm, float(np.linalg.norm(np.sqrt(np.abs(variance)))))
             stage.compare_arrays(
                 f"step {a.steps_before + count}: {name}",
                 weight,

@@ -30,15 +30,21 @@ def pair_models(sides: Sides) -> PairModels:
         key = repr((torch, keras, inputs, arguments))
         if map_path is None and key in results:
             return results[key]
-        request = PairingRequest(
-            _qualify("torch_models", torch), _qualify("keras_models", keras), _parse(inputs), arguments, map_path
-        )
+        request = build_request(torch, keras, inputs, map_path, **arguments)
         models = pair_on_sides(sides["torch"], sides["tf"], request)
         if map_path is None:
             results[key] = models
         return models
 
     return pair
+
+
+def build_request(
+    torch: str, keras: str, inputs: dict[str, str], map_path: Path | None = None, **arguments: object
+) -> PairingRequest:
+    """Return the request that pairs factories of torch_models and keras_models, or of another module, by name."""
+    factories = _qualify("torch_models", torch), _qualify("keras_models", keras)
+    return PairingRequest(*factories, _parse(inputs), arguments, map_path)
 
 
 @pytest.fixture(scope="session")
@@ -57,4 +63,7 @@ def _parse(inputs: dict[str, str]) -> dict[str, InputSpec]:
 
 
 def _qualify(module: str, name: str) -> str:
+    """Return the full name of a factory: of an example, of a module of this directory, or of `module`."""
+    if name.startswith("examples."):
+        return name
     return f"{HERE}.{name}" if ":" in name else f"{HERE}.{module}:{name}"

@@ -1,0 +1,81 @@
+"""Layers of a PyTorch and a Keras model whose inputs and outputs can be compared.
+
+Most pairs of sublayers are a layer of each model. A composite layer, such as PyTorch's MultiheadAttention, computes
+several sublayers at once. It is compared with the composite layer of the other model, or with the layers that compute
+the same sublayers there: their first input and their last output.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from common.map.sublayers import LayerPair, Sublayer
+
+ATTENTION = "attention"
+
+
+@dataclass(frozen=True)
+class ComparableLayers:
+    """Layers of both models that compute the same if the models are the same.
+
+    Attributes:
+        kind: The kind of the layers under a name that both frameworks share.
+        torch: The paths of PyTorch's layers in the order of execution: the first one receives the input, and the last
+            one returns the output. Usually there is one.
+        keras: The same of Keras's layers.
+        torch_settings: The settings of PyTorch's layer that decide its output; empty for several sublayers.
+        keras_settings: The same of Keras's layer.
+    """
+
+    kind: str
+    torch: list[str]
+    keras: list[str]
+    torch_settings: Mapping[str, object]
+    keras_settings: Mapping[str, object]
+
+
+def list_comparable_layers(layer_pairs: Sequence[LayerPair]) -> list[ComparableLayers]:
+    """Return the layers whose inputs and outputs can be compared, in the order of execution.
+
+    A layer with parameters of no known kind is left out: that its parameter has a counterpart does not tell what else
+    the layer computes.
+    """
+    comparable = []
+    for group in _group_pairs(layer_pairs):
+        torch, keras = _list_paths([pair.torch for pair in group]), _list_paths([pair.keras for pair in group])
+        kinds = {pair.torch.kind for pair in group}
+        if not torch or not keras or kinds & {"parameter"}:
+            continue
+        if len(group) > 1:
+            kind = ATTENTION if kinds == {"linear"} else group[-1].torch.kind
+            comparable.append(ComparableLayers(kind, torch, keras, {}, {}))
+        else:
+            pair = group[0]
+            comparable.append(ComparableLayers(pair.torch.kind, torch, keras, pair.torch.settings, pair.keras.settings))
+    return comparable
+
+
+def _group_pairs(layer_pairs: Sequence[LayerPair]) -> list[list[LayerPair]]:
+    """Return the pairs in groups: those whose sublayers one composite layer computes, or else single pairs."""
+    groups: dict[object, list[LayerPair]] = {}
+    for pair in layer_pairs:
+        key: object = id(pair)
+        for side, sublayer in (("torch", pair.torch), ("keras", pair.keras)):
+            if sublayer.composite is not None and not sublayer.is_recorded:
+                key = side, sublayer.composite
+        groups.setdefault(key, []).append(pair)
+    return list(groups.values())
+
+
+def _list_paths(sublayers: Sequence[Sublayer]) -> list[str]:
+    """Return the paths of the layers that compute these sublayers; none if no layer returns the last one's output."""
+    if sublayers[-1].output is None:
+        return []
+    counts = Counter(sublayer.composite for sublayer in sublayers)
+    paths = [
+        sublayer.path
+        if sublayer.is_recorded and (sublayer.composite is None or counts[sublayer.composite] == 1)
+        else sublayer.composite or sublayer.output
+        for sublayer in sublayers
+    ]
+    return list(dict.fromkeys(path for path in paths if path is not None))
