@@ -16,6 +16,27 @@ from common.diagnose.recorded_run import RecordedRuns
 
 
 @dataclass(frozen=True)
+class CauseRow:
+    """A cause in a report, with the other tensors that differ for the same reason.
+
+    Attributes:
+        cause: The first such cause.
+        other_tensors: Names of the other tensors.
+    """
+
+    cause: Cause
+    other_tensors: Sequence[str]
+
+    @property
+    def sentence(self) -> str:
+        """The sentence of the cause, and at how many places the same holds."""
+        count = len(self.other_tensors)
+        if not count:
+            return self.cause.sentence
+        return f"{self.cause.sentence}; the same in {count} more {'places' if count > 1 else 'place'}"
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Result of the comparison of runs A and B.
 
@@ -40,8 +61,18 @@ class Diagnosis:
 
     @property
     def causes(self) -> list[Cause]:
-        """The causes of all stages, in order."""
-        return [cause for stage in self.stages for cause in stage.causes]
+        """The causes of all stages, in order; confirmed ones come first."""
+        causes = [cause for stage in self.stages for cause in stage.causes]
+        return sorted(causes, key=lambda cause: not cause.confirmed)
+
+    @property
+    def cause_rows(self) -> list[CauseRow]:
+        """The causes as rows of a report: the same cause of several tensors is one row."""
+        rows: dict[tuple[object, ...], list[Cause]] = {}
+        for cause in self.causes:
+            reason = cause.sentence.partition(": ")[2] or cause.sentence  # of "PLACE: REASON"
+            rows.setdefault((cause.cause, cause.side, cause.stage, cause.confirmed, reason), []).append(cause)
+        return [CauseRow(causes[0], [cause.tensor for cause in causes[1:]]) for causes in rows.values()]
 
     @property
     def is_equal(self) -> bool:

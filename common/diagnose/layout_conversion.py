@@ -15,6 +15,8 @@ from common.diagnose.rounding import MACHINE_EPSILON, perturb
 from common.map.array_differences import move_channels_last, relative_difference
 from common.map.description import RecordedCall
 
+RECURRENT = ("LSTM", "GRU", "RNN")
+
 
 def convert_layout(
     array: np.ndarray | None, target: np.ndarray | None, unflattened_shape: tuple[int, ...] | None = None
@@ -70,8 +72,10 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         if unflattened_shape == b.unflattened_shapes.get(layer.path_b):
             unflattened_shape = None
         received = convert_layout(call_a.received, call_b.received, unflattened_shape)
-        returned = convert_layout(call_a.returned, call_b.returned)
-        if received is not None and returned is not None:
+        output_shape = None if layer.kind == "linear" else unflattened_shape  # a linear layer mixes all features
+        returned = convert_layout(call_a.returned, call_b.returned, output_shape)
+        is_known = returned is not None or layer.kind in RECURRENT  # which may return one state or all states
+        if received is not None and is_known:
             converted[layer.path_b] = RecordedCall(received if received.dtype.kind == "f" else None, returned)
     return converted
 

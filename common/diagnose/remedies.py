@@ -33,8 +33,10 @@ REMEDY_GROUPS = {
     "attention_scale attention_mask attention_order attention_heads": "compare the code of the attention",
     "pooling": "use the same pooling on both sides",
     "same_padding_at_strides": 'pad by `ZeroPadding2D` and use `padding="valid"`',
-    "scale flatten_order bias_ignored code_between_layers layer recurrent_layer shape_of_outputs "
-    "training_mode": "compare the code at the place that the sentence names",
+    "residual addition constant_term reversed_axis scale flatten_order": (
+        "compute the same sum, in the same order of tokens, on both sides: residual connections, embeddings of "
+        "positions, `flip` and `go_backwards`"
+    ),
     "not_finite": "look for a mask value or an epsilon that the precision cannot hold, and for an overflow of float16",
     "lower_precision": "compute normalizations, softmax and sums in float32",
     "label_smoothing double_softmax broadcast_in_loss scaled_loss mean_instead_of_losses loss_function": (
@@ -75,6 +77,15 @@ REMEDY_GROUPS = {
     "examples_not_evaluated evaluation": "evaluate all examples, including a last, smaller batch",
 }
 REMEDIES = {cause: remedy for causes, remedy in REMEDY_GROUPS.items() for cause in causes.split()}
+# Causes whose sentence says all that is known, such as the place of a difference
+WITHOUT_REMEDY = (
+    "code_between_layers",
+    "layer",
+    "recurrent_layer",
+    "bias_ignored",
+    "shape_of_outputs",
+    "training_mode",
+)
 # Remedies by stage, for causes that are named after a config key, a setting of a layer, or a loss formula
 STAGE_REMEDIES = {
     "config": "set the key to the same value on both sides",
@@ -85,4 +96,6 @@ STAGE_REMEDIES = {
 
 def find_remedy(cause: Cause) -> str | None:
     """Return what to do in one sentence, or None if nothing is known beyond the cause's own sentence."""
+    if cause.cause in WITHOUT_REMEDY:
+        return None
     return REMEDIES.get(cause.cause, STAGE_REMEDIES.get(cause.stage))

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from common.diagnose.diagnosis import Diagnosis, write_diagnosis
-from common.diagnose.findings import Cause, Stage, TensorCheck
+from common.diagnose.diagnosis import CauseRow, Diagnosis, write_diagnosis
+from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.remedies import find_remedy
 from common.terminal import SafeConsole
 
@@ -25,8 +25,8 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     """Print the headline, all causes with their remedies, and the stages."""
     console = SafeConsole(soft_wrap=True, highlight=False)
     console.print(escape(diagnosis.headline))
-    for cause in diagnosis.causes:
-        _print_cause(console, cause)
+    for row in diagnosis.cause_rows:
+        _print_row(console, row)
     console.print(_draw_table(diagnosis.stages))
     console.print(f"compared in {diagnosis.precision}")
     for stage in diagnosis.stages:
@@ -53,9 +53,11 @@ def write_report(diagnosis: Diagnosis, output: Path) -> list[Path]:
     return paths
 
 
-def _print_cause(console: Console, cause: Cause) -> None:
-    confirmed = "confirmed" if cause.confirmed else "not confirmed"
-    console.print(escape(f"cause: {cause.cause}, {cause.stage}, {cause.tensor}: {cause.sentence} ({confirmed})"))
+def _print_row(console: Console, row: CauseRow) -> None:
+    cause, confirmed = row.cause, "confirmed" if row.cause.confirmed else "not confirmed"
+    console.print(escape(f"cause: {cause.cause}, {cause.stage}, {cause.tensor}: {row.sentence} ({confirmed})"))
+    if row.other_tensors:
+        console.print(escape(f"  also: {', '.join(row.other_tensors)}"))
     if (remedy := find_remedy(cause)) is not None:
         console.print(escape(f"  what to do: {remedy}"))
 

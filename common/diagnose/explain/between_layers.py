@@ -5,7 +5,7 @@ them, such as an activation, pooling or attention, holds none.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from common.diagnose.explain.activation_difference import find_activation, find_
 from common.diagnose.explain.attention import find_attention
 from common.diagnose.explain.layer import explain_numbers
 from common.diagnose.explain.pooling import find_pooling
+from common.diagnose.explain.sums import Terms, compute_sum, describe_sum, find_sum
 from common.diagnose.findings import Explanation
 from common.diagnose.layout_conversion import unpack_tokens
 from common.diagnose.rounding import is_close
@@ -23,10 +24,19 @@ PROJECTIONS = 3  # query, key and value
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """Output of a layer: its title in reports, and A's array in the layout of B's."""
+    """What a layer returned and received before the code: its title in reports, and arrays in the layout of B's.
+
+    Attributes:
+        title: Title of the layer.
+        returned: What A's layer returned, which B's code receives too; None if it is not known.
+        received_in_a: What A's layer received; None if it is not known.
+        received_in_b: What the code before B's layer passed to it; None if it is not known.
+    """
 
     title: str
     returned: np.ndarray | None
+    received_in_a: np.ndarray | None = None
+    received_in_b: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,7 @@ class CodeSection:
         b: The array in B, whose code received A's outputs of all layers.
         earlier_outputs: Outputs of the layers that ran before, the latest last.
         batch: Arrays of the first micro-batch, on which both models compute.
+        weights: Weights of both models, by parameter name.
     """
 
     tensor: str
@@ -48,13 +59,18 @@ class CodeSection:
     b: np.ndarray
     earlier_outputs: Sequence[LayerOutput]
     batch: Mapping[str, np.ndarray]
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
-        """Arrays [n, tokens] of the batch that hold only zeros and ones."""
-        return {
-            name: array for name, array in self.batch.items() if array.ndim == 2 and set(np.unique(array)) <= {0, 1}
-        }
+        """Arrays [n, tokens] of the batch that hold only zeros and ones, and whether token ids are not 0."""
+        masks = {}
+        for name, array in self.batch.items():
+            if array.ndim == 2 and set(np.unique(array)) <= {0, 1}:
+                masks[name] = array
+            elif array.ndim == 2 and array.dtype.kind in "iu" and not array.all():
+                masks[f"{name} != 0"] = (array != 0).astype(int)
+        return masks
 
     @property
     def known_outputs(self) -> list[tuple[str, np.ndarray]]:
@@ -65,11 +81,27 @@ class CodeSection:
             if output.returned is not None
         ]
 
+    def list_terms(self, side: str) -> Terms:
+        """Return what the last layers before the code received and returned on a side, in order, with titles."""
+        terms = []
+        for output in self.earlier_outputs[-EARLIER_LAYERS:]:
+            received = output.received_in_a if side == "a" else output.received_in_b
+            terms += [(f"the input of {output.title}", received), (f"the output of {output.title}", output.returned)]
+        return [(title, array) for title, array in terms if array is not None and array.dtype.kind == "f"]
+
+    @property
+    def place(self) -> str:
+        """The place of the code in reports."""
+        if not self.earlier_outputs:
+            return f"before {self.title}"
+        return f"between {self.earlier_outputs[-1].title} and {self.title}"
+
 
 def explain_code(section: CodeSection) -> list[Explanation]:
     """Return what the code computes differently.
 
-    The list is empty if both arrays equal the same variant of attention, up to a larger tolerance than rounding's.
+    The list is empty if both arrays equal the same variant of attention, up to a larger tolerance than rounding's, or
+    the same sum of earlier arrays that differ already.
     """
     tensor, a, b = section.tensor, section.a, section.b
     if a.shape != b.shape:
@@ -78,19 +110,68 @@ def explain_code(section: CodeSection) -> list[Explanation]:
         return [explanation]
     if (explanations := _explain_attention(section)) is not None:
         return explanations
+    if (explanations := _explain_sum(section)) is not None:
+        return explanations
+    if explanation := explain_order(tensor, a, b) or _explain_constant(section):
+        return [explanation]
     if a.ndim == 2 and is_close(np.sort(a, axis=1), np.sort(b, axis=1)):
         sentence = f"{tensor} has the same values in another order: flattened differently"
         return [Explanation("flatten_order", sentence)]
     factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
     if factor and is_close(a * factor, b):
         return [Explanation("scale", f"{tensor} is {factor:.6g} times A's")]
-    place = (
-        f"between {section.earlier_outputs[-1].title} and {section.title}"
-        if section.earlier_outputs
-        else f"before {section.title}"
-    )
-    sentence = f"{tensor} differs although all layers return the same: compare the code {place}"
+    sentence = f"{section.place}: the code computes another {tensor} from the same outputs of layers"
     return [Explanation("code_between_layers", sentence, confirmed=False)]
+
+
+def explain_order(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether B's array is A's, read from the end along one axis."""
+    axis = next((axis for axis in range(1, a.ndim) if is_close(np.flip(a, axis), b)), None)
+    return None if axis is None else Explanation("reversed_axis", f"{tensor} is A's, reversed along axis {axis}")
+
+
+def _explain_sum(section: CodeSection) -> list[Explanation] | None:
+    """Check whether the code of A adds up earlier arrays, as a residual connection does, and B's code others.
+
+    The list is empty if B adds the same arrays, one of which differs already: the difference comes from there.
+    """
+    terms_b = section.list_terms("b")
+    sum_a = find_sum(section.list_terms("a"), section.a)
+    if sum_a is None:
+        return None
+    inherited = compute_sum(sum_a, terms_b)
+    if inherited is not None and is_close(inherited, section.b):
+        return []
+    sum_b = find_sum(terms_b, section.b)
+    if sum_b is None:
+        return None
+    cause = "residual" if sum_a.keys() < sum_b.keys() or sum_b.keys() < sum_a.keys() else "addition"
+    sentence = f"{section.place}: A has {describe_sum(sum_a)}, B has {describe_sum(sum_b)}"
+    return [Explanation(cause, sentence)]
+
+
+def _explain_constant(section: CodeSection) -> Explanation | None:
+    """Check whether B adds another array than A, which is the same for every example, such as position embeddings."""
+    difference = section.b - section.a
+    if len(difference) < 2 or not is_close(np.broadcast_to(difference[:1], difference.shape), difference):
+        return None
+    sentence = (
+        f"{section.place}: A and B add different arrays, but the same to every example, such as embeddings of positions"
+    )
+    for name, weight in section.weights.items():
+        for change, candidate in _list_changes(weight):
+            if candidate.size == difference[0].size and is_close(candidate.ravel(), difference[0].ravel()):
+                sentence = f"{section.place}: B {change} {name}, which is the same for every example"
+    return Explanation("constant_term", sentence)
+
+
+def _list_changes(weight: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Return what B may do with a parameter that A adds, and how that changes the sum."""
+    return [
+        ("does not add", -weight),
+        ("adds twice", weight),
+        *((f"adds, reversed along axis {axis},", np.flip(weight, axis) - weight) for axis in range(weight.ndim)),
+    ]
 
 
 def _explain_function(section: CodeSection) -> Explanation | None:

@@ -160,4 +160,6 @@ def _guess(layer: LayerMatch) -> Explanation:
     if layer.kind in ("LSTM", "GRU", "RNN"):
         sentence = "the outputs differ for the same input: compare the order of gates, reset_after, and activations"
         return Explanation("recurrent_layer", sentence, confirmed=False)
-    return Explanation("layer", "B returns another output for the same input", confirmed=False)
+    return Explanation(
+        "layer", f"this {layer.kind or 'layer'} returns another output in B for the same input", confirmed=False
+    )

@@ -34,6 +34,7 @@ def test_every_planted_cause_has_a_remedy() -> None:
         ("loss", "huber_loss", "compare the loss functions: each returns one loss for each example"),
         ("loss", "not_finite", REMEDIES["not_finite"]),
         ("state", "unexplained", None),
+        ("activations", "code_between_layers", None),
     ],
 )
 def test_the_stage_decides_if_a_cause_has_no_remedy(stage: str, cause: str, remedy: str | None) -> None:

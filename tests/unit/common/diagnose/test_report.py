@@ -108,3 +108,19 @@ def test_the_precision_and_its_limits_are_reported(capsys: pytest.CaptureFixture
     assert (record["precision"], record["ladder"][0]["note"]) == ("float32", "not compared in float32: key.bias")
     assert "trained in float32" in page.read_text()
     assert "gradients: not compared in float32: key.bias" in page.read_text()
+
+
+def test_confirmed_causes_come_first_and_the_same_cause_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    stage = Stage("activations", [TensorCheck("x", 1.0)])
+    stage.add_cause("code_between_layers", "b", "x", "between x and y: the code computes another array", False)
+    for layer in ("norm1", "norm2", "norm3"):
+        stage.add_cause("epsilon", "b", layer, f"{layer}: epsilon is 1e-05 in A and 0.001 in B")
+    diagnosis = Diagnosis(TITLES, [stage])
+    assert [cause.tensor for cause in diagnosis.causes] == ["norm1", "norm2", "norm3", "x"]
+    print_diagnosis(diagnosis)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("differ: norm1: epsilon is 1e-05 in A and 0.001 in B")
+    assert lines[1].endswith("epsilon is 1e-05 in A and 0.001 in B; the same in 2 more places (confirmed)")
+    assert lines[2] == "  also: norm2, norm3"
+    assert [line for line in lines if line.startswith("cause: ")][1].startswith("cause: code_between_layers, ")
+    assert sum(line.startswith("  what to do: ") for line in lines) == 1, "an unknown cause has no advice"
