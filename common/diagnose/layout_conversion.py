@@ -24,7 +24,8 @@ def convert_layout(
     """Return A's array in the layout of B's, or None if no layout fits.
 
     Channels may be the second or the last axis, attention heads may be before or after the tokens, and tokens may have
-    an axis or share one with the examples. If several layouts fit, the one closest to B's values is chosen.
+    an axis or share one with the examples, or come before them. If several layouts fit, the one closest to B's values
+    is chosen.
 
     Args:
         array: A's array.

@@ -17,7 +17,7 @@ X = np.arange(48.0).reshape(2, 3, 8)
         (X, (6, 8), X.reshape(6, 8)),
         (X.reshape(6, 8), (2, 3, 8), X),
         (np.arange(6)[None], (6,), np.arange(6)),
-        (X, (3, 2, 8), None),
+        (X, (3, 2, 8), X.swapaxes(0, 1)),
         (X, (4, 12), None),
     ],
 )
