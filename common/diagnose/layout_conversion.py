@@ -93,7 +93,7 @@ def select_replacements(
         calls: A's calls in the layout of B, by the path in B.
         b: Computation of B's model without replacements.
     """
-    replacements = {}
+    replacements: dict[str, RecordedCall] = {}
     for layer in layers:
         call = calls.get(layer.path_b)
         if call is None:
@@ -117,7 +117,11 @@ def _divide_call(
         return {path: call}
     received = own_calls[entries[0]].received
     sharing = [
-        entry for entry in entries if received is not None and np.array_equal(own_calls[entry].received, received)
+        entry
+        for entry in entries
+        if received is not None
+        and (own := own_calls[entry].received) is not None
+        and np.array_equal(own, received)
     ]
     return {entry: RecordedCall(call.received, None) for entry in sharing} | {path: RecordedCall(None, call.returned)}
 

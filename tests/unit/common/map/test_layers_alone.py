@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 
 ENDS_IN_PADDING = {"tokens": np.array([[3, 4, 0, 0, 0], [5, 1, 2, 9, 7], [8, 0, 0, 0, 0]], np.int32)}
 MASKED = {"tokens": "int32[4,12]>0<20", "tokens_mask": "int32[4,12]>0<2"}
-FACTORIES = "composite_torch:{0}", "composite_keras:{0}"
 SAME_NAMES = {  # factories of composite_torch and composite_keras, by name
     "grouped_attention": WIDE,
     "decoder": {"tgt": "float32[3,5,8]", "memory": "float32[3,7,8]"},
@@ -33,14 +32,17 @@ EXAMPLES = {
     "resnet": {"images": "float32[4,16,16,channels=1]"},
     "tabular": {"numbers": "float32[4,9]", "sex": "int32[4]<2"},
 }
-PAIRS = {  # the factories, the inputs and the arguments by name
+PAIRS: dict[str, tuple[str, str, dict[str, str], dict[str, str]]] = {  # the factories, the inputs and the arguments by name
     **{name: (name, name, inputs, {}) for name, inputs in MODELS.items()},
     **{
         f"{variant} attention": ("composite_torch:attention", "composite_keras:attention", WIDE, {"variant": variant})
         for variant in ("causal", "padded", "scores", "cross", "time_first")
     },
     "attention of four layers": ("composite_torch:attention", "composite_keras:own_attention", WIDE, {}),
-    **{name: (*(text.format(name) for text in FACTORIES), inputs, {}) for name, inputs in SAME_NAMES.items()},
+    **{
+        name: (f"composite_torch:{name}", f"composite_keras:{name}", inputs, {})
+        for name, inputs in SAME_NAMES.items()
+    },
     **{
         f"example {name}": (f"examples.{name}.model_torch:build", f"examples.{name}.model_keras:build", inputs, {})
         for name, inputs in EXAMPLES.items()
