@@ -119,9 +119,7 @@ def _divide_call(
     sharing = [
         entry
         for entry in entries
-        if received is not None
-        and (own := own_calls[entry].received) is not None
-        and np.array_equal(own, received)
+        if received is not None and (own := own_calls[entry].received) is not None and np.array_equal(own, received)
     ]
     return {entry: RecordedCall(call.received, None) for entry in sharing} | {path: RecordedCall(None, call.returned)}
 

@@ -32,17 +32,14 @@ EXAMPLES = {
     "resnet": {"images": "float32[4,16,16,channels=1]"},
     "tabular": {"numbers": "float32[4,9]", "sex": "int32[4]<2"},
 }
-PAIRS: dict[str, tuple[str, str, dict[str, str], dict[str, str]]] = {  # the factories, the inputs and the arguments by name
+PAIRS: dict[str, tuple[str, str, dict[str, str], dict[str, str]]] = {  # factories, inputs, arguments
     **{name: (name, name, inputs, {}) for name, inputs in MODELS.items()},
     **{
         f"{variant} attention": ("composite_torch:attention", "composite_keras:attention", WIDE, {"variant": variant})
         for variant in ("causal", "padded", "scores", "cross", "time_first")
     },
     "attention of four layers": ("composite_torch:attention", "composite_keras:own_attention", WIDE, {}),
-    **{
-        name: (f"composite_torch:{name}", f"composite_keras:{name}", inputs, {})
-        for name, inputs in SAME_NAMES.items()
-    },
+    **{name: (f"composite_torch:{name}", f"composite_keras:{name}", inputs, {}) for name, inputs in SAME_NAMES.items()},
     **{
         f"example {name}": (f"examples.{name}.model_torch:build", f"examples.{name}.model_keras:build", inputs, {})
         for name, inputs in EXAMPLES.items()
