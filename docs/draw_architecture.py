@@ -27,6 +27,7 @@ ABOUT = {
     "common/report": "a verdict to pages and pictures",
     "common/console.py": "the command lockstep",
     "common/hardware.py": "this machine",
+    "common/versions.py": "versions of packages",
     "common/map": "pairs, and their proof",
     "common/output.py": "closed output",
     "common/run_module.py": "starts our processes",

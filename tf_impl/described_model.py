@@ -16,7 +16,6 @@ from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
 from common.map.description import (
     ComputedPass,
-    DropoutDescription,
     LayerDescription,
     ModelDescription,
     RecordedCall,
@@ -28,7 +27,7 @@ from common.map.keras_layers import RECURRENT_KINDS
 from common.map.random_layers import find_random_layers
 from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
-from tf_impl.dropout import find_dropout_layers
+from tf_impl.described_dropout import disable_dropout, find_dropouts
 from tf_impl.float64 import compute_in_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
@@ -248,47 +247,6 @@ class DescribedModel:
         if not any(tensor.dtype.is_floating for tensor in outputs.values()):
             raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs
-
-
-def find_dropouts(model: keras.Layer) -> tuple[dict[int, DropoutDescription], list[str]]:
-    """Return the dropout layers that `align_dropout` replaces, by id, and all other layers that drop.
-
-    An attention does not count, because the dropout layer inside it does.
-    """
-    dropouts = {
-        id(layer): DropoutDescription(layer.rate, name)
-        for name, layer in find_dropout_layers(model).items()
-        if layer.rate > 0
-    }
-    others = []
-    for layer in model._flatten_layers():
-        # Attentions and recurrent layers have their rates in `dropout` and `recurrent_dropout`.
-        names = ("rate",) if "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
-        rates = [getattr(layer, name, 0.0) for name in names]
-        is_aligned = id(layer) in dropouts or _has_dropout_layers(layer)
-        if not is_aligned and any(isinstance(rate, float) and rate > 0 for rate in rates):
-            others.append(f"{layer.path} ({type(layer).__name__})")
-    return dropouts, others
-
-
-def disable_dropout(model: keras.Layer) -> None:
-    """Set all dropout rates to 0, because the two frameworks draw different masks.
-
-    A ForwardTrace disables dropout that is not a layer but a function.
-    """
-    for layer in model._flatten_layers():
-        if "Dropout" in type(layer).__name__ and hasattr(layer, "rate"):
-            layer.rate = 0.0
-        if _has_dropout_layers(layer):
-            continue  # with a rate of 0 an attention would not call its dropout layer
-        for name in ("dropout", "recurrent_dropout"):
-            if isinstance(vars(layer).get(name), float):
-                setattr(layer, name, 0.0)
-
-
-def _has_dropout_layers(layer: keras.Layer) -> bool:
-    """Check whether a layer contains dropout layers, as an attention does for its probabilities."""
-    return any(isinstance(inner, keras.layers.Dropout) for inner in layer._flatten_layers(include_self=False))
 
 
 def _describe_variable(name: str, variable: keras.Variable, is_moving_statistic: bool) -> VariableDescription:

@@ -25,7 +25,7 @@ from common.map.input_specs import InputSpec
 from common.map.random_layers import find_random_layers
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batches import to_tensors
-from torch_impl.dropout import ALIGNED_CLASSES
+from torch_impl.described_dropout import disable_dropout, find_dropouts
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
@@ -229,34 +229,6 @@ class DescribedModel:
         if not any(tensor.is_floating_point() for tensor in outputs.values()):
             raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs
-
-
-def find_dropouts(model: torch.nn.Module) -> tuple[dict[str, float], list[str]]:
-    """Return the rates of the dropout layers that `align_dropout` replaces, by path, and all other layers that drop.
-
-    An unfolded attention does not count, because the dropout layer inside it does.
-    """
-    rates, others = {}, []
-    for name, module in model.named_modules():
-        # Attentions and recurrent layers have their rate in `dropout`.
-        rate = getattr(module, "p" if "Dropout" in type(module).__name__ else "dropout", 0.0)
-        if isinstance(rate, float) and rate > 0 and not isinstance(module, UnfoldedAttention):
-            if type(module) in ALIGNED_CLASSES:
-                rates[name or "model"] = rate
-            else:
-                others.append(f"{name or 'model'} ({type(module).__name__})")
-    return rates, others
-
-
-def disable_dropout(model: torch.nn.Module) -> None:
-    """Set all dropout rates to 0, because the two frameworks draw different masks.
-
-    A ForwardTrace disables dropout that is not a layer but a function.
-    """
-    for module in model.modules():
-        for name in ("dropout", *(["p"] if "Dropout" in type(module).__name__ else [])):
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, 0.0)
 
 
 def _describe_variable(name: str, tensor: torch.Tensor, is_moving_statistic: bool) -> VariableDescription:

@@ -14,6 +14,7 @@ ORDER = [
     "common/console.py",
     "common/output.py",
     "common/hardware.py",
+    "common/versions.py",
     "common/records",
     "common/config",
     "common/data",

@@ -110,7 +110,9 @@ def test_tensors_equal_the_arrays(shards: dict[str, Shard], converted: dict[str,
 def test_input_signature_accepts_shards_of_any_size(
     shards: dict[str, Shard], converted: dict[str, dict[str, Any]], kind: str
 ) -> None:
-    expected = {name: [array.dtype.name, [None] * array.ndim] for name, array in shards[kind].items()}
+    expected: dict[str, list[Any]] = {
+        name: [array.dtype.name, [None] * array.ndim] for name, array in shards[kind].items()
+    }
     if kind == "images":
         expected["images"] = ["float32", [None, 6, 4, 1]]
     assert converted[kind]["signatures"][0] == expected

@@ -53,7 +53,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tests.unit.tf_impl.test_dropout import KEYS
-from tf_impl.described_model import disable_dropout, find_dropouts
+from tf_impl.described_dropout import disable_dropout, find_dropouts
 from tf_impl.dropout import align_dropout, find_dropout_layers, use_dropout_keys
 from tf_impl.float64 import compute_in_float64
 

@@ -13,7 +13,7 @@ from common.data.dropout import derive_example_keys
 from common.errors import UserError
 from tests.unit import reference_dropout
 from torch_impl.attention import AlignedAttention, UnfoldedAttention, unfold_attention
-from torch_impl.described_model import disable_dropout, find_dropouts
+from torch_impl.described_dropout import disable_dropout, find_dropouts
 from torch_impl.dropout import align_dropout, use_dropout_keys
 
 IDS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))

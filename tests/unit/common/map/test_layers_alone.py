@@ -50,7 +50,7 @@ PAIRS: dict[str, tuple[str, str, dict[str, str], dict[str, str]]] = {  # factori
 @pytest.mark.parametrize("name", PAIRS)
 def test_proven_models_are_equal_layer_by_layer(sides: Sides, name: str) -> None:
     torch, keras, inputs, arguments = PAIRS[name]
-    request = build_request(torch, keras, inputs, **arguments)
+    request = replace(build_request(torch, keras, inputs), arguments=arguments)
     if name == "masked_states":
         request = replace(request, arrays=ENDS_IN_PADDING)
     models = pair_models(sides["torch"], sides["tf"], request)
