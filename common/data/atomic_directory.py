@@ -20,7 +20,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar, cast
 import xxhash
 from filelock import FileLock
 
-from common.errors import UserError, build_write_error, error_reason, one_line
+from common.errors import UserError, build_write_error, one_line
 from common.records.files import read_json_object
 
 log = logging.getLogger("lockstep")
@@ -122,7 +122,7 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
     except _DamagedManifestError as damage:
         return None, str(damage)
     except OSError as error:
-        return None, f"cannot be read ({error_reason(error)})"
+        return None, f"cannot be read ({one_line(error)})"
     return manifest, ""
 
 

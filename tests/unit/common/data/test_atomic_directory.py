@@ -81,10 +81,16 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "truncated": (truncate, "a.bin does not match its checksum"),
     "altered": (flip_a_byte, "a.bin does not match its checksum"),
     "removed": (lambda directory: (directory / "sub/b.txt").unlink(), "cannot be read"),
-    "no manifest": (lambda directory: (directory / "manifest.json").unlink(), "cannot be read"),
-    "empty manifest": (lambda directory: (directory / "manifest.json").write_text(""), "cannot be read"),
-    "manifest of a list": (lambda directory: (directory / "manifest.json").write_text("[]"), "cannot be read"),
-    "manifest without checksums": (lambda directory: (directory / "manifest.json").write_text("{}"), "cannot be read"),
+    "no manifest": (lambda directory: (directory / "manifest.json").unlink(), "manifest.json: cannot be read"),
+    "empty manifest": (lambda directory: (directory / "manifest.json").write_text(""), "manifest.json: not valid JSON"),
+    "manifest of a list": (
+        lambda directory: (directory / "manifest.json").write_text("[]"),
+        "manifest.json: not a JSON object",
+    ),
+    "manifest without seal": (
+        lambda directory: (directory / "manifest.json").write_text("{}"),
+        "manifest.json does not match its checksum",
+    ),
     "altered manifest": (change_the_manifest, "manifest.json does not match its checksum"),
 }
 
@@ -144,7 +150,7 @@ def test_a_damaged_manifest_of_a_verified_directory(tmp_path: Path, build: Build
 
 
 def test_a_directory_that_was_removed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^.*cache: cannot be read .*No such file"):
+    with pytest.raises(UserError, match=r"^.*cache: manifest.json: cannot be read: No such file"):
         store.read_manifest(tmp_path / "cache")
 
 

@@ -93,9 +93,9 @@ def test_it_is_removed_on_a_users_error(make_config: MakeConfig) -> None:
         raise UserError("no such file")
     assert not Path("runs").exists()
     with pytest.raises(UserError), open_run_dir(make_config(), "torch") as run_dir:
-        (run_dir / "kept").touch()
+        (run_dir / "prepared.json").touch()
         raise UserError("no such file")
-    assert sorted(path.name for path in run_dir.iterdir()) == [".lock", "config.yaml", "kept"]
+    assert sorted(path.name for path in run_dir.iterdir()) == [".lock", "config.yaml", "prepared.json"]
 
 
 def test_a_directory_that_was_there_is_kept_on_a_users_error(make_config: MakeConfig, tmp_path: Path) -> None:
