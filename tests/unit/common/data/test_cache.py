@@ -71,9 +71,7 @@ def test_open_verifies_and_reopen_does_not(config: Config) -> None:
 
 
 def test_a_cache_that_was_removed(config: Config, tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"^.*/missing: manifest.json: cannot be read: .*; start the command again to rebuild it$"
-    ):
+    with pytest.raises(UserError, match=r"^.*/missing: manifest.json: cannot be read: .*; start the command again"):
         reopen_cache(config, tmp_path / "missing")
 
 
