@@ -24,6 +24,7 @@ from common.map.description import (
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from common.map.keras_layers import RECURRENT_KINDS
+from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
 from common.map.random_layers import find_random_layers
 from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
@@ -125,6 +126,7 @@ class DescribedModel:
             },
             noise=[*self.other_dropouts, *random_layers],
             unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
+            mixing_layer=self._find_mixing_layer(trace),
         )
 
     def list_files(self) -> list[str]:
@@ -222,6 +224,23 @@ class DescribedModel:
                     changed.add(name)
                     variable.assign(before[name])
         return find_random_layers(traces[0].calls, traces[1].calls, traces[0].noise), changed
+
+    def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
+        """Compute copies of one example in evaluation mode. Return the first layer that mixes examples, or None.
+
+        Args:
+            trace: The trace of the pass on the examples.
+        """
+        batch = self.inputs
+        copied = {name: choose_example(len(tensor)) for name, tensor in batch.items()}
+        self.inputs = {name: tf.gather(tensor, [copied[name]] * len(tensor)) for name, tensor in batch.items()}
+        with ForwardTrace(self.model) as trace_of_copies:
+            outputs = self._call(training=False)
+        self.inputs = batch
+        return find_mixing_layer(
+            BatchPass({name: tensor.numpy() for name, tensor in self.outputs.items()}, trace.calls),
+            BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
+        )
 
     def _get_state(self) -> dict[str, keras.Variable]:
         """Return the variables by path, except for the states of random generators."""

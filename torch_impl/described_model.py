@@ -22,6 +22,7 @@ from common.map.description import (
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
+from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
 from common.map.random_layers import find_random_layers
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batches import to_tensors
@@ -114,6 +115,7 @@ class DescribedModel:
             },
             noise=[*self.other_dropouts, *random_layers],
             unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
+            mixing_layer=self._find_mixing_layer(trace),
         )
 
     def list_files(self) -> list[str]:
@@ -204,6 +206,23 @@ class DescribedModel:
                         changed.add(name)
                         tensor.copy_(before[name])
         return find_random_layers(traces[0].calls, traces[1].calls, traces[0].noise), changed
+
+    def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
+        """Compute copies of one example in evaluation mode. Return the first layer that mixes examples, or None.
+
+        Args:
+            trace: The trace of the pass on the examples.
+        """
+        batch = self.inputs
+        copied = {name: choose_example(len(tensor)) for name, tensor in batch.items()}
+        self.inputs = {name: tensor[[copied[name]] * len(tensor)] for name, tensor in batch.items()}
+        with ForwardTrace(self.model) as trace_of_copies, torch.no_grad():
+            outputs = self._call(training=False)
+        self.inputs = batch
+        return find_mixing_layer(
+            BatchPass({name: tensor.numpy() for name, tensor in self.outputs.items()}, trace.calls),
+            BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
+        )
 
     def _get_state(self) -> dict[str, torch.Tensor]:
         """Return the parameters and buffers by name, except for BatchNorm's counters of batches."""

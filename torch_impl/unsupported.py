@@ -33,4 +33,19 @@ def find_unsupported(model: torch.nn.Module, changed: Collection[str]) -> list[s
         for name, module in model.named_modules()
         if module._backward_hooks or module._backward_pre_hooks
     ]
+    embeddings = {
+        name or "model": module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag)
+    }
+    sentences += [
+        f"layer {name} has max_norm, which changes the weights of one replica in forward passes; remove it"
+        for name, module in embeddings.items()
+        if module.max_norm is not None
+    ]
+    sentences += [
+        f"layer {name} has scale_grad_by_freq, which counts the tokens of one replica; remove it"
+        for name, module in embeddings.items()
+        if module.scale_grad_by_freq
+    ]
     return sentences

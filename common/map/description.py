@@ -79,6 +79,8 @@ class ModelDescription:
         dropouts: The dropout layers that can be aligned, by path, in the order of execution.
         noise: The layers that draw random numbers in a way that cannot be aligned, by path.
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
+        mixing_layer: The first layer whose output for an example depends on the other examples of its batch, in
+            evaluation mode; None if the outputs of the model do not.
     """
 
     layers: list[LayerDescription]
@@ -90,6 +92,7 @@ class ModelDescription:
     dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
     noise: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
+    mixing_layer: str | None = None
 
 
 @dataclass(frozen=True)

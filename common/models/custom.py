@@ -34,7 +34,7 @@ from common.models.user_weights import ACCEPTED_FILES, read_weights
 from common.models.weight_files import WEIGHTS_FILE
 from common.versions import find_versions
 
-FORMAT = 4  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 5  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 # The strategies that keep the moving statistics of BatchNorm, averaged over the replicas.
@@ -82,6 +82,13 @@ def check_strategy(config: Config, hf_config: HfConfig) -> None:
             f"strategy={config.strategy.kind}: keeps no moving statistics of BatchNorm, which this model has; choose "
             f"one of {', '.join(BATCH_NORM_STRATEGIES)}"
         )
+    if config.strategy.kind != "single" and config.strategy.replicas != 1:
+        for side, layer in hf_config["mixing_layers"].items():
+            raise UserError(
+                f"model.{side}: what {layer} returns for an example depends on the other examples of its batch, so "
+                "several replicas would train differently from one; compute every example by itself (is the order of "
+                "the axes right, as batch_first says?), or use strategy=single"
+            )
 
 
 def build(config: Config, cache: ArrayCache) -> UserModel:
@@ -139,6 +146,9 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         if models
         else None,
         "sync_batch_norm": settings.sync_batch_norm,
+        "mixing_layers": {
+            side: description.mixing_layer for side, description in descriptions.items() if description.mixing_layer
+        },
         "statistics": sorted({name for description in descriptions.values() for name in description.statistics}),
         "frozen": _list_frozen(models, descriptions),
         "dropouts": _pair_dropouts(config, models, descriptions),

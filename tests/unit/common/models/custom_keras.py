@@ -76,6 +76,17 @@ def noisy() -> keras.Model:
     return build_with(layers.GaussianNoise(0.1, name="noise"))
 
 
+class Standardized(keras.layers.Layer):
+    """A layer that divides by the standard deviation of the batch."""
+
+    def call(self, x: Any) -> Any:
+        return x / (keras.ops.std(x, axis=0) + 0.1)
+
+
+def standardized() -> keras.Model:
+    return keras.Sequential([keras.Input((5,)), Standardized(name="standardized"), layers.Dense(3)])
+
+
 class Static(keras.Model):
     """A model that reads the size of an axis of its input, which a compiled step may not know."""
 

@@ -1,5 +1,7 @@
 """PyTorch models as users write them, correct and wrong ones. They take x [n, 5] and return logits of 3 classes."""
 
+from typing import Any, cast
+
 import torch
 from torch import nn
 
@@ -88,6 +90,47 @@ def normalized() -> nn.Module:
 
 def noisy() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 4), nn.Sequential(nn.ReLU(), Noisy()), nn.Linear(4, 3))
+
+
+class FirstAxisIsTime(nn.Module):
+    """A model whose recurrent layer takes the examples for steps in time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(5, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.out(self.lstm(x[:, None])[0][:, -1]))
+
+
+class Standardized(nn.Module):
+    """A model that divides by the standard deviation of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.out(x / (x.std(0) + 0.1)))
+
+
+class Looked(nn.Module):
+    """A model that looks its input up in an embedding with special arguments."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(5, 4, **arguments), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.out(self.table(x.argmax(1))))
+
+
+def renormalized() -> nn.Module:
+    return Looked(max_norm=1.0)
+
+
+def counted() -> nn.Module:
+    return Looked(scale_grad_by_freq=True)
 
 
 def clipped() -> nn.Module:

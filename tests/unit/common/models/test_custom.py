@@ -63,6 +63,8 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         r"parameter order is of integers, which .*; make it a buffer",
     ),
     "SyncBatchNorm": (("synchronized", None), [], r"^model.torch: layer 1 uses .*; set model.sync_batch_norm=true"),
+    "weights that are normalized": (("renormalized", None), [], r"layer table has max_norm, which changes the weights"),
+    "counts of tokens": (("counted", None), [], r"layer table has scale_grad_by_freq, which counts the tokens"),
     "a regularizer": (
         (None, "regularized"),
         [],
@@ -236,6 +238,24 @@ def test_models_that_cannot_be_trained_are_refused(configure: ConfigureModels, n
     with pytest.raises(UserError, match=message) as raised:
         open_initial(configure(*models, more_arrays=more_arrays))
     assert not set("\n\x1b") & set(str(raised.value))
+
+
+MIXING = {  # the factories in PyTorch and Keras, and the layer that is named
+    "time": (("FirstAxisIsTime", None), "model.torch: what out"),
+    "statistics": (("Standardized", None), "model.torch: what out"),
+    "statistics of Keras": ((None, "standardized"), r"model.tf: what \S*standardized"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize("name", MIXING)
+def test_models_that_mix_examples_have_one_replica(configure: ConfigureModels, name: str) -> None:
+    factories, layer = MIXING[name]
+    strategy = "ddp" if factories[1] is None else "mirrored"
+    open_initial(configure(*factories))
+    with pytest.raises(UserError, match=f"^{layer} returns for an example depends on the other examples"):
+        open_initial(configure(*factories, f"strategy={strategy}", "strategy.replicas=2"))
 
 
 @pytest.mark.slow
