@@ -64,7 +64,7 @@ def test_a_run_that_completes(launch: Launch, run_dir: Path, capsys: pytest.Capt
 def test_the_summary_that_the_chief_could_not_write(
     launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert launch("time.sleep(60)", "sys.exit(3)") == 1
+    assert launch("time.sleep(60)", "print('why', flush=True); sys.exit(3)") == 1
     recorded = summary(run_dir)
     assert (recorded["status"], recorded["error"]) == ("failed", "rank 1 ended with exit code 3")
     assert capsys.readouterr().err == f"failed: rank 1 ended with exit code 3; see {run_dir / 'train.log'}\n"
@@ -113,7 +113,7 @@ def test_a_run_that_crashes_is_restarted(
 
 def test_a_run_that_crashes_too_often(launch: Launch, capfd: pytest.CaptureFixture[str]) -> None:
     assert launch(CRASH_ONCE + "sys.exit(5)", overrides=("train.max_restarts=2",)) == 1
-    assert capfd.readouterr().err.startswith("0\n1\n2\nfailed: rank 0 ended with exit code 5; see ")
+    assert capfd.readouterr().err.startswith("0\n1\n2\nfailed: rank 0 ended with exit code 5\n")
 
 
 @pytest.mark.parametrize("exit_code", [2, 143])

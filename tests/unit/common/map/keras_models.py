@@ -247,7 +247,7 @@ class Cube(keras.Model):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         x = tf.nn.relu(self.conv(x))
-        return self.head(ops.hard_silu(ops.reshape(x, (len(x), -1))))
+        return self.head(ops.hard_silu(ops.reshape(x, (ops.shape(x)[0], -1))))
 
 
 def cube() -> keras.Layer:

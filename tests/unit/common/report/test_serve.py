@@ -97,7 +97,7 @@ def test_a_watched_page_is_rendered_again(command: Any, make_run: MakeRun, tmp_p
     wait_until(lambda: get(f"{url}version") != version)
     assert "diverge at step 13 of 13" in get(url)
     (finished / "config.yaml").write_text("[")
-    wait_until(lambda: "config.yaml: not valid YAML" in get(url))
+    wait_until(lambda: "config.yaml: not a saved config" in get(url))
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
     kinds = [line.partition(":")[0] for line in output.read_text().splitlines()[1:]]
