@@ -45,6 +45,8 @@ def convert_layout(
         unflattened = array.reshape(-1, *unflattened_shape)
         moved = (move_channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
         candidates = [candidate.reshape(array.shape) for candidate in moved]
+        if len({*unflattened_shape}) == 1:
+            candidates.append(array)  # its shape does not say whether B moved the channels
     else:
         candidates = [array]
         if array.ndim >= 3:
@@ -70,8 +72,8 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         if call_a is None or call_b is None:
             continue
         unflattened_shape = a.unflattened_shapes.get(layer.path_a)  # of a single layer: no attention flattens
-        if unflattened_shape == b.unflattened_shapes.get(layer.path_b):
-            unflattened_shape = None
+        if unflattened_shape == b.unflattened_shapes.get(layer.path_b) and len({*(unflattened_shape or ())}) != 1:
+            unflattened_shape = None  # equal shapes have equal layouts, unless all sizes are the same
         received = convert_layout(call_a.received, call_b.received, unflattened_shape)
         output_shape = None if layer.kind == "linear" else unflattened_shape  # a linear layer mixes all features
         returned = convert_layout(call_a.returned, call_b.returned, output_shape)
