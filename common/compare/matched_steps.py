@@ -44,8 +44,8 @@ def _find_common_epochs(a: Run, b: Run) -> CommonSteps:
     ends = a.epoch_ends or b.epoch_ends or []
     epochs = np.arange(1, len(ends) + 1)
     keys = [epochs if run.unit == "epoch" else np.array(ends, np.int64) for run in (a, b)]
-    found = [np.isin(run_keys, run.steps) for run, run_keys in zip((a, b), keys, strict=True)]
-    common = found[0] & found[1]
+    is_recorded = [np.isin(run_keys, run.steps) for run, run_keys in zip((a, b), keys, strict=True)]
+    common = is_recorded[0] & is_recorded[1]
     rows_a, rows_b = (np.searchsorted(run.steps, run_keys[common]) for run, run_keys in zip((a, b), keys, strict=True))
     windows = np.diff(np.array(ends, np.int64), prepend=0)[common]
     return _keep_same_means(a, b, CommonSteps(epochs[common], rows_a, rows_b, windows))

@@ -34,12 +34,12 @@ def find_sum(terms: Terms, result: np.ndarray) -> Sum | None:
     return None
 
 
-def compute_sum(found: Sum, terms: Terms) -> np.ndarray | None:
+def compute_sum(factors: Sum, terms: Terms) -> np.ndarray | None:
     """Return the sum of the terms times these factors, or None if a term is missing."""
     arrays = dict(terms)
-    if not found.keys() <= arrays.keys():
+    if not factors.keys() <= arrays.keys():
         return None
-    return np.asarray(np.sum([factor * arrays[title] for title, factor in found.items()], axis=0))
+    return np.asarray(np.sum([factor * arrays[title] for title, factor in factors.items()], axis=0))
 
 
 def describe_sum(factors: Sum) -> str:
