@@ -35,17 +35,24 @@ def drop_rows_after(run_dir: Path, position: Position) -> list[Row]:
     disk is full.
     """
     remaining: list[Row] = []
+    for path, rows in read_rows_until(run_dir, position).items():
+        with report_write_errors(path):
+            replace_text(path, format_rows(rows))
+        remaining += rows if path.name != "traffic.jsonl" else []
+    return remaining
+
+
+def read_rows_until(run_dir: Path, position: Position) -> dict[Path, list[Row]]:
+    """Return the rows until the position of a checkpoint, by file. Raise UserError if one of them is damaged."""
+    rows = {}
     for name in ROW_FILES:
         # A checkpoint may be older than the evaluation of its step, which the run then repeats.
         is_evaluated = name != "evals.jsonl" or position.validation is not None
         last_step = position.step if is_evaluated else position.step - 1
         path = run_dir / name
         if path.exists():
-            rows = list(_iterate_rows_until(path, last_step))
-            with report_write_errors(path):
-                replace_text(path, format_rows(rows))
-            remaining += rows if name != "traffic.jsonl" else []
-    return remaining
+            rows[path] = list(_iterate_rows_until(path, last_step))
+    return rows
 
 
 def _iterate_rows_until(path: Path, last_step: int) -> Iterator[Row]:

@@ -16,7 +16,7 @@ from common.run.checkpoint import (
     open_checkpoint,
 )
 from common.run.checkpoint_state import STATE_FILE
-from common.run.files import ROW_FILES, drop_rows_after
+from common.run.files import ROW_FILES, drop_rows_after, read_rows_until
 
 AUTO = "auto"
 
@@ -53,7 +53,7 @@ def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
     """
     target = run_dir / CHECKPOINTS_DIRECTORY / checkpoint.directory.name
     if checkpoint.directory.absolute() == target.absolute():
-        drop_rows_after(run_dir, checkpoint.position)
+        read_rows_until(run_dir, checkpoint.position)  # refuses damaged rows before training starts
         return checkpoint
     partial = target.with_suffix(".partial")
     with report_write_errors(target):
