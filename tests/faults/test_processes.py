@@ -51,7 +51,8 @@ def test_a_killed_process_starts_the_group_again(
     kind: tuple[str, ...],
     victim: str,
 ) -> None:
-    run = start(*kind, "train.max_restarts=2").wait_for_step(fault_step)
+    # Five processes of parameter servers need longer than 20 seconds to start again beside another test.
+    run = start(*kind, "train.max_restarts=2", "cluster.timeout=60").wait_for_step(fault_step)
     run.send_signal(victim, signal.SIGKILL)
     seconds, lost = run.wait_for_recovery()
     output = run.wait_for_end()
