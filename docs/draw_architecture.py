@@ -23,7 +23,7 @@ ABOUT = {
     "common/bench": "contestants in turns",
     "common/compare": "runs to a verdict",
     "common/profile": "traces of profiled steps",
-    "common/records": "readers of the run directory's files",
+    "common/records": "readers of a run's files",
     "common/report": "a verdict to pages and pictures",
     "common/console.py": "the command lockstep",
     "common/hardware.py": "this machine",

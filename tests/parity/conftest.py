@@ -206,7 +206,7 @@ def _train_in_process(name: str, runs: dict[Path, Planned]) -> None:
             [sys.executable, "-m", "tests.parity.trainer", kind, str(spec), *([ranks] if kind == "ranks" else [])],
             stdout=file,
             stderr=file,
-            env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
+            env={"OMP_WAIT_POLICY": "PASSIVE", "PYTHONFAULTHANDLER": "1", **os.environ},
         )
     assert result.returncode == 0, output.read_text()[-3000:]
 
