@@ -15,13 +15,12 @@ import secrets
 import socket
 import time
 from contextlib import suppress
-from selectors import EVENT_READ, DefaultSelector
 from threading import Lock, Semaphore, Thread
 
 from common.cluster.json_line_socket import MAX_LINE_BYTES, JsonLineSocket, JsonObject
 from common.cluster.stop_decision import LocalStop, StopDecision
 from common.cluster.stop_messages import Freeze, LastUnit, SaveUnit, Welcome
-from common.cluster.token_listener import HELLO_SECONDS, shows_token
+from common.cluster.token_listener import TokenListener
 from common.training.stop import SAVE, SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
@@ -44,17 +43,12 @@ class StopServer:
 
     def __init__(self, host: str, port: int = 0) -> None:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        self._listener = socket.create_server(address, family=family)  # sets SO_REUSEADDR
-        self._listener.setblocking(False)
-        self._token = secrets.token_hex()
-        self.address: tuple[str, int, str] = (host, self._listener.getsockname()[1], self._token)
-        self._wake_sender, self._wake_receiver = socket.socketpair()  # a byte ends the thread's `select`
+        listener, token = socket.create_server(address, family=family), secrets.token_hex()  # sets SO_REUSEADDR
+        self.address: tuple[str, int, str] = (host, listener.getsockname()[1], token)
+        self._listener = TokenListener(listener, token)
+        self._wake_sender, self._wake_receiver = socket.socketpair()  # a byte ends the thread's `wait`
         self._wake_sender.setblocking(False)
-        self._selector = DefaultSelector()
-        self._selector.register(self._listener, EVENT_READ)
-        self._selector.register(self._wake_receiver, EVENT_READ)
-        self._unauthenticated: dict[JsonLineSocket, float] = {}  # connections without a Hello, and their deadlines
-        self._member_names: dict[JsonLineSocket, str] = {}  # connections whose Hello had the token
+        self._member_names: dict[JsonLineSocket, str] = {}
         self._decision: StopDecision | None = None  # the one that was begun last; a decided checkpoint leaves None
         self._answer_deadline = 0.0
         self._lock = Lock()  # protects the attributes below, which other threads use too
@@ -107,66 +101,53 @@ class StopServer:
     def _serve(self) -> None:
         """Handle connections, messages and deadlines until the server is closed. Only its thread calls this."""
         while True:
-            ready = self._selector.select(self._seconds_to_deadline())
+            connections = {member.connection: member for member in self._member_names}
+            readable, clients = self._listener.wait(
+                [self._wake_receiver, *connections], self._seconds_to_answer_deadline()
+            )
             with self._lock:
-                for key, _ in ready:
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    elif key.fileobj is self._wake_receiver:
+                for connection in readable:
+                    if connection is self._wake_receiver:
                         self._wake_receiver.recv(MAX_LINE_BYTES)
                     else:
-                        self._receive(key.data)
-                now = time.monotonic()
-                for connection in [late for late, deadline in self._unauthenticated.items() if now >= deadline]:
-                    self._drop(connection)
+                        self._receive(connections[connection])
+                for hello, client in clients:
+                    self._add_member(client, hello)
                 self._advance_decision()
                 if self._closed:
                     self._close_connections()
                     return
 
-    def _seconds_to_deadline(self) -> float | None:
-        """Return the seconds until the next deadline; None if there is none."""
-        deadlines = list(self._unauthenticated.values())
-        if self._decision is not None and self._decision.signum != SAVE and self._decision.last is None:
-            deadlines.append(self._answer_deadline)
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+    def _seconds_to_answer_deadline(self) -> float | None:
+        """Return the seconds in which members may still answer before a stop; None if no answer is awaited."""
+        if self._decision is None or self._decision.signum == SAVE or self._decision.last is not None:
+            return None
+        return max(0.0, self._answer_deadline - time.monotonic())
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            connection, _ = self._listener.accept()
-            connection.setblocking(False)
-            json_socket = JsonLineSocket(connection)
-            self._unauthenticated[json_socket] = time.monotonic() + HELLO_SECONDS
-            self._selector.register(connection, EVENT_READ, json_socket)
-
-    def _receive(self, sender: JsonLineSocket) -> None:
-        if sender not in self._unauthenticated and sender not in self._member_names:
-            return  # it was dropped after it became ready
+    def _receive(self, member: JsonLineSocket) -> None:
         try:
-            for message in sender.receive():
-                if sender in self._member_names:
-                    self._on_message(sender, message)
-                else:
-                    self._authenticate(sender, message)
+            for message in member.receive():
+                self._on_message(member, message)
         except BlockingIOError:
             return
         except OSError:
-            self._drop(sender)
+            self._drop(member)
 
-    def _authenticate(self, connection: JsonLineSocket, message: JsonObject) -> None:
-        """Make a connection a member if its first message has this run's token. Raises OSError."""
-        if not shows_token(message, self._token):
-            raise ConnectionError("the token is not this run's")
-        del self._unauthenticated[connection]
-        self._member_names[connection] = str(message.get("name"))
-        connection.send(Welcome(welcome=True))
-        self._welcomed.release()
-        if self._decision is not None:
-            connection.send(Freeze(freeze=self._decision.signum))
-            if self._decision.last is None:
-                self._decision.awaited.add(connection)
-            else:
-                connection.send(LastUnit(last=self._decision.last))
+    def _add_member(self, member: JsonLineSocket, hello: JsonObject) -> None:
+        """Welcome a member whose first message, its Hello, had this run's token."""
+        member.connection.setblocking(False)
+        self._member_names[member] = str(hello.get("name"))
+        try:
+            member.send(Welcome(welcome=True))
+            self._welcomed.release()
+            if self._decision is not None:
+                member.send(Freeze(freeze=self._decision.signum))
+                if self._decision.last is None:
+                    self._decision.awaited.add(member)
+                else:
+                    member.send(LastUnit(last=self._decision.last))
+        except OSError:
+            self._drop(member)
 
     def _on_message(self, member: JsonLineSocket, message: JsonObject) -> None:
         match message:
@@ -177,15 +158,12 @@ class StopServer:
             case _:
                 raise ConnectionError(f"no message of a member: {message}")
 
-    def _drop(self, connection: JsonLineSocket) -> None:
-        """Close a connection. An answer that it owes is no longer awaited."""
-        self._unauthenticated.pop(connection, None)
-        self._member_names.pop(connection, None)
+    def _drop(self, member: JsonLineSocket) -> None:
+        """Close the connection to a member. An answer that it owes is no longer awaited."""
+        del self._member_names[member]
         if self._decision is not None:
-            self._decision.awaited.discard(connection)
-        with suppress(KeyError):
-            self._selector.unregister(connection.connection)
-        connection.connection.close()
+            self._decision.awaited.discard(member)
+        member.connection.close()
 
     def _advance_decision(self) -> None:
         """Begin the decision that was requested, and complete it once all answers have arrived or their time is over.
@@ -218,8 +196,7 @@ class StopServer:
                 self._drop(member)
 
     def _close_connections(self) -> None:
-        for connection in [*self._unauthenticated, *self._member_names]:
-            self._drop(connection)
-        self._selector.close()
+        for member in list(self._member_names):
+            self._drop(member)
         for open_socket in (self._listener, self._wake_sender, self._wake_receiver):
             open_socket.close()

@@ -14,7 +14,7 @@ from threading import Barrier, BrokenBarrierError, Thread
 
 import pytest
 
-from common.cluster import stop_server
+from common.cluster import stop_server, token_listener
 from common.cluster.stop_decision import StopDecision
 from common.cluster.stop_member import StopMember
 from common.cluster.stop_server import StopServer
@@ -316,7 +316,7 @@ JUNK = [
 
 
 def test_junk_connections(make_ranks: MakeRanks, server: StopServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop_server, "HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(token_listener, "HELLO_SECONDS", 0.2)
     stops = [stop for _, stop in make_ranks(2)]
     with ExitStack() as stack:
         for junk in JUNK:
