@@ -103,7 +103,7 @@ def rendezvous(timeout: float, settings: Settings) -> Group:
             raise problem
         return Group(rank, len(tasks), resolver, StopMember(stop_address, task))
     all_hosts = [address.rpartition(":")[0].strip("[]") for role in roles for address in cluster[role]]
-    channel = StopServer(find_own_address([host, *all_hosts], 0), int(os.environ.get(STOP_PORT, 0)))
+    channel = StopServer(find_own_address(all_hosts, 0), int(os.environ.get(STOP_PORT, 0)))
     # The tasks of one machine need no other interface. With several hosts, this one may be known by several addresses.
     bound_host = host if ip_address(channel.address[0]).is_loopback else ""
     try:
