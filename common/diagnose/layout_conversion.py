@@ -105,7 +105,7 @@ def select_replacements(
 
 
 def _divide_call(
-    path: str, entries: Sequence[str], call: RecordedCall, own_calls: Mapping[str, RecordedCall]
+    path: str, entries: Sequence[str], call: RecordedCall, unreplaced_calls: Mapping[str, RecordedCall]
 ) -> dict[str, RecordedCall]:
     """Return the calls of the entries and of the layer at `path`, of which `call` is the whole.
 
@@ -113,15 +113,17 @@ def _divide_call(
         path: Path of the layer that returns the output.
         entries: Paths of the layers that may receive the input; the first one does.
         call: What all of them together receive and return.
-        own_calls: The layers' calls without replacements.
+        unreplaced_calls: The layers' calls without replacements.
     """
     if not entries:
         return {path: call}
-    received = own_calls[entries[0]].received
+    first = unreplaced_calls[entries[0]].received
     sharing = [
         entry
         for entry in entries
-        if received is not None and (own := own_calls[entry].received) is not None and np.array_equal(own, received)
+        if first is not None
+        and (received := unreplaced_calls[entry].received) is not None
+        and np.array_equal(received, first)
     ]
     return {entry: RecordedCall(call.received, None) for entry in sharing} | {path: RecordedCall(None, call.returned)}
 

@@ -24,7 +24,7 @@ UNRECORDED = "(not recorded)"
 
 @dataclass
 class RecordedRuns:
-    """What a diagnosis has to say about the finished runs that it repeats, for a reader of the report.
+    """Sentences of a diagnosis about the finished runs that it repeats, for a reader of the report.
 
     Attributes:
         environment: A sentence for each run that was made in another environment.

@@ -24,10 +24,10 @@ PROJECTIONS = 3  # query, key and value
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """What a layer returned and received before the code: its title in reports, and arrays in the layout of B's.
+    """The arrays that a layer returned and received before the code, in the layout of B's.
 
     Attributes:
-        title: Title of the layer.
+        title: Title of the layer in reports.
         returned: What A's layer returned, which B's code receives too; None if it is not known.
         received_in_a: What A's layer received; None if it is not known.
         received_in_b: What the code before B's layer passed to it; None if it is not known.

@@ -1,4 +1,4 @@
-"""Whether a repeated run reproduces the curve that a finished run recorded, and whether it was made here."""
+"""Comparison of a repeated run with the curve and the environment that a finished run recorded."""
 
 import json
 from dataclasses import replace

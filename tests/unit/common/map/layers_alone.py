@@ -30,8 +30,10 @@ def compare_layers_alone(
     moved = {name: perturb(array, epsilon, seed) for seed, (name, array) in enumerate(weights.items())}
 
     def observe(side: str, arrays: Mapping[str, np.ndarray], **replacements: object) -> Observation:
-        own = arrays if side == "torch" else map_weights(models.parameter_map, dict(arrays), models.keras_description)
-        computed = sides[side].call("compute", weights=own, training=False, projections={}, **replacements)
+        side_weights = (
+            arrays if side == "torch" else map_weights(models.parameter_map, dict(arrays), models.keras_description)
+        )
+        computed = sides[side].call("compute", weights=side_weights, training=False, projections={}, **replacements)
         return _to_observation(computed, descriptions[side])
 
     observed_a, observed_b = observe(a, weights), observe(b, weights)
