@@ -15,7 +15,7 @@ from common.diagnose.overrides import quote_value
 from common.errors import UserError
 from common.records.summary import read_final_summary
 from common.run.checkpoint import list_checkpoints, parse_step
-from common.training.rows import read_rows
+from common.training.rows import Row, read_rows
 
 # Config groups whose file is chosen by its kind, such as `kind: bert`, and whose other values are overridden
 GROUPS = ("data", "task", "model", "optimizer", "schedule")
@@ -91,7 +91,8 @@ def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
         isinstance(config.strategy, ParameterServerSettings) and not config.strategy.synchronous for config in configs
     ):
         return None
-    step_of_divergence = find_divergence(a, b, {config.train.precision for config in configs})
+    rows_a, rows_b = map(read_steps, (a, b))
+    step_of_divergence = find_divergence(rows_a, rows_b, {config.train.precision for config in configs})
     if step_of_divergence is None or configs[0].optimizer.kind != configs[1].optimizer.kind:
         return None
     paths = {parse_step(path): path for run in (b, a) for path in list_checkpoints(run)}  # a's replaces b's
@@ -99,19 +100,23 @@ def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
     return (checkpoints[max(checkpoints)], step_of_divergence) if checkpoints else None
 
 
-def find_divergence(a: Path, b: Path, precisions: Collection[str]) -> int | None:
+def read_steps(run_dir: Path) -> dict[int, Row]:
+    """Return the rows of a run's metrics.jsonl by step. Raises UserError."""
+    return {row["step"]: row for row in read_rows(run_dir / "metrics.jsonl")}
+
+
+def find_divergence(rows_a: Mapping[int, Row], rows_b: Mapping[int, Row], precisions: Collection[str]) -> int | None:
     """Return the first step at which the losses or the gradient norms of two runs differ by more than the tolerance.
 
     Args:
-        a: A run directory.
-        b: The other run directory.
+        rows_a: The rows of a run by step.
+        rows_b: The rows of the other run.
         precisions: The precisions of the runs. The precision with the largest tolerance decides.
     """
     tolerances = read_tolerances(precisions)
-    rows_a, rows_b = ({row["step"]: row for row in read_rows(run / "metrics.jsonl")} for run in (a, b))
     for step in sorted(rows_a.keys() & rows_b.keys()):
         if not have_same_row(rows_a[step], rows_b[step], tolerances):
-            return int(step)
+            return step
     return None
 
 

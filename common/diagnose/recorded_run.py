@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import hardware
-from common.diagnose.from_run import find_divergence, have_same_row, read_tolerances
+from common.diagnose.from_run import find_divergence, have_same_row, read_steps, read_tolerances
 from common.diagnose.side_run import SideRun
 from common.errors import one_line
 from common.records.summary import read_final_summary
-from common.training.rows import Row, read_rows
+from common.training.rows import Row
 from common.versions import find_versions
 
 # Not the memory, of which a part may be reserved
@@ -37,11 +37,14 @@ class RecordedRuns:
 
 def compare_with_recorded(runs: Sequence[SideRun]) -> RecordedRuns:
     """Compare repeated runs with the finished runs that they repeat. Runs that repeat none have nothing to say."""
-    recorded = RecordedRuns()
+    recorded, recorded_rows = RecordedRuns(), []
     for run in runs:
         if (directory := run.arguments.repeats) is None:
             continue
-        difference = "" if run.is_asynchronous else find_other_curve(run, directory)
+        difference = ""
+        if not run.is_asynchronous:
+            recorded_rows.append(read_steps(directory))
+            difference = find_other_curve(run, recorded_rows[-1])
         if differences := find_other_environment(directory):
             recorded.environment.append(
                 f"{run.name.upper()} ({directory}) was made in another environment, {', '.join(differences)}"
@@ -49,7 +52,8 @@ def compare_with_recorded(runs: Sequence[SideRun]) -> RecordedRuns:
             )
         if difference:
             recorded.unreproduced.append(f"{run.name.upper()}'s recorded curve is not reproduced here: {difference}")
-    recorded.unreproduced += _find_unrepeated_divergence(runs)
+    if len(recorded_rows) == 2:
+        recorded.unreproduced += _find_unrepeated_divergence(runs, *recorded_rows)
     return recorded
 
 
@@ -75,12 +79,15 @@ def find_other_environment(directory: Path) -> list[str]:
     return [_printable(f"{name} {value} (here {here})") for name, value, here in pairs if value != here]
 
 
-def find_other_curve(run: SideRun, directory: Path) -> str:
+def find_other_curve(run: SideRun, rows: Mapping[int, Row]) -> str:
     """Return how the recorded curve of a run differs from the repeated one; empty if it is reproduced.
 
     The tolerance is that of the least precise of both.
+
+    Args:
+        run: The repeated run.
+        rows: The rows of the recorded run by step.
     """
-    rows = {row["step"]: row for row in read_rows(directory / "metrics.jsonl")}
     steps = [row["step"] for row in run.rows]
     missing = [step for step in steps if step not in rows]
     if missing or not steps:
@@ -96,13 +103,12 @@ def find_other_curve(run: SideRun, directory: Path) -> str:
     return ""
 
 
-def _find_unrepeated_divergence(runs: Sequence[SideRun]) -> list[str]:
-    """Return a sentence if two finished runs diverge at a step that the repeated runs do not have."""
-    directories = [run.arguments.repeats for run in runs if run.arguments.repeats is not None]
-    if len(directories) < 2 or any(run.is_asynchronous for run in runs):
-        return []
+def _find_unrepeated_divergence(
+    runs: Sequence[SideRun], rows_a: Mapping[int, Row], rows_b: Mapping[int, Row]
+) -> list[str]:
+    """Return a sentence if two finished runs, of which these are the rows, diverge at a step that was not repeated."""
     precisions = {precision for run in runs for precision in run.recorded_precisions}
-    step = find_divergence(directories[0], directories[1], precisions)
+    step = find_divergence(rows_a, rows_b, precisions)
     first, last = runs[0].steps_before + 1, runs[0].config.train.steps
     if step is None or first <= step <= last:
         return []
