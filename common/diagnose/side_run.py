@@ -70,7 +70,7 @@ class SideRun:
         """Precisions in which the run that this one repeats was trained: that of training, and that of products."""
         if self.arguments.repeats is None:
             return set()
-        train = load_config(self.arguments.repeats / "config.yaml").train
+        train = load_config(self.arguments.repeats / CONFIG).train
         return {train.precision, train.matmul_precision or train.precision}
 
     @property

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from common.config.saved_config import CONFIG
+
 STEPS = "checkpoints/step-*"
 
 
@@ -14,7 +16,7 @@ def describe_checkpoint(path: Path) -> str | None:
         return "is a TensorFlow checkpoint"
     if path.is_dir() and ((path / "checkpoint").is_file() or any(path.glob("*.index"))):
         return "is a directory of TensorFlow checkpoints"
-    if (path / "config.yaml").is_file() and (path / "checkpoints").is_dir():
+    if (path / CONFIG).is_file() and (path / "checkpoints").is_dir():
         steps = sorted(path.glob(STEPS))
         choices = [*steps[-1:], *([path / "model"] if (path / "model").is_dir() else [])]
         return f"is a run directory{' with ' if choices else ', without a checkpoint'}{' and '.join(map(str, choices))}"
