@@ -22,9 +22,9 @@ def read_state_dict(path: str) -> dict[str, np.ndarray]:
         raise UserError(
             f"model.checkpoint={path}: cannot be read ({describe_error(error)}); save model.state_dict()"
         ) from error
-    state_dicts = {"": content} if is_state_dict(content) else {}
+    state_dicts = {"": content} if _is_state_dict(content) else {}
     if not state_dicts and isinstance(content, Mapping):
-        state_dicts = {str(name): value for name, value in content.items() if is_state_dict(value)}
+        state_dicts = {str(name): value for name, value in content.items() if _is_state_dict(value)}
     if not state_dicts:
         raise UserError(f"model.checkpoint={path}: is not a state dict; save model.state_dict()")
     if len(state_dicts) > 1:
@@ -39,7 +39,7 @@ def read_state_dict(path: str) -> dict[str, np.ndarray]:
     }
 
 
-def is_state_dict(value: object) -> bool:
+def _is_state_dict(value: object) -> bool:
     """Check whether a value maps names to tensors."""
     if not isinstance(value, Mapping) or not value:
         return False
