@@ -232,8 +232,9 @@ class DescribedModel:
             trace: The trace of the pass on the examples.
         """
         batch = self.inputs
-        copied = {name: choose_example(len(tensor)) for name, tensor in batch.items()}
-        self.inputs = {name: tf.gather(tensor, [copied[name]] * len(tensor)) for name, tensor in batch.items()}
+        self.inputs = {
+            name: tf.gather(tensor, [choose_example(len(tensor))] * len(tensor)) for name, tensor in batch.items()
+        }
         with ForwardTrace(self.model) as trace_of_copies:
             outputs = self._call(training=False)
         self.inputs = batch
