@@ -16,6 +16,7 @@ ORDER = [
     "common/hardware.py",
     "common/versions.py",
     "common/records",
+    "common/recording",
     "common/config",
     "common/data",
     "common/map",

@@ -1,0 +1,136 @@
+"""Format of a record: the files of its directory, and the fields of record.json.
+
+A record holds what a training script computed in its first optimizer steps. It is a directory with record.json and one
+safetensors file for the state before the first step and for each step. The record of a script with several processes
+is a directory with one such directory for each rank: rank-0, rank-1 and so on.
+
+The name of a tensor is a path. M is the number of a micro-batch within its step, from 0. A parameter, buffer or
+variable has its name in the framework, without the prefixes of wrappers such as DistributedDataParallel. Arrays have
+the layout of their framework. Arrays in bfloat16 are stored in float32.
+
+    batch/M/input/NAME       what the model received: NAME is a keyword, the position of an argument, or the path of
+                             nested keys and positions, joined by dots
+    batch/M/label/NAME       what the loss received besides the model's outputs
+    batch/M/output/NAME      what the model returned
+    layer/PATH/input         first tensor that a layer received in the first micro-batch
+    layer/PATH/output        first tensor that it returned
+    gradient/NAME            gradient that the optimizer received
+    gradient_unclipped/NAME  gradient before it was clipped; absent if it was not, or if that was not seen
+    gradient_local/NAME      gradient of this rank before the reduction; absent with one rank, or if it was not seen
+    weight/NAME              weights, buffers and variables after the step
+    slot/NAME/SLOT           optimizer's arrays after the step, in the files of the first and the last recorded step
+
+The file of the state before the first step has weight/NAME and slot/NAME/SLOT only.
+
+The files that record run in the environment of the script: they import only NumPy, safetensors, their framework and
+each other, and run on Python 3.9.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+FORMAT = 1
+RECORD, START = "record.json", "start.safetensors"
+STEP_PATTERN, RANK_PATTERN = "step-{:08d}.safetensors", "rank-{}"
+
+
+class Environment(TypedDict):
+    """Versions, device and flags that decide the results of computations."""
+
+    versions: dict[str, str]  # of Python, the framework, NumPy, and of the library that trains
+    device: str  # "cpu", or the name of the accelerator
+    flags: dict[str, object]  # by name, such as "tf32", "autocast", "deterministic", "threads", "compiled"
+
+
+class ParameterGroup(TypedDict):
+    """Parameters that an optimizer updates with the same hyperparameters."""
+
+    parameters: list[str]
+    hyperparameters: dict[str, object]  # under the names of the framework, such as "lr", "betas", "weight_decay"
+
+
+class OptimizerFacts(TypedDict):
+    """An optimizer with all of its hyperparameters."""
+
+    name: str  # qualified name of the class, such as "torch.optim.adamw.AdamW"
+    groups: list[ParameterGroup]
+    missing: list[str]  # trainable parameters of the model that the optimizer does not update
+    frozen: list[str]  # parameters of the model that are not trainable
+
+
+class LossFacts(TypedDict):
+    """A loss function with the arguments that are no arrays."""
+
+    name: str  # such as "cross_entropy", or the class "keras.losses.SparseCategoricalCrossentropy"
+    arguments: dict[str, object]  # such as {"reduction": "mean", "label_smoothing": 0.0}
+
+
+class LayerFacts(TypedDict):
+    """A layer that the forward pass entered."""
+
+    kind: str  # name of the known class of the framework that it is or derives from, or else of its own class
+    path: str
+    attributes: dict[str, object]  # public plain values, under the names of the framework, such as {"eps": 1e-5}
+    variables: dict[str, str]  # names of its own variables by role, such as {"weight": "fc1.weight"}
+    unflattened_shape: list[int] | None  # of one example, before the model flattened it for this layer
+    composite: str | None  # path of the attention or Bidirectional layer of which this one is a part
+    training: bool  # whether the layer was in training mode
+
+
+class VariableFacts(TypedDict):
+    """A parameter, buffer or variable."""
+
+    shape: list[int]
+    dtype: str  # such as "float32"
+    trainable: bool
+
+
+class ModelFacts(TypedDict):
+    """A model: its layers in the order in which the first forward pass entered them, and its variables."""
+
+    name: str  # qualified name of the class
+    layers: list[LayerFacts]
+    variables: dict[str, VariableFacts]
+    tied: list[list[str]]  # names of one and the same variable
+
+
+class StepFacts(TypedDict):
+    """Numbers of one recorded optimizer step."""
+
+    step: int  # from 1: the number of optimizer steps since the recorder was made
+    micro_batches: int
+    losses: list[float | None]  # of the micro-batches, as the script computed them; None if that was not seen
+    rates: list[float]  # learning rate of each parameter group, as the update used it
+    loss_scale: float | None  # by which a gradient scaler multiplied the loss; None without one
+    skipped: bool  # whether a gradient scaler left the update out
+    max_norm: float | None  # to which the script clipped the gradients' norm; None if it did not, or unseen
+
+
+class AbridgedTensor(TypedDict):
+    """A tensor that did not fit into the record: a sample stands in its place.
+
+    The sample is stored under the tensor's name, and its positions in the flattened tensor under "sample/NAME".
+    """
+
+    shape: list[int]
+    norm: float
+    sha256: str  # of the bytes in C order
+
+
+class RecordFacts(TypedDict):
+    """The content of record.json."""
+
+    format: int
+    framework: str  # "torch" or "tensorflow"
+    rank: int
+    world_size: int
+    complete: bool  # whether all steps that were asked for are recorded
+    environment: Environment
+    model: ModelFacts | None  # None until the first step
+    optimizer: OptimizerFacts | None
+    scheduler: dict[str, object] | None  # "name" and the hyperparameters; None if the script has none, or unseen
+    loss: LossFacts | None  # None if it was not seen
+    steps: list[StepFacts]
+    abridged: dict[str, dict[str, AbridgedTensor]]  # by file and tensor
+    not_recorded: list[str]  # a sentence for each thing that the recorder could not see

@@ -1,0 +1,184 @@
+"""Writer of a record, which a recorder uses within the process of a training script. See record_format.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from common.recording.record_format import (
+    FORMAT,
+    RANK_PATTERN,
+    RECORD,
+    START,
+    STEP_PATTERN,
+    AbridgedTensor,
+    Environment,
+    RecordFacts,
+    StepFacts,
+)
+
+SAMPLE_SIZE = 4096  # number of elements that stand for a tensor that does not fit into the record
+WRITTEN_NAMES = re.compile(r"(record\.json|start\.safetensors|step-\d{8}\.safetensors)(\.partial)?|rank-\d+")
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class RecordWriter:
+    """Writes the record of one rank, step by step. A reader finds every step that is finished.
+
+    An error of the file system ends the record with a warning; it does not end the training.
+
+    Attributes:
+        facts: The content of record.json, which a recorder completes; every step writes it.
+        is_open: Whether the record still takes steps.
+    """
+
+    def __init__(
+        self, directory: str, framework: str, environment: Environment, rank: int = 0, world_size: int = 1,
+        max_bytes: int = 2 << 30,
+    ) -> None:  # fmt: skip
+        """Create the directory, and remove the record that an earlier run left there.
+
+        Args:
+            directory: Directory of the record of all ranks.
+            framework: "torch" or "tensorflow".
+            environment: Versions, device and flags.
+            rank: Number of this process.
+            world_size: Number of processes.
+            max_bytes: Largest number of bytes of this rank's record. Samples stand for tensors that do not fit.
+
+        Raises:
+            ValueError: The directory has files that no recorder wrote.
+        """
+        self._root = Path(directory)
+        self._directory = self._root / RANK_PATTERN.format(rank) if world_size > 1 else self._root
+        self._remaining_bytes = max_bytes
+        self.is_open = True
+        self.facts: RecordFacts = {
+            "format": FORMAT,
+            "framework": framework,
+            "rank": rank,
+            "world_size": world_size,
+            "complete": False,
+            "environment": environment,
+            "model": None,
+            "optimizer": None,
+            "scheduler": None,
+            "loss": None,
+            "steps": [],
+            "abridged": {},
+            "not_recorded": [],
+        }
+        self._guard(self._prepare_directory)
+
+    def write_start(self, arrays: Arrays) -> None:
+        """Write the weights and slots before the first recorded step."""
+        self._guard(lambda: self._write(START, arrays))
+
+    def write_step(self, facts: StepFacts, arrays: Arrays) -> None:
+        """Write a finished step."""
+
+        def write() -> None:
+            self._write(STEP_PATTERN.format(facts["step"]), arrays)
+            self.facts["steps"].append(facts)
+            self._write_facts()
+
+        self._guard(write)
+
+    def close(self, complete: bool) -> None:
+        """End the record. `complete`: whether all steps that were asked for are recorded."""
+        if self.is_open:
+            self.facts["complete"] = complete
+            self._guard(self._write_facts)
+        self.is_open = False
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence about something that cannot be recorded."""
+        if sentence not in self.facts["not_recorded"]:
+            self.facts["not_recorded"].append(sentence)
+
+    def _guard(self, write: Callable[[], None]) -> None:
+        if not self.is_open:
+            return
+        try:
+            write()
+        except OSError as error:
+            self.is_open = False
+            warnings.warn(
+                f"{self._directory}: the record ends here, and the training goes on: {error.strerror or error}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _prepare_directory(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if self._directory != self._root:  # a record of one process would hide those of the ranks
+            (self._root / RECORD).unlink(missing_ok=True)
+        paths = sorted(self._directory.iterdir())
+        for path in paths:
+            if not WRITTEN_NAMES.fullmatch(path.name):
+                raise ValueError(f"{path}: is no part of a record; name a new directory for the record")
+        for path in paths:
+            if path.is_file():
+                path.unlink()
+
+    def _write(self, name: str, arrays: Arrays) -> None:
+        stored: dict[str, np.ndarray] = {}
+        abridged: dict[str, AbridgedTensor] = {}
+        for key, array in arrays.items():
+            contiguous = np.ascontiguousarray(array).reshape(array.shape)
+            if contiguous.nbytes > self._remaining_bytes and contiguous.size > SAMPLE_SIZE:
+                positions = np.sort(np.random.default_rng(0).integers(contiguous.size, size=SAMPLE_SIZE))
+                abridged[key] = _describe(contiguous)
+                stored[f"sample/{key}"] = positions
+                contiguous = contiguous.reshape(-1)[positions]
+            stored[key] = contiguous
+            self._remaining_bytes -= contiguous.nbytes
+        if abridged:
+            self.facts["abridged"][name] = abridged
+        self._replace(name, lambda partial: save_file(stored, partial))
+
+    def _write_facts(self) -> None:
+        text = json.dumps(self.facts, indent=1, default=str) + "\n"
+        self._replace(RECORD, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+    def _replace(self, name: str, write: Callable[[Path], object]) -> None:
+        """Write a file atomically: a reader finds the whole file or none."""
+        path = self._directory / name
+        partial = path.with_name(f"{name}.partial")
+        try:
+            write(partial)
+            os.replace(partial, path)  # noqa: PTH105  as elsewhere; Path.replace is the same
+        except BaseException:
+            partial.unlink(missing_ok=True)  # frees space if the disk is full
+            raise
+
+
+def list_plain_values(values: Mapping[str, object]) -> dict[str, object]:
+    """Return the values that JSON can hold, such as an optimizer's hyperparameters."""
+    return {name: plain for name, value in values.items() if (plain := _to_plain(value)) is not None or value is None}
+
+
+def _to_plain(value: object) -> object:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        items: list[object] = [_to_plain(item) for item in value]
+        return None if any(item is None for item in items) else items
+    return None
+
+
+def _describe(array: np.ndarray) -> AbridgedTensor:
+    return {
+        "shape": list(array.shape),
+        "norm": float(np.linalg.norm(array.astype(np.float64))),
+        "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
+    }
