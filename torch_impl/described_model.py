@@ -130,22 +130,28 @@ class DescribedModel:
         """Return the floating-point tensors of a state dict. Raise UserError if the file has none."""
         return read_state_dict(path)
 
-    def compute_loss_shapes(self, task: TaskSettings, output: str, labels: np.ndarray) -> list[tuple[int, ...]]:
-        """Return the shapes of the losses of the examples, for float32 outputs, as in training, and for float64.
+    def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the losses of the examples.
 
         Args:
             task: The settings of the task.
             output: The name of the output that the task uses.
             labels: The labels of the examples.
 
+        Returns:
+            The losses "float32" of float32 outputs, as in training, "float64" of float64 outputs, and for every example
+            "copies I", the losses of a batch that consists of copies of example I.
+
         Raises:
             UserError: The user's loss function failed.
         """
-        functions = build_task_functions(task)
+        functions, outputs, count = build_task_functions(task), self.outputs[output], len(labels)
         (batch,) = to_tensors([{"labels": labels}], torch.device("cpu"))
+        batches = {"float32": (outputs.float(), batch["labels"]), "float64": (outputs, batch["labels"])}
+        for index in range(count):
+            batches[f"copies {index}"] = (outputs[[index] * count], batch["labels"][[index] * count])
         try:
-            outputs = self.outputs[output]
-            return [tuple(functions.losses(x, batch["labels"]).shape) for x in (outputs.float(), outputs)]
+            return {name: functions.losses(*arguments).detach().numpy() for name, arguments in batches.items()}
         except Exception as error:
             raise UserError(f"task.torch: the loss function raised {describe_error(error)}") from error
 

@@ -95,7 +95,7 @@ def find_other_curve(run: SideRun, rows: Mapping[int, Row]) -> str:
     precisions = {run.precision, *run.recorded_precisions}
     tolerances = read_tolerances(precisions)
     for row in run.rows:
-        recorded = rows[row["step"]]
+        recorded = rows[int(row["step"])]
         if not have_same_row(recorded, row, tolerances):
             others = run.recorded_precisions - {run.precision}
             advice = f"; try precision={min(others)}" if others else ""

@@ -1,7 +1,8 @@
-"""Models that mix the examples of a batch: the outputs for an example depend on the other examples beside it.
+"""Models and losses that mix the examples of a batch: what they return for an example depends on the others beside it.
 
-Replicas that compute parts of a batch would compute other outputs. A model is computed twice in evaluation mode, on a
-batch and on copies of one of its examples. For this example both passes must return the same.
+Replicas that compute parts of a batch would compute other values. A model is computed twice in evaluation mode, on a
+batch and on copies of one of its examples. Both passes must return the same for this example, and the second pass the
+same for all copies.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ def choose_example(count: int) -> int:
 
 
 def find_mixing_layer(batch: BatchPass, copies: BatchPass) -> str | None:
-    """Return the first layer that mixes examples, or None. "the model" says that only the code after the layers does.
+    """Return the first layer that mixes examples, or None. "the model" says that only code outside of the layers does.
 
     Args:
         batch: The pass on the batch.
@@ -44,14 +45,25 @@ def find_mixing_layer(batch: BatchPass, copies: BatchPass) -> str | None:
     layers = (
         path
         for path, call in batch.calls.items()
-        if path in copies.calls and _differs(call.returned, copies.calls[path].returned, count)
+        if path != "model" and path in copies.calls and _differs(call.returned, copies.calls[path].returned, count)
     )
     return next(layers, "the model")
 
 
+def mixes_examples(batch: np.ndarray, copies: np.ndarray, index: int) -> bool:
+    """Check whether values of a batch and of copies of one of its examples show that the examples are mixed.
+
+    Args:
+        batch: Values [n, ...] of the examples of a batch.
+        copies: The same for n copies of one example.
+        index: The index of this example in the batch.
+    """
+    expected = np.broadcast_to(batch[index], copies.shape)
+    return bool(np.isfinite(batch[index]).all()) and relative_difference(expected, copies) > TOLERANCE
+
+
 def _differs(a: np.ndarray | None, b: np.ndarray | None, count: int) -> bool:
-    """Check whether two arrays of a number of examples differ for the copied example."""
+    """Check whether what a layer returned for a number of examples and for copies shows that it mixes them."""
     if a is None or b is None or a.shape != b.shape or a.shape[:1] != (count,) or a.dtype.kind != "f":
         return False
-    index = choose_example(count)
-    return bool(np.isfinite(a[index]).all()) and relative_difference(a[index], b[index]) > TOLERANCE
+    return mixes_examples(a, b, choose_example(count))

@@ -25,6 +25,7 @@ from common.map.description import ModelDescription
 from common.map.dropout_pairs import DropoutPair, pair_dropouts
 from common.map.input_specs import InputSpec
 from common.map.map_file import describe_unmatched
+from common.map.mixed_examples import mixes_examples
 from common.map.pair_models import PairedModels, PairingRequest, describe_models, pair_models
 from common.map.side import Side
 from common.models.checkpoint_kinds import describe_checkpoint
@@ -34,7 +35,7 @@ from common.models.user_weights import ACCEPTED_FILES, read_weights
 from common.models.weight_files import WEIGHTS_FILE
 from common.versions import find_versions
 
-FORMAT = 5  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 6  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 # The strategies that keep the moving statistics of BatchNorm, averaged over the replicas.
@@ -89,6 +90,12 @@ def check_strategy(config: Config, hf_config: HfConfig) -> None:
                 "several replicas would train differently from one; compute every example by itself (is the order of "
                 "the axes right, as batch_first says?), or use strategy=single"
             )
+        for side in hf_config["mixing_losses"]:
+            raise UserError(
+                f"task.{side}: the loss of an example depends on the other examples of its batch, so several replicas "
+                "would train differently from one; compare every example with its own labels only, or use "
+                "strategy=single"
+            )
 
 
 def build(config: Config, cache: ArrayCache) -> UserModel:
@@ -126,13 +133,18 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             _check_batch_norm(settings, side, description)
         if models is not None:
             _check_match(models, settings.prove)
-        outputs = {}
+        outputs, mixing_losses = {}, []
         for side, description in descriptions.items():
             factory = f"model.{side}={factories[side]}"
             outputs[side] = select_output(factory, description.outputs)
             check_output(factory, config, cache, description.outputs[outputs[side]], examples["labels"])
             if isinstance(config.task, CustomTaskSettings):
-                _check_loss(config.task, side, sides[side], outputs[side], examples["labels"])
+                losses = sides[side].call(
+                    "compute_losses", task=config.task, output=outputs[side], labels=examples["labels"]
+                )
+                _check_losses(config.task, side, losses, len(ids))
+                if any(mixes_examples(losses["float64"], losses[f"copies {i}"], i) for i in range(len(ids))):
+                    mixing_losses.append(side)
         weights = read_weights(settings, sides, descriptions, models)
         files = sorted({file for side in sides.values() for file in side.call("list_files")})
     hf_config = {
@@ -149,6 +161,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "mixing_layers": {
             side: description.mixing_layer for side, description in descriptions.items() if description.mixing_layer
         },
+        "mixing_losses": mixing_losses,
         "statistics": sorted({name for description in descriptions.values() for name in description.statistics}),
         "frozen": _list_frozen(models, descriptions),
         "dropouts": _pair_dropouts(config, models, descriptions),
@@ -163,13 +176,13 @@ def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
     return {name: tuple(shape) for name, shape in hf_config["shapes"].items()}
 
 
-def _check_loss(task: CustomTaskSettings, side: str, process: Side, output: str, labels: np.ndarray) -> None:
-    """Raise UserError unless the user's loss function returns one loss for each example."""
-    for shape in process.call("compute_loss_shapes", task=task, output=output, labels=labels):
-        if shape != (len(labels),):
+def _check_losses(task: CustomTaskSettings, side: str, losses: Mapping[str, np.ndarray], count: int) -> None:
+    """Raise UserError unless the user's loss function returned one loss for each of `count` examples."""
+    for computed in losses.values():
+        if computed.shape != (count,):
             raise UserError(
-                f"task.{side}={getattr(task, side)}: returns losses of shape {list(shape)} for {len(labels)} examples; "
-                "return one loss for each example, such as the mean over its labels"
+                f"task.{side}={getattr(task, side)}: returns losses of shape {list(computed.shape)} for {count} "
+                "examples; return one loss for each example, such as the mean over its labels"
             )
 
 

@@ -24,9 +24,7 @@ OF_SIDE = {"torch_impl": {"torch", "torch_impl"}, "tf_impl": {"tensorflow", "ker
 def test_recording_files_run_in_old_environments(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
     top_level = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    modules = [
-        name for node in top_level for name in ([node.module] if isinstance(node, ast.ImportFrom) else _names(node))
-    ]
+    modules = [name for node in top_level for name in _names(node)]
     side = path.relative_to(ROOT).parts[0]
     for module in modules:
         assert module.partition(".")[0] in ALLOWED | OF_SIDE[side], f"{path} imports {module}"
@@ -36,5 +34,5 @@ def test_recording_files_run_in_old_environments(path: Path) -> None:
             assert candidates & set(FILES), f"{path} imports {module}, which does not record"
 
 
-def _names(node: ast.Import) -> list[str]:
-    return [alias.name for alias in node.names]
+def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]

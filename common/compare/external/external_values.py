@@ -34,7 +34,7 @@ def read_number(position: str, columns: Mapping[str, str], metric: str, values: 
             raise ValueError
         return float(str(value))
     except ValueError:
-        remedy = "" if metric in ("step", "loss", "epoch") else f"; leave it out with columns.{metric}=null"
+        remedy = "" if metric in ("step", "loss", "epoch") else f"; remove it with columns.{metric}=null"
         raise UserError(
             f"{position}: '{columns[metric]}' must be a number, found {str(value)[:60]!r}{remedy}"
         ) from None

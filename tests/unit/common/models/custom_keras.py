@@ -123,5 +123,13 @@ def compute_mean_loss(outputs: Any, labels: Any) -> Any:
     return keras.ops.mean(losses)
 
 
+def compute_contrastive_losses(outputs: Any, labels: Any) -> Any:
+    """Return the losses of examples that are compared with all other examples of the batch."""
+    similarities = keras.ops.matmul(outputs, keras.ops.transpose(outputs))
+    return keras.losses.sparse_categorical_crossentropy(
+        keras.ops.arange(keras.ops.shape(labels)[0]), similarities, from_logits=True
+    )
+
+
 def compute_eager_losses(outputs: Any, labels: Any) -> Any:
     return keras.ops.convert_to_tensor(-outputs.numpy()[range(len(labels)), labels])

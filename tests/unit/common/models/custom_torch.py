@@ -103,6 +103,18 @@ class FirstAxisIsTime(nn.Module):
         return cast(torch.Tensor, self.out(self.lstm(x[:, None])[0][:, -1]))
 
 
+class Routed(nn.Module):
+    """A model whose second half takes at most two examples of a batch, those with the largest scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        taken = torch.zeros(len(x), 1, dtype=x.dtype).index_fill(0, x.sum(1).topk(2).indices, 1.0)
+        return cast(torch.Tensor, self.out(x) * (1 + taken))
+
+
 class Standardized(nn.Module):
     """A model that divides by the standard deviation of the batch."""
 
@@ -221,6 +233,11 @@ def stacked() -> nn.Module:
 
 def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def compute_contrastive_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the losses of examples that are compared with all other examples of the batch."""
+    return nn.functional.cross_entropy(outputs @ outputs.T, torch.arange(len(labels)), reduction="none")
 
 
 def compute_mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -242,6 +242,7 @@ def test_models_that_cannot_be_trained_are_refused(configure: ConfigureModels, n
 
 MIXING = {  # the factories in PyTorch and Keras, and the layer that is named
     "time": (("FirstAxisIsTime", None), "model.torch: what out"),
+    "capacity": (("Routed", None), "model.torch: what the model"),
     "statistics": (("Standardized", None), "model.torch: what out"),
     "statistics of Keras": ((None, "standardized"), r"model.tf: what \S*standardized"),
 }
@@ -256,6 +257,18 @@ def test_models_that_mix_examples_have_one_replica(configure: ConfigureModels, n
     open_initial(configure(*factories))
     with pytest.raises(UserError, match=f"^{layer} returns for an example depends on the other examples"):
         open_initial(configure(*factories, f"strategy={strategy}", "strategy.replicas=2"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize("side", ["torch", "tf"])
+def test_losses_that_mix_examples_have_one_replica(configure: ConfigureModels, side: str) -> None:
+    module, strategy = ("custom_torch", "ddp") if side == "torch" else ("custom_keras", "mirrored")
+    factories = ("plain", None) if side == "torch" else (None, "plain")
+    task = ("task=custom", f"task.{side}={PACKAGE}.{module}:compute_contrastive_losses")
+    open_initial(configure(*factories, *task))
+    with pytest.raises(UserError, match=f"^task.{side}: the loss of an example depends on the other examples"):
+        open_initial(configure(*factories, *task, f"strategy={strategy}", "strategy.replicas=2"))
 
 
 @pytest.mark.slow
