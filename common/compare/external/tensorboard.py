@@ -6,7 +6,7 @@ of `evaluation_loss_vs_iterations` is the number of a training step, from 1.
 
 import os
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -37,18 +37,15 @@ def read_directory(path: Path, loss_tag: str | None) -> ExternalTable:
             "its metrics/"
         )
     scalars: Scalars = {}
-    repeated_count = 0
+    left_out: Counter[str] = Counter()
     for directory in directories:
         prefix = Path(directory).relative_to(path).as_posix()
-        for tag, points in _read_scalars(directory).items():
-            values = dict(points)
-            repeated_count += len(points) - len(values)
+        for tag, values in _read_directory_scalars(Path(directory), left_out).items():
             scalars[tag if prefix == "." else f"{prefix}/{tag}"] = values
     if not any(scalars.values()):
         raise UserError(f"{path}: its event files have no scalars")
     table = _build_table(path, scalars, loss_tag)
-    if repeated_count:
-        table.notes.append(f"{repeated_count} values left out, because a later one of the tag has the same step")
+    table.notes += [f"{count} values left out, because {reason}" for reason, count in left_out.items()]
     return table
 
 
@@ -108,14 +105,38 @@ def _get_name(tag: str) -> str:
     return tag.rpartition("/")[2]
 
 
-def _read_scalars(directory: str) -> dict[str, list[tuple[int, float]]]:
-    """Return the steps and values of each tag, stored as scalars or as tensors."""
+def _read_directory_scalars(directory: Path, left_out: Counter[str]) -> Scalars:
+    """Return the scalars of the event files of a directory.
+
+    A later file continues an earlier one, unless it starts again from the earlier one's first step. It then belongs to
+    another run, and the earlier values are left out.
+
+    Args:
+        directory: The directory.
+        left_out: Receives the number of values that are left out, by the reason.
+    """
+    scalars: Scalars = {}
+    for file in sorted(path for path in directory.iterdir() if EVENTS in path.name):
+        for tag, points in _read_scalars(file).items():
+            values, earlier = dict(points), scalars.get(tag, {})
+            left_out["a later one of the tag has the same step"] += len(points) - len(values)
+            if values and earlier and min(values) <= min(earlier):
+                left_out[f"they belong to an earlier run than {file.name}"] += len(earlier)
+                earlier = {}
+            left_out["a later one of the tag has the same step"] += len(values.keys() & earlier.keys())
+            scalars[tag] = {**earlier, **values}
+    left_out += Counter()  # drops the counts of zero
+    return scalars
+
+
+def _read_scalars(file: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the steps and values of each tag of an event file, stored as scalars or as tensors."""
     # With this module present, TensorBoard's reader does not import TensorFlow.
     sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
-    events = EventAccumulator(directory, size_guidance={"scalars": 0, "tensors": 0})
+    events = EventAccumulator(str(file), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
     tags = events.Tags()
     scalars = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags["scalars"]}

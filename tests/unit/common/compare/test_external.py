@@ -111,6 +111,29 @@ def test_a_tensorboard_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("first_step", "losses", "note"),
+    [
+        (0, [5.0, 6.0], "3 values left out, because they belong to an earlier run than events.out.tfevents.2"),
+        (2, [1, 2, 5.0, 6.0], "1 values left out, because a later one of the tag has the same step"),
+        (3, [1, 2, 3, 5.0, 6.0], None),
+    ],
+)
+def test_event_files_of_one_directory(tmp_path: Path, first_step: int, losses: list[float], note: str | None) -> None:
+    for number, start, values in ((1, 0, [1, 2, 3]), (2, first_step, [5.0, 6.0])):
+        writer = EventFileWriter(str(tmp_path / "written"))
+        for step, value in enumerate(values, start):
+            summary = Summary(value=[Summary.Value(tag="loss", simple_value=value)])
+            writer.add_event(Event(wall_time=1, step=step, summary=summary))
+        writer.close()
+        (file,) = (tmp_path / "written").iterdir()
+        file.rename(tmp_path / f"events.out.tfevents.{number}")
+    (tmp_path / "written").rmdir()
+    run = load_external_run("mine", tmp_path, {})
+    assert run.metrics["loss"].tolist() == losses
+    assert [text for text in run.notes if "left out" in text] == ([f"mine: {note}"] if note else [])
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.csv", join_rows("step,loss", "1,0.5", "2,abc"), "a.csv:3: 'loss' must be a number, found 'abc'"),

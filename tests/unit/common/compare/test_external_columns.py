@@ -18,9 +18,7 @@ def test_columns_that_the_user_names(load: Load) -> None:
 
 def test_a_column_that_is_not_read(load: Load) -> None:
     rows = join_rows("step,loss,lr", "1,0.5,warm-up", "2,0.25,1e-3")
-    with pytest.raises(
-        UserError, match=r"csv:2: 'lr' must be a number, found 'warm-up'; remove it with columns.lea"
-    ):
+    with pytest.raises(UserError, match=r"csv:2: 'lr' must be a number, found 'warm-up'; remove it with columns.lea"):
         load("a.csv", rows)
     run = load("a.csv", rows, learning_rate=None)
     assert run.metrics["loss"].tolist() == [0.5, 0.25] and not run.has_metric("learning_rate")
