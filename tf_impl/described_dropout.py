@@ -1,40 +1,69 @@
-"""Dropout of a user's model: which layers can be aligned, and a model without dropout for common.map."""
+"""Dropout and noise of a user's model: which layers can be aligned, and a model without them for common.map."""
+
+from collections.abc import Mapping
+from inspect import signature
+from numbers import Real
 
 import keras
+import numpy as np
+import tensorflow as tf
+from typing_extensions import override
 
-from common.map.description import DropoutDescription
-from tf_impl.dropout import find_dropout_layers
+from common.map.description import RecordedCall
+from common.map.noise import Noise
+from common.map.recognized_noise import explain_input, has_noise, recognize_noise
+from tf_impl.aligned_layers import NOISE_OF_CLASSES, find_dropout_layers
+from tf_impl.keras_paths import layers_by_path
+
+RATES = ("rate", "stddev")
 
 
-def find_dropouts(model: keras.Layer) -> tuple[dict[int, DropoutDescription], list[str]]:
-    """Return the dropout layers that `align_dropout` replaces, by id, and all other layers that drop.
+def find_dropouts(model: keras.Layer) -> tuple[dict[str, Noise], list[str]]:
+    """Return the noise of the layers that `align_dropout` replaces, by path, and all other layers that draw.
 
     An attention does not count, because the dropout layer inside it does.
     """
-    dropouts = {
-        id(layer): DropoutDescription(layer.rate, name)
-        for name, layer in find_dropout_layers(model).items()
-        if layer.rate > 0
-    }
-    others = []
-    for layer in model._flatten_layers():
+    noises, others = find_dropout_layers(model), []
+    for path, layer in layers_by_path(model).items():
+        if path in noises:
+            continue
+        function = _LayerFunction(layer)
+        noise = recognize_noise(function, function.numbers) if function.may_have_noise else None
         # Attentions and recurrent layers have their rates in `dropout` and `recurrent_dropout`.
-        names = ("rate",) if "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
+        is_own = type(layer) in NOISE_OF_CLASSES
+        names = RATES if is_own or "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
         rates = [getattr(layer, name, 0.0) for name in names]
-        is_aligned = id(layer) in dropouts or _has_dropout_layers(layer)
-        if not is_aligned and any(isinstance(rate, float) and rate > 0 for rate in rates):
+        is_dropping = any(isinstance(rate, float) and rate > 0 for rate in rates) and not _has_dropout_layers(layer)
+        if noise is not None:
+            noises[path] = noise
+        elif is_dropping or (function.may_have_noise and has_noise(function)):
             others.append(f"{layer.path} ({type(layer).__name__})")
-    return dropouts, others
+    return noises, others
 
 
-def disable_dropout(model: keras.Layer) -> None:
-    """Set all dropout rates to 0, because the two frameworks draw different masks.
+def explain_inputs(layers: Mapping[str, keras.Layer], calls: Mapping[str, RecordedCall], examples: int) -> list[str]:
+    """Return the layers whose inputs do not have the examples in their first axis, as "path (reason)".
+
+    Args:
+        layers: Layers with noise, by path.
+        calls: Their calls in a pass, by path.
+        examples: The number of examples in the pass.
+    """
+    reasons = {path: explain_input(calls[path].received, examples) for path in layers}
+    return [f"{path} ({reason})" for path, reason in reasons.items() if reason]
+
+
+def disable_dropout(model: keras.Layer, noises: Mapping[str, Noise]) -> None:
+    """Set all dropout rates to 0, and remove the noise of other layers, because the two frameworks draw differently.
 
     A ForwardTrace disables dropout that is not a layer but a function.
     """
-    for layer in model._flatten_layers():
-        if "Dropout" in type(layer).__name__ and hasattr(layer, "rate"):
-            layer.rate = 0.0
+    for path, layer in layers_by_path(model).items():
+        for name in RATES if type(layer) in NOISE_OF_CLASSES or "Dropout" in type(layer).__name__ else ():
+            if hasattr(layer, name):
+                setattr(layer, name, 0.0)
+        if path in noises and type(layer) not in NOISE_OF_CLASSES:
+            layer.__class__ = _SilentLayer
         if _has_dropout_layers(layer):
             continue  # with a rate of 0 an attention would not call its dropout layer
         for name in ("dropout", "recurrent_dropout"):
@@ -45,3 +74,62 @@ def disable_dropout(model: keras.Layer) -> None:
 def _has_dropout_layers(layer: keras.Layer) -> bool:
     """Check whether a layer contains dropout layers, as an attention does for its probabilities."""
     return any(isinstance(inner, keras.layers.Dropout) for inner in layer._flatten_layers(include_self=False))
+
+
+class _SilentLayer(keras.Layer):
+    """A layer without its noise."""
+
+    @override
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return inputs
+
+
+class _LayerFunction:
+    """A layer, as `recognize_noise` calls it.
+
+    Attributes:
+        may_have_noise: Whether the layer has one input, no weights, no layers in it, and is not Keras's own.
+        numbers: The numbers among the layer's attributes.
+    """
+
+    def __init__(self, layer: keras.Layer) -> None:
+        """Examine a layer."""
+        self._layer = layer
+        parameters = [name for name in signature(layer.call).parameters if name != "training"]
+        self.may_have_noise = (
+            not type(layer).__module__.startswith("keras.src.layers.")
+            and layer.built
+            and not layer.weights
+            and not any(True for _ in layer._flatten_layers(include_self=False))
+            and len(parameters) == 1
+        )
+        self.numbers = _find_numbers(layer).values()
+
+    def __call__(self, inputs: np.ndarray, training: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        layer, x = self._layer, tf.convert_to_tensor(inputs)
+        states = [(variable, variable.numpy()) for variable in layer.variables]  # of random generators
+        attributes, numbers = {**vars(layer)}, _find_numbers(layer)
+        keras.utils.set_random_seed(seed)
+        for variable, state in states:
+            variable.assign(np.full_like(state, seed))
+        try:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                outputs = layer(x, training=training)
+        finally:
+            is_constant = _find_numbers(layer) == numbers
+            vars(layer).update({name: attributes[name] for name in numbers})
+            for variable, state in states:
+                variable.assign(state)
+        if not is_constant:
+            raise ValueError("the layer has a state")
+        return outputs.numpy(), tape.gradient(outputs, x, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
+
+
+def _find_numbers(layer: keras.Layer) -> dict[str, float]:
+    """Return the numbers among the attributes of a layer by name."""
+    return {
+        name: float(value)
+        for name, value in vars(layer).items()
+        if isinstance(value, Real) and not isinstance(value, bool)
+    }

@@ -6,7 +6,6 @@ layer.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import keras
 import numpy as np
@@ -16,6 +15,7 @@ from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
 from common.map.description import (
     ComputedPass,
+    DropoutDescription,
     LayerDescription,
     ModelDescription,
     RecordedCall,
@@ -28,11 +28,11 @@ from common.map.mixed_examples import BatchPass, choose_example, find_mixing_lay
 from common.map.random_layers import find_random_layers
 from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
-from tf_impl.described_dropout import disable_dropout, find_dropouts
+from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
 from tf_impl.float64 import compute_in_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
-from tf_impl.keras_paths import variables_by_path
+from tf_impl.keras_paths import layers_by_path, variables_by_path
 from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
 from tf_impl.task import build_task_functions
@@ -82,8 +82,8 @@ class DescribedModel:
         self.adapt_inputs = build_input_adapter(CONFIG_KEY, model, list(inputs))
         self.outputs = self._call(training=False)  # layers create their variables at the first call
         trace_model(f"{CONFIG_KEY}={factory}", self._compute, inputs, self.inputs)
-        self.dropouts, self.other_dropouts = find_dropouts(model)
-        disable_dropout(model)
+        self.noises, self.other_dropouts = find_dropouts(model)
+        disable_dropout(model, self.noises)
 
     def describe(self) -> ModelDescription:
         """Describe the layers that a forward pass enters, and the variables."""
@@ -95,6 +95,8 @@ class DescribedModel:
             tf.config.run_functions_eagerly(False)  # on a CPU, gradients of grouped convolutions need XLA
         random_layers, changed = self._observe_training()
         tensors = self._get_variables()
+        noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
+        noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
         names_by_id = {id(variable): name for name, variable in tensors.items()}
         layers, used, moving_statistics = [], set(), set()  # names of variables in the two sets
         for path, layer in trace.entered.items():
@@ -120,11 +122,15 @@ class DescribedModel:
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(moving_statistics),
             dropouts={
-                path: replace(self.dropouts[id(layer)], unflattened_shape=trace.unflattened_shapes.get(path))
-                for path, layer in trace.entered.items()
-                if id(layer) in self.dropouts
+                path: DropoutDescription(self.noises[name], name, trace.unflattened_shapes.get(path))
+                for path, layer in noisy_layers.items()
+                if (name := noise_names[id(layer)])
             },
-            noise=[*self.other_dropouts, *random_layers],
+            noise=[
+                *self.other_dropouts,
+                *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
+                *random_layers,
+            ],
             unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
             mixing_layer=self._find_mixing_layer(trace),
         )

@@ -17,3 +17,11 @@ def variables_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
     for variable in model.variables:
         variables[make_unique(variable.path, variables)] = variable
     return variables
+
+
+def layers_by_path(model: keras.Layer) -> dict[str, keras.Layer]:
+    """Return all layers of a model by unique path."""
+    layers: dict[str, keras.Layer] = {}
+    for layer in model._flatten_layers():
+        layers[make_unique(layer.path or layer.name, layers)] = layer
+    return layers

@@ -26,7 +26,7 @@ from common.map.mixed_examples import BatchPass, choose_example, find_mixing_lay
 from common.map.random_layers import find_random_layers
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batches import to_tensors
-from torch_impl.described_dropout import disable_dropout, find_dropouts
+from torch_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
@@ -77,14 +77,15 @@ class DescribedModel:
             self.outputs = self._call(training=False)  # lazy layers create their parameters at the first call
         unfold_attention(model, UnfoldedAttention)
         set_dropout_batch_first(model)
-        self.dropout_rates, self.other_dropouts = find_dropouts(model)
-        disable_dropout(model)
+        self.noises, self.other_dropouts = find_dropouts(model)
+        disable_dropout(model, self.noises)
 
     def describe(self) -> ModelDescription:
         """Describe the layers that a forward pass enters, and the variables."""
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
         random_layers, changed = self._observe_training()
+        noisy_layers = {path: layer for path, layer in trace.entered.items() if path in self.noises}
         tensors = self._get_variables()
         names_by_id = {id(tensor): name for name, tensor in tensors.items()}
         layers, used, moving_statistics = [], set(), set()  # names of variables in the two sets
@@ -109,11 +110,14 @@ class DescribedModel:
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(moving_statistics),
             dropouts={
-                path: DropoutDescription(self.dropout_rates[path], path, trace.unflattened_shapes.get(path))
-                for path in trace.entered
-                if path in self.dropout_rates
+                path: DropoutDescription(self.noises[path], path, trace.unflattened_shapes.get(path))
+                for path in noisy_layers
             },
-            noise=[*self.other_dropouts, *random_layers],
+            noise=[
+                *self.other_dropouts,
+                *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
+                *random_layers,
+            ],
             unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
             mixing_layer=self._find_mixing_layer(trace),
         )

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from common.map.noise import Noise
+
 Arrays = dict[str, np.ndarray]  # by the name of the variable, input or output
 
 
@@ -52,15 +54,15 @@ class LayerDescription:
 
 @dataclass(frozen=True)
 class DropoutDescription:
-    """A dropout layer that can be aligned: made to drop the same elements in both frameworks.
+    """A dropout or noise layer that can be aligned: made to draw the same random numbers in both frameworks.
 
     Attributes:
-        rate: The probability of dropping an element.
+        noise: What the layer does to its input.
         name: The name by which the layer's framework finds it again.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
     """
 
-    rate: float
+    noise: Noise
     name: str
     unflattened_shape: tuple[int, ...] | None = None
 
@@ -76,7 +78,7 @@ class ModelDescription:
         channels: Whether an input has channels, which are PyTorch's second axis and Keras's last axis.
         outputs: The shapes of the outputs by name.
         statistics: The names of BatchNorm's moving means and variances.
-        dropouts: The dropout layers that can be aligned, by path, in the order of execution.
+        dropouts: The dropout and noise layers that can be aligned, by path, in the order of execution.
         noise: The layers that draw random numbers in a way that cannot be aligned, by path.
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
         mixing_layer: The first layer whose output for an example depends on the other examples of its batch, in

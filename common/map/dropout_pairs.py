@@ -1,4 +1,4 @@
-"""Pairs of a dropout layer in PyTorch and one in Keras, which training makes drop the same elements.
+"""Pairs of a dropout or noise layer in PyTorch and one in Keras, which training makes draw the same random numbers.
 
 If the channels of their inputs are in other axes, a pair also says which element of one input is which of the other.
 """
@@ -11,6 +11,7 @@ import numpy as np
 from common.errors import UserError
 from common.map.array_differences import move_channels_last, relative_difference
 from common.map.description import ModelDescription
+from common.map.noise import Noise
 
 SAME_INPUT = 1e-6  # relative difference; inputs in another layout differ far more
 Shape = tuple[int, ...]
@@ -31,10 +32,11 @@ class ChannelLayout:
 
 @dataclass(frozen=True)
 class DropoutPair:
-    """The names of a dropout layer in PyTorch and of its counterpart in Keras."""
+    """The names of a dropout or noise layer in PyTorch and of its counterpart in Keras, and what both do."""
 
     torch: str
     keras: str
+    noise: Noise
     layout: ChannelLayout | None  # None if both receive the elements in the same order
 
 
@@ -56,24 +58,30 @@ def pair_dropouts(
         UserError: The models have different dropout layers, or the layers receive different arrays.
     """
     torch_dropouts, keras_dropouts = torch_description.dropouts, keras_description.dropouts
-    if [layer.rate for layer in torch_dropouts.values()] != [layer.rate for layer in keras_dropouts.values()]:
+    both = list(zip(torch_dropouts.items(), keras_dropouts.items(), strict=False))
+    if len(torch_dropouts) != len(keras_dropouts) or not all(a.noise.is_like(b.noise) for (_, a), (_, b) in both):
         raise UserError(f"PyTorch drops at {_list_rates(torch_description)}, Keras at {_list_rates(keras_description)}")
     pairs = []
-    for (torch_path, torch_layer), (keras_path, keras_layer) in zip(
-        torch_dropouts.items(), keras_dropouts.items(), strict=True
-    ):
+    for (torch_path, torch_layer), (keras_path, keras_layer) in both:
         torch_input, keras_input = torch_inputs[torch_path], keras_inputs[keras_path]
-        layout = None
-        if not _are_equal(torch_input, keras_input):
+        unit, layout = torch_layer.noise.unit, None
+        if unit == "example":  # in whichever order the elements of an example are
+            torch_input, keras_input = _sort_elements(torch_input), _sort_elements(keras_input)
+        if unit == "channel" or not _are_equal(torch_input, keras_input):
             layout = _find_layout(torch_input, keras_input, torch_layer.unflattened_shape)
             if layout is None:
                 raise UserError(f"{torch_path} (PyTorch) and {keras_path} (Keras) drop elements of different inputs")
-        pairs.append(DropoutPair(torch_layer.name, keras_layer.name, layout))
+        pairs.append(DropoutPair(torch_layer.name, keras_layer.name, torch_layer.noise, layout))
     return pairs
 
 
 def _list_rates(description: ModelDescription) -> str:
-    return ", ".join(f"{path} ({layer.rate:g})" for path, layer in description.dropouts.items()) or "no layer"
+    return ", ".join(f"{path} ({layer.noise})" for path, layer in description.dropouts.items()) or "no layer"
+
+
+def _sort_elements(array: np.ndarray) -> np.ndarray:
+    """Return the sorted elements of each example, [n, elements]."""
+    return np.sort(array.reshape(len(array), -1))
 
 
 def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:

@@ -298,8 +298,8 @@ def _pair_dropouts(
                 "dropout layer of its own, or set model.dropout_semantics=native"
             )
     if models is None:
-        names = [layer.name for description in descriptions.values() for layer in description.dropouts.values()]
-        return [asdict(DropoutPair(name, name, None)) for name in names]
+        layers = [layer for description in descriptions.values() for layer in description.dropouts.values()]
+        return [asdict(DropoutPair(layer.name, layer.name, layer.noise, None)) for layer in layers]
     assert models.proof is not None
     try:
         return [

@@ -51,7 +51,7 @@ class ConvNet(keras.Model):
             return layer(x, training=training)
         row_keys = hash_rows(example_keys, tf.constant(derive_site_key(name), tf.int64), [])
         mask = compute_mask(row_keys, tf.shape(x)[-1], layer.rate)
-        return apply_mask(x, layer.rate, mask if x.shape.rank == 2 else mask[:, None, None])
+        return apply_mask(x, 1 / (1 - layer.rate), mask if x.shape.rank == 2 else mask[:, None, None])
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:

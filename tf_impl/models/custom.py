@@ -14,14 +14,15 @@ from typing_extensions import override
 
 from common.map.dropout_pairs import ChannelLayout
 from common.map.factory import call_factory
+from common.map.noise import Noise
 from common.map.transformation import ParameterTransformation, SourceParameter, parse_transformation
 from common.models.initial_weights import InitialCheckpoint
+from tf_impl.aligned_layers import align_dropout, use_dropout_keys
 from tf_impl.batch_norm import synchronize_batch_norm, use_real_rows
 from tf_impl.convolution import patch_strided_convolutions
-from tf_impl.dropout import align_dropout, find_dropout_layers, use_dropout_keys
 from tf_impl.float64 import compute_in_float64
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
-from tf_impl.keras_paths import variables_by_path
+from tf_impl.keras_paths import layers_by_path, variables_by_path
 from tf_impl.models.layout import TransformedParameter
 from tf_impl.nested_tensors import name_tensors
 
@@ -58,12 +59,12 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     args, kwargs = model.adapt_inputs(ones)
     user_model(*args, **kwargs, **get_training_argument(user_model, False))  # layers create their variables
     if settings["dropouts"] is not None:
-        layers = find_dropout_layers(user_model)
+        layers = layers_by_path(user_model)
         for pair in settings["dropouts"]:
             layout = pair["layout"]  # how PyTorch's layer receives the elements, if in another order; else None
             if layout is not None:
                 layout = ChannelLayout(tuple(layout["received"]), tuple(layout["channels_first"]))
-            align_dropout(layers[pair["keras"]], pair["torch"], layout)
+            align_dropout(layers[pair["keras"]], pair["torch"], Noise(**pair["noise"]), layout)
     synchronize_batch_norm(user_model, settings["sync_batch_norm"])
     model.named_parameters = _build_parameters(user_model, settings["shapes"], settings["map"])
     return model

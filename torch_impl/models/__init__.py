@@ -8,8 +8,8 @@ from torch.nn import Embedding, Module, Parameter
 from common.config.schema import Config
 from common.models.initial_weights import InitialCheckpoint
 from common.models.spec import LARGE_EMBEDDING
+from torch_impl.aligned_layers import align_dropout
 from torch_impl.compilation import compile_model
-from torch_impl.dropout import align_dropout
 from torch_impl.models.linear import use_bfloat16, use_onednn
 
 

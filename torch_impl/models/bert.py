@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 from typing_extensions import override
 
 from common.models.initial_weights import InitialCheckpoint
-from torch_impl.dropout import AlignedDropout, use_dropout_keys
+from torch_impl.aligned_layers import AlignedLayer, use_dropout_keys
 
 
 class Bert(BertForSequenceClassification):
@@ -78,7 +78,7 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
     It has the signature of an attention function of transformers. If `places` is passed, the batch is unpadded and n is
     1. The tokens are then padded for the computation to the shape [examples, width] of `attention_mask`.
     """
-    is_aligned = dropout > 0 and isinstance(module.dropout, AlignedDropout)
+    is_aligned = dropout > 0 and isinstance(module.dropout, AlignedLayer)
     if places is None and is_aligned:
         bias = _build_bias(attention_mask, query)
         return _attend_by_products(module, query, key, value, bias, scaling).transpose(1, 2), None

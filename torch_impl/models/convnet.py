@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
-from torch_impl.dropout import use_dropout_keys
+from torch_impl.aligned_layers import use_dropout_keys
 
 
 class ConvNet(Module):

@@ -1,7 +1,8 @@
 """A user's own module (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract.
 
 common/models/custom.py has examined the user's models before. The config.json of the initial checkpoint, `hf_config`,
-holds the results: the factories, the inputs, the output that the task uses, and the parameters that are not trained.
+holds the results: the factories, the inputs, the output that the task uses, the pairs of dropout layers, and the
+parameters that are not trained.
 """
 
 from functools import partial
@@ -10,9 +11,10 @@ import torch
 from torch.nn import Module
 
 from common.map.factory import call_factory
+from common.map.noise import Noise
 from common.models.initial_weights import InitialCheckpoint
+from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.batch_norm import use_real_rows
-from torch_impl.dropout import use_dropout_keys
 from torch_impl.input_adapter import Arguments, InputAdapter, build_input_adapter
 from torch_impl.models.weights import load_weights
 from torch_impl.nested_tensors import name_tensors
@@ -36,6 +38,8 @@ def build(initial: InitialCheckpoint) -> Module:
     for name, parameter in model.named_parameters():
         if name in frozen:
             parameter.requires_grad = False
+    if settings["dropouts"] is not None:
+        align_dropout(model, {pair["torch"]: Noise(**pair["noise"]) for pair in settings["dropouts"]})
     return model
 
 

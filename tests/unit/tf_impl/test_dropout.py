@@ -33,7 +33,8 @@ for compiled in (False, True):
             for rate in RATES:
                 for dtype in (tf.float64, tf.float32):
                     mask = compute_mask(rows, shape[-1], rate)
-                    masks[f"{index} {rate} {dtype.name}"] = apply_mask(tf.ones(tf.shape(mask), dtype), rate, mask)
+                    ones = tf.ones(tf.shape(mask), dtype)
+                    masks[f"{index} {rate} {dtype.name}"] = apply_mask(ones, 1 / (1 - rate), mask)
         return masks
 
     arrays |= {f"{name} {compiled}": value.numpy() for name, value in compute(tf.constant(KEYS)).items()}
@@ -53,9 +54,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tests.unit.tf_impl.test_dropout import KEYS
+from tf_impl.aligned_layers import align_dropout, use_dropout_keys
 from tf_impl.described_dropout import disable_dropout, find_dropouts
-from tf_impl.dropout import align_dropout, find_dropout_layers, use_dropout_keys
 from tf_impl.float64 import compute_in_float64
+from tf_impl.keras_paths import layers_by_path
 
 compute_in_float64()
 query, memory = tf.random.normal([3, 5, 8], dtype=tf.float64), tf.random.normal([3, 7, 6], dtype=tf.float64)
@@ -70,10 +72,12 @@ arrays = {}
 for name, (layer, value, masks) in layers.items():
     _, probabilities = layer(query, value, **masks, return_attention_scores=True)
     before = layer(query, value, **masks)
-    (dropped,), others = find_dropouts(layer)
-    ((path, inner),) = find_dropout_layers(layer).items()
-    assert id(inner) == dropped and not others
-    align_dropout(inner, "a", None)
+    noises, others = find_dropouts(layer)
+    ((path, noise),) = noises.items()
+    assert not others
+    disable_dropout(layer, noises)
+    arrays[f"{name} disabled"] = layer(query, value, **masks, training=True)
+    align_dropout(layers_by_path(layer)[path], "a", noise, None)
 
     @tf.function
     def train(keys):
@@ -85,9 +89,6 @@ for name, (layer, value, masks) in layers.items():
     kernel, bias = layer._output_dense.get_weights()
     arrays |= {f"{name} kernel": kernel, f"{name} bias": bias, f"{name} before": before}
     arrays[f"{name} after"] = layer(query, value, **masks, training=False)
-    disable_dropout(layer)
-    train = tf.function(train.python_function)  # must be traced again
-    arrays[f"{name} disabled"] = train(KEYS)
 np.savez(sys.argv[1], **arrays)
 """
 

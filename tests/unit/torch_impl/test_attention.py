@@ -11,10 +11,11 @@ from torch.nn.functional import linear
 
 from common.data.dropout import derive_example_keys
 from common.errors import UserError
+from common.map.noise import Noise
 from tests.unit import reference_dropout
+from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.attention import AlignedAttention, UnfoldedAttention, unfold_attention
 from torch_impl.described_dropout import disable_dropout, find_dropouts
-from torch_impl.dropout import align_dropout, use_dropout_keys
 
 IDS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 KEYS = torch.from_numpy(IDS)
@@ -128,7 +129,7 @@ def test_query_without_keys_gets_the_zeros_of_pytorchs_fused_attention() -> None
     expected = module(x, x, x, hidden, need_weights=False)[0]
     module.dropout = 0.3
     unfold_attention(module, UnfoldedAttention)
-    disable_dropout(module)
+    disable_dropout(module, {})
     output = module(x, x, x, hidden, need_weights=False)[0]
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-14)
     gradients = [torch.autograd.grad(y.sum(), [x, module.in_proj_weight]) for y in (output, expected)]
@@ -174,8 +175,8 @@ def test_find_dropouts_names_layers_that_cannot_be_aligned() -> None:
         Linear(WIDTH, WIDTH),
     )
     unfold_attention(model, UnfoldedAttention)
-    rates, others = find_dropouts(model)
-    assert rates == {"4.attention_dropout": 0.5}
+    noises, others = find_dropouts(model)
+    assert noises == {"4.attention_dropout": Noise("drop", "element", 0.5)}
     assert others == ["0 (MultiheadAttention)", "1 (MultiheadAttention)", "2 (Derived)", "3 (LSTM)"]
 
 

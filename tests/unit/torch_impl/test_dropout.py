@@ -11,16 +11,9 @@ from common.data.dropout import derive_example_keys, derive_site_key
 from tests.conftest import MakeConfig
 from tests.unit import reference_dropout
 from tests.unit.torch_impl.ready import make_ready
+from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.batches import to_tensors
-from torch_impl.dropout import (
-    align_dropout,
-    apply_dropout,
-    apply_mask,
-    compute_mask,
-    hash_rows,
-    hash_token_rows,
-    use_dropout_keys,
-)
+from torch_impl.dropout import apply_mask, compute_mask, hash_rows, hash_token_rows
 from torch_impl.models import build_model
 from torch_impl.step import backward
 from torch_impl.task import build_task_functions
@@ -41,7 +34,7 @@ def test_masks_are_those_of_the_reference(shape: tuple[int, ...], rate: float) -
     mask = compute_mask(rows, shape[-1], rate)
     for dtype in (torch.float64, torch.float32):
         expected = torch.from_numpy(reference_dropout.mask(KEYS, "a.dropout", shape, rate)).to(dtype)
-        dropped = apply_mask(torch.ones(mask.shape, dtype=dtype), rate, mask)
+        dropped = apply_mask(torch.ones(mask.shape, dtype=dtype), 1 / (1 - rate), mask)
         assert dropped.dtype == dtype and torch.equal(dropped, expected)
 
 
@@ -56,7 +49,7 @@ def test_unpadded_tokens_have_the_hashes_of_padded_ones() -> None:
 def test_layers_drop_only_in_training() -> None:
     model = Sequential(Linear(4, 3), Dropout(0.5), Dropout2d(0.5), Dropout(0.0))
     align_dropout(model)
-    assert [type(module).__name__ for module in model] == ["Linear", "AlignedDropout", "AlignedDropout2d", "Dropout"]
+    assert [type(module).__name__ for module in model] == ["Linear", "AlignedLayer", "AlignedLayer", "Dropout"]
     assert "site_key" not in model.state_dict()
     use_dropout_keys(model, tensor(KEYS))
     x = torch.randn(3, 8, 2, 2, dtype=torch.float64)
@@ -73,7 +66,7 @@ def test_layers_drop_only_in_training() -> None:
 
 def test_bfloat16_elements_are_scaled_in_float32() -> None:
     x, rows = torch.full((3, 400), 3.0, dtype=torch.bfloat16), hash_rows(tensor(KEYS), torch.tensor(1), torch.Size())
-    dropped = apply_dropout(x, 0.1, rows)
+    dropped = apply_mask(x, 1 / 0.9, compute_mask(rows, 400, 0.1))
     assert dropped.dtype == torch.bfloat16
     assert set(dropped.unique().tolist()) == {0.0, float(torch.tensor(3 / 0.9).bfloat16())}
 

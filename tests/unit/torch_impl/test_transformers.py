@@ -22,8 +22,8 @@ from transformers import (
 
 from common.data.dropout import derive_example_keys
 from tests.unit import reference_dropout
+from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.attention import UNFOLDED, UnfoldedAttention, unfold_attention, unfolded_attention_forward
-from torch_impl.dropout import align_dropout, use_dropout_keys
 from torch_impl.forward_trace import ForwardTrace
 
 SIZES: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}

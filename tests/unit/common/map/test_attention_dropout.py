@@ -6,6 +6,7 @@ import pytest
 
 from common.errors import UserError
 from common.map.dropout_pairs import DropoutPair, pair_dropouts
+from common.map.noise import Noise
 from tests.unit.common.map.conftest import DescribeModel, PairModels
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def test_an_attention_is_paired_with_one_that_is_written_out(
     pair_models: PairModels, torch: str, keras: str, name: str
 ) -> None:
     (pair,) = pair_dropouts_of(pair_models, torch, keras)
-    assert pair == DropoutPair(name, pair.keras, None)
+    assert pair == DropoutPair(name, pair.keras, Noise("drop", "element", 0.1), None)
 
 
 def test_rates_that_differ_are_an_error(describe_model: DescribeModel) -> None:

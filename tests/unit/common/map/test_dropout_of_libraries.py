@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from common.map.dropout_pairs import pair_dropouts
+from common.map.noise import Noise
 from tests.unit.common.map.conftest import DescribeModel, PairModels
 
 pytestmark = pytest.mark.slow
@@ -37,9 +38,11 @@ def test_attention_of_transformers_drops_in_a_layer(describe_model: DescribeMode
 def test_functions_that_drop_are_noted(describe_model: DescribeModel) -> None:
     torch_description = describe_model("torch", f"{HERE}:torch_functions", WIDE)
     keras_description = describe_model("tf", f"{HERE}:keras_functions", WIDE)
-    assert torch_description.noise == ["inner (dropout)", "model (scaled_dot_product_attention)"]
+    assert torch_description.noise == ["model (scaled_dot_product_attention)"]
     assert keras_description.noise == ["model (dropout)"]
-    assert torch_description.dropouts == keras_description.dropouts == {}
+    assert keras_description.dropouts == {}
+    (layer,) = torch_description.dropouts.values()  # a layer that drops and does nothing else
+    assert (layer.name, layer.noise) == ("inner", Noise("drop", "element", 0.1))
 
 
 def test_dropout_that_is_off_is_not_noted(pair_models: PairModels) -> None:

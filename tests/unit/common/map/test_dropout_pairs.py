@@ -4,7 +4,9 @@ import pytest
 from common.errors import UserError
 from common.map.description import DropoutDescription, ModelDescription
 from common.map.dropout_pairs import ChannelLayout, pair_dropouts
+from common.map.noise import Noise
 
+DROPOUT = Noise("drop", "element", 0.1)
 IMAGES = np.random.default_rng(0).standard_normal((2, 3, 4, 5))  # [n, channels, height, width]
 LAST = np.moveaxis(IMAGES, 1, -1)
 SQUARE = np.random.default_rng(1).standard_normal((2, 4, 4, 4))
@@ -15,7 +17,7 @@ def described(*layers: DropoutDescription) -> ModelDescription:
 
 
 def paired(torch: np.ndarray, keras: np.ndarray, flattened: tuple[int, ...] | None = None) -> ChannelLayout | None:
-    descriptions = described(DropoutDescription(0.1, "a", flattened)), described(DropoutDescription(0.1, "b"))
+    descriptions = described(DropoutDescription(DROPOUT, "a", flattened)), described(DropoutDescription(DROPOUT, "b"))
     (pair,) = pair_dropouts(*descriptions, {"at.a": torch}, {"at.b": keras})
     assert (pair.torch, pair.keras) == ("a", "b")
     return pair.layout
@@ -36,6 +38,11 @@ def test_what_does_not_drop_the_same() -> None:
     with pytest.raises(UserError, match=r"^at.a \(PyTorch\) and at.b \(Keras\) drop elements of different inputs$"):
         paired(IMAGES, IMAGES + 1)
     with pytest.raises(UserError, match=r"^PyTorch drops at at.a \(0.1\), Keras at at.b \(0.2\)$"):
-        pair_dropouts(described(DropoutDescription(0.1, "a")), described(DropoutDescription(0.2, "b")), {}, {})
+        pair_dropouts(
+            described(DropoutDescription(DROPOUT, "a")),
+            described(DropoutDescription(Noise("drop", "element", 0.2), "b")),
+            {},
+            {},
+        )
     with pytest.raises(UserError, match=r"^PyTorch drops at at.a \(0.1\), Keras at no layer$"):
-        pair_dropouts(described(DropoutDescription(0.1, "a")), described(), {}, {})
+        pair_dropouts(described(DropoutDescription(DROPOUT, "a")), described(), {}, {})

@@ -1,0 +1,154 @@
+"""Layers that draw the random numbers that common/data/dropout.py defines, which are equal on both sides."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import local
+
+import keras
+import tensorflow as tf
+from keras.layers import (
+    AlphaDropout,
+    Dropout,
+    GaussianDropout,
+    GaussianNoise,
+    SpatialDropout1D,
+    SpatialDropout2D,
+    SpatialDropout3D,
+)
+from typing_extensions import override
+
+from common.data.dropout import compute_normal_table, derive_site_key
+from common.map.dropout_pairs import ChannelLayout
+from common.map.noise import ALPHA_VALUE, Noise, Operation, Unit
+from tf_impl.dropout import apply_mask, compute_mask, compute_normal, hash_rows
+from tf_impl.keras_paths import layers_by_path
+
+# The operation and the unit of each class of Keras.
+NOISE_OF_CLASSES: dict[type[keras.Layer], tuple[Operation, Unit]] = {
+    Dropout: ("drop", "element"),
+    SpatialDropout1D: ("drop", "channel"),
+    SpatialDropout2D: ("drop", "channel"),
+    SpatialDropout3D: ("drop", "channel"),
+    AlphaDropout: ("alpha", "element"),
+    GaussianDropout: ("multiply", "element"),
+    GaussianNoise: ("add", "element"),
+}
+_current = local()  # each replica is traced in its own thread
+
+
+def apply_noise(x: tf.Tensor, noise: Noise, draws: tf.Tensor) -> tf.Tensor:
+    """Change the input of a layer with random numbers.
+
+    Args:
+        x: The input.
+        noise: What the layer does.
+        draws: Normal numbers, or whether to keep the input, broadcast to x.
+    """
+    if noise.operation == "drop":
+        return apply_mask(x, noise.factor, draws)
+    wide = tf.cast(x, tf.float64 if x.dtype == tf.float64 else tf.float32)
+    if noise.operation == "alpha":
+        factor, term = noise.alpha_terms
+        return tf.cast(tf.where(draws, wide, tf.constant(ALPHA_VALUE, wide.dtype)) * factor + term, x.dtype)
+    deviations = draws * noise.strength
+    return tf.cast(wide * (1 + deviations) if noise.operation == "multiply" else wide + deviations, x.dtype)
+
+
+class AlignedLayer(keras.Layer):
+    """A layer that draws from the examples' keys, which `use_dropout_keys` sets.
+
+    Attributes:
+        noise: What the layer does.
+        site_key: The key of this layer.
+        layout: How the counterpart in PyTorch's model receives the same elements, if in another order than this layer.
+    """
+
+    noise: Noise
+    site_key: int
+    layout: ChannelLayout | None
+
+    @override
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return apply_noise(inputs, self.noise, self._draw(inputs)) if training else inputs
+
+    def _draw(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return what `apply_noise` needs for the inputs."""
+        if self.noise.unit == "element":
+            return self._draw_elements(inputs)
+        shape: list[tf.Tensor | int] = [-1] + [1] * (len(inputs.shape) - 1)
+        if self.noise.unit == "channel":
+            shape[-1] = tf.shape(inputs)[-1]
+        return tf.reshape(self._draw_rows([], abs(shape[-1]), inputs.dtype), shape)
+
+    def _draw_elements(self, inputs: tf.Tensor) -> tf.Tensor:
+        shape, layout = tf.shape(inputs), self.layout
+        if layout is None:
+            return self._draw_rows(tf.unstack(shape[1:-1]), shape[-1], inputs.dtype)
+        # Draw for PyTorch's input, and move its channels from the first place to the last. These are the shapes of one
+        # example: as PyTorch's layer receives it, and before PyTorch flattened it.
+        received, channels_first = layout.received, layout.channels_first
+        if received == channels_first and len(inputs.shape) == len(received) + 1:
+            received = channels_first = (shape[-1], *tf.unstack(shape[1:-1]))  # images of any size
+        draws = self._draw_rows(received[:-1], received[-1], inputs.dtype)
+        return tf.reshape(tf.experimental.numpy.moveaxis(tf.reshape(draws, [-1, *channels_first]), 1, -1), shape)
+
+    def _draw_rows(self, shape: Sequence[tf.Tensor | int], features: tf.Tensor | int, dtype: tf.DType) -> tf.Tensor:
+        """Return normal numbers, or whether to keep an element, for [n, *shape, features]."""
+        assert _current.example_keys is not None, "the model must be called within use_dropout_keys"
+        row_keys = hash_rows(_current.example_keys, tf.constant(self.site_key, tf.int64), shape)
+        if not self.noise.is_normal:
+            return compute_mask(row_keys, features, self.noise.strength)
+        wide = tf.float64 if dtype == tf.float64 else tf.float32
+        return compute_normal(row_keys, features, tf.constant(compute_normal_table(), wide))
+
+
+def find_dropout_layers(model: keras.Layer) -> dict[str, Noise]:
+    """Return the noise of Keras's own layers that can be aligned, by unique path. Layers with a rate of 0 have none."""
+    noises = {path: _get_noise(layer) for path, layer in layers_by_path(model).items()}
+    return {path: noise for path, noise in noises.items() if noise is not None}
+
+
+def align_dropout(layer: keras.Layer, name: str, noise: Noise, layout: ChannelLayout | None) -> None:
+    """Make a layer draw its random numbers from the examples' keys.
+
+    Args:
+        layer: A layer that receives one tensor.
+        name: The name of its counterpart in PyTorch's model.
+        noise: What the layer does.
+        layout: The layout of the counterpart's input, if it differs from the layer's own.
+    """
+    layer.__class__ = AlignedLayer
+    layer.site_key, layer.noise, layer.layout = derive_site_key(name), noise, layout
+
+
+@contextmanager
+def use_dropout_keys(example_keys: tf.Tensor | None) -> Iterator[None]:
+    """Set the keys, int64 [n], of the examples that a model computes within the context; may be None in evaluation."""
+    _current.example_keys = example_keys
+    try:
+        yield
+    finally:
+        _current.example_keys = None
+
+
+def _get_noise(layer: keras.Layer) -> Noise | None:
+    """Return the noise of one of Keras's own layers; None if it has none, or none that can be aligned."""
+    if type(layer) not in NOISE_OF_CLASSES or getattr(layer, "data_format", None) == "channels_first":
+        return None
+    operation, default_unit = NOISE_OF_CLASSES[type(layer)]
+    noise_shape = getattr(layer, "noise_shape", None)
+    unit = default_unit if noise_shape is None else _get_unit(noise_shape)
+    strength = layer.stddev if isinstance(layer, GaussianNoise) else layer.rate
+    if isinstance(layer, GaussianDropout):
+        strength = (strength / (1 - strength)) ** 0.5
+    return Noise(operation, unit, strength) if unit and strength > 0 else None
+
+
+def _get_unit(noise_shape: Sequence[int | None]) -> Unit | None:
+    """Return what has one random number in a layer with a noise shape; None if it cannot be aligned."""
+    examples, *axes = noise_shape
+    if examples is not None or not {*axes} <= {None, 1}:
+        return None
+    if len({*axes}) == 1:
+        return "element" if axes[0] is None else "example"
+    return "channel" if axes.index(None) == len(axes) - 1 else None
