@@ -16,6 +16,7 @@ from tf_impl.aligned_layers import NOISE_OF_CLASSES, find_dropout_layers
 from tf_impl.keras_paths import layers_by_path
 
 RATES = ("rate", "stddev")
+SEED_STATE = "seed_generator_state"  # the name of the variable of a keras.random.SeedGenerator
 
 
 def find_dropouts(model: keras.Layer) -> tuple[dict[str, Noise], list[str]]:
@@ -71,6 +72,14 @@ def disable_dropout(model: keras.Layer, noises: Mapping[str, Noise]) -> None:
                 setattr(layer, name, 0.0)
 
 
+def seed_generators(model: keras.Layer, seed: int) -> None:
+    """Seed the global random generators and those of Keras's layers."""
+    keras.utils.set_random_seed(seed)
+    for variable in model.variables:
+        if variable.name == SEED_STATE:
+            variable.assign(np.full(variable.shape, seed))
+
+
 def _has_dropout_layers(layer: keras.Layer) -> bool:
     """Check whether a layer contains dropout layers, as an attention does for its probabilities."""
     return any(isinstance(inner, keras.layers.Dropout) for inner in layer._flatten_layers(include_self=False))
@@ -107,11 +116,9 @@ class _LayerFunction:
 
     def __call__(self, inputs: np.ndarray, training: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
         layer, x = self._layer, tf.convert_to_tensor(inputs)
-        states = [(variable, variable.numpy()) for variable in layer.variables]  # of random generators
+        states = [(variable, variable.numpy()) for variable in layer.variables]
         attributes, numbers = {**vars(layer)}, _find_numbers(layer)
-        keras.utils.set_random_seed(seed)
-        for variable, state in states:
-            variable.assign(np.full_like(state, seed))
+        seed_generators(layer, seed)
         try:
             with tf.GradientTape() as tape:
                 tape.watch(x)

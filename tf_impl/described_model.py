@@ -6,6 +6,7 @@ layer.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import keras
 import numpy as np
@@ -25,10 +26,10 @@ from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from common.map.keras_layers import RECURRENT_KINDS
 from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
-from common.map.random_layers import find_random_layers
+from common.map.random_layers import ObservedPass, observe_training, read_python_generators
 from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
-from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
+from tf_impl.described_dropout import SEED_STATE, disable_dropout, explain_inputs, find_dropouts, seed_generators
 from tf_impl.float64 import compute_in_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
@@ -36,7 +37,7 @@ from tf_impl.keras_paths import layers_by_path, variables_by_path
 from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
 from tf_impl.task import build_task_functions
-from tf_impl.traced_step import compute_compiled_losses, trace_model
+from tf_impl.traced_step import compute_compiled_losses, has_random_operations, trace_model
 from tf_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.tf"  # names the factory; errors begin with it
@@ -93,7 +94,7 @@ class DescribedModel:
         groups = [getattr(layer, "groups", 1) for layer in trace.entered.values()]
         if any(isinstance(count, int) and count > 1 for count in groups):
             tf.config.run_functions_eagerly(False)  # on a CPU, gradients of grouped convolutions need XLA
-        random_layers, changed = self._observe_training()
+        training = observe_training(self._compute_training)
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
@@ -129,9 +130,12 @@ class DescribedModel:
             noise=[
                 *self.other_dropouts,
                 *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
-                *random_layers,
+                *training.random_layers,
             ],
-            unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
+            unsupported=[
+                *training.stateful,
+                *find_unsupported(self.model, sorted(training.changed - moving_statistics)),
+            ],
             mixing_layer=self._find_mixing_layer(trace),
         )
 
@@ -221,24 +225,23 @@ class DescribedModel:
         arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
         return ComputedPass(arrays, trace.calls, gradients, self.weights())
 
-    def _observe_training(self) -> tuple[list[str], set[str]]:
-        """Compute the same training pass twice, on the same variables.
+    def _compute_training(self, seed: int) -> ObservedPass:
+        """Compute a training pass with a seed of all random generators. Restore the variables."""
+        before, changed = {name: variable.numpy() for name, variable in self._get_state().items()}, set()
+        seed_generators(self.model, seed)
+        generators = read_python_generators()
+        with ForwardTrace(self.model) as trace:
+            self._call(training=True)
+        for name, variable in self._get_state().items():
+            if name in before and not np.array_equal(variable.numpy(), before[name]):
+                changed.add(name)
+                variable.assign(before[name])
+        has_drawn = read_python_generators() != generators or self._has_random_operations
+        return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
 
-        Returns:
-            The layers that draw random numbers, as "path (function)", and the names of the variables that a pass
-            changes.
-        """
-        before = {name: variable.numpy() for name, variable in self._get_state().items()}
-        traces, changed = [], set()
-        for _ in range(2):
-            with ForwardTrace(self.model) as trace:
-                self._call(training=True)
-            traces.append(trace)
-            for name, variable in self._get_state().items():
-                if name in before and not np.array_equal(variable.numpy(), before[name]):
-                    changed.add(name)
-                    variable.assign(before[name])
-        return find_random_layers(traces[0].calls, traces[1].calls, traces[0].noise), changed
+    @cached_property
+    def _has_random_operations(self) -> bool:
+        return has_random_operations(self._compute, self.inputs)
 
     def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
         """Compute copies of one example in evaluation mode. Return the first layer that mixes examples, or None.
@@ -261,7 +264,7 @@ class DescribedModel:
     def _get_state(self) -> dict[str, keras.Variable]:
         """Return the variables by path, except for the states of random generators."""
         variables = variables_by_path(self.model)
-        return {path: variable for path, variable in variables.items() if variable.name != "seed_generator_state"}
+        return {path: variable for path, variable in variables.items() if variable.name != SEED_STATE}
 
     def _get_variables(self) -> dict[str, keras.Variable]:
         """Return the floating-point variables by path."""

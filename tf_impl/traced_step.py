@@ -40,6 +40,21 @@ def trace_model(
             ) from error
 
 
+def has_random_operations(
+    compute: Callable[[dict[str, tf.Tensor], bool], object], tensors: Mapping[str, tf.Tensor]
+) -> bool:
+    """Check whether a model draws random numbers in training mode.
+
+    Args:
+        compute: The model as a function of its inputs and of whether it is in training mode.
+        tensors: Values of the inputs.
+    """
+    specs = {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+    graph = tf.function(compute).get_concrete_function(specs, True).graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return any("Random" in node.op or "Multinomial" in node.op for node in nodes)
+
+
 def compute_compiled_losses(
     losses: PerExample, outputs: tf.Tensor, labels: tf.Tensor, has_open_batch: bool
 ) -> tf.Tensor:

@@ -23,7 +23,7 @@ from common.map.description import (
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
-from common.map.random_layers import find_random_layers
+from common.map.random_layers import ObservedPass, observe_training, read_python_generators, seed_python
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batches import to_tensors
 from torch_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
@@ -84,7 +84,7 @@ class DescribedModel:
         """Describe the layers that a forward pass enters, and the variables."""
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
-        random_layers, changed = self._observe_training()
+        training = observe_training(self._compute_training)
         noisy_layers = {path: layer for path, layer in trace.entered.items() if path in self.noises}
         tensors = self._get_variables()
         names_by_id = {id(tensor): name for name, tensor in tensors.items()}
@@ -116,9 +116,12 @@ class DescribedModel:
             noise=[
                 *self.other_dropouts,
                 *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
-                *random_layers,
+                *training.random_layers,
             ],
-            unsupported=find_unsupported(self.model, sorted(changed - moving_statistics)),
+            unsupported=[
+                *training.stateful,
+                *find_unsupported(self.model, sorted(training.changed - moving_statistics)),
+            ],
             mixing_layer=self._find_mixing_layer(trace),
         )
 
@@ -197,25 +200,20 @@ class DescribedModel:
         gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, materialize_grads=True)
         return {name: gradient.numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
-    def _observe_training(self) -> tuple[list[str], set[str]]:
-        """Compute the same training pass twice, on the same variables.
-
-        Returns:
-            The layers that draw random numbers, as "path (function)", and the names of the variables that a pass
-            changes.
-        """
-        before = {name: tensor.clone() for name, tensor in self._get_state().items()}
-        traces, changed = [], set()
-        for seed in range(2):
-            torch.manual_seed(seed)
-            with ForwardTrace(self.model) as trace, torch.no_grad():
-                self._call(training=True)
-                traces.append(trace)
-                for name, tensor in self._get_state().items():
-                    if name in before and not torch.equal(tensor, before[name]):
-                        changed.add(name)
-                        tensor.copy_(before[name])
-        return find_random_layers(traces[0].calls, traces[1].calls, traces[0].noise), changed
+    def _compute_training(self, seed: int) -> ObservedPass:
+        """Compute a training pass with a seed of all random generators. Restore the parameters and buffers."""
+        before, changed = {name: tensor.clone() for name, tensor in self._get_state().items()}, set()
+        seed_python(seed)
+        torch.manual_seed(seed)
+        generators = torch.get_rng_state(), read_python_generators()
+        with ForwardTrace(self.model) as trace, torch.no_grad():
+            self._call(training=True)
+            for name, tensor in self._get_state().items():
+                if name in before and not torch.equal(tensor, before[name]):
+                    changed.add(name)
+                    tensor.copy_(before[name])
+        has_drawn = not torch.equal(torch.get_rng_state(), generators[0]) or read_python_generators() != generators[1]
+        return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
 
     def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
         """Compute copies of one example in evaluation mode. Return the first layer that mixes examples, or None.

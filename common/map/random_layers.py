@@ -1,6 +1,8 @@
-"""Layers that do not return the same in two passes on the same variables, because they draw random numbers."""
+"""Layers that do not return the same when a training pass is computed again on the same variables."""
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,25 +10,83 @@ from common.map.array_differences import relative_difference
 from common.map.description import RecordedCall
 
 TOLERANCE = 1e-9  # above the rounding errors of a float64 pass whose sums are in another order
+# The largest number of passes, with different seeds, that show whether a model uses the random numbers that it draws.
+# Stochastic depth drops few of the examples.
+TRIES = 32
 
 
-def find_random_layers(
-    first_pass: Mapping[str, RecordedCall], second_pass: Mapping[str, RecordedCall], dropout_functions: Sequence[str]
-) -> list[str]:
-    """Return the layers that draw random numbers, as "path (function)".
+@dataclass(frozen=True)
+class ObservedPass:
+    """A forward pass in training mode.
+
+    Attributes:
+        calls: The calls of layers by path, in the order in which they returned.
+        dropout_functions: The layers that called dropout functions, which dropped nothing, as "path (function)".
+        changed: The names of the variables that the pass changed.
+        has_drawn: Whether the pass drew random numbers.
+    """
+
+    calls: Mapping[str, RecordedCall]
+    dropout_functions: Sequence[str]
+    changed: set[str]
+    has_drawn: bool
+
+
+@dataclass(frozen=True)
+class TrainingObservation:
+    """What several training passes on the same variables show.
+
+    Attributes:
+        random_layers: The layers that draw random numbers, as "path (function)".
+        stateful: A sentence for each layer that keeps a state that is no variable.
+        changed: The names of the variables that a pass changes.
+    """
+
+    random_layers: list[str]
+    stateful: list[str]
+    changed: set[str]
+
+
+def observe_training(compute: Callable[[int], ObservedPass]) -> TrainingObservation:
+    """Compute training passes with equal and with different seeds, and compare what the layers return.
 
     Args:
-        first_pass: The calls of layers by path, in the order in which they returned.
-        second_pass: The calls of another pass on the same variables and inputs.
-        dropout_functions: The layers that call dropout functions, which dropped nothing in both passes.
+        compute: A function that computes a pass from a seed of all random generators, and then restores the variables.
     """
-    random_layers = list(dropout_functions)
-    for path, call in first_pass.items():
-        other = second_pass.get(path, RecordedCall(None, None))
+    first, second = compute(0), compute(0)
+    changed, random_layers = first.changed | second.changed, list(first.dropout_functions)
+    if (path := _find_difference(first, second)) is not None:
+        sentence = (
+            f"layer {path} returns something else when the same batch is computed again with the same seed: it keeps "
+            "a state, such as a counter, a hidden state or a random generator of its own, which checkpoints do not "
+            "have; compute it from the inputs"
+        )
+        return TrainingObservation(random_layers, [sentence], changed)
+    for seed in range(1, TRIES + 1 if first.has_drawn else 1):
+        if (path := _find_difference(first, compute(seed))) is not None:
+            return TrainingObservation([*random_layers, f"{path} (random numbers)"], [], changed)
+    return TrainingObservation(random_layers, [], changed)
+
+
+def seed_python(seed: int) -> None:
+    """Seed the global random generators of Python and of NumPy."""
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def read_python_generators() -> tuple[object, ...]:
+    """Return the states of the global random generators of Python and of NumPy, which can be compared."""
+    numpy_state = np.random.get_state(legacy=True)
+    return random.getstate(), *(x.tobytes() if isinstance(x, np.ndarray) else x for x in numpy_state)
+
+
+def _find_difference(first: ObservedPass, second: ObservedPass) -> str | None:
+    """Return the first layer that returns something else for the same input. The layers around it differ too."""
+    for path, call in first.calls.items():
+        other = second.calls.get(path, RecordedCall(None, None))
         if _is_equal(call.received, other.received) and not _is_equal(call.returned, other.returned):
-            random_layers.append(f"{path} (random numbers)")
-            break  # the layers around it differ too
-    return random_layers
+            return path
+    return None
 
 
 def _is_equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:

@@ -22,7 +22,6 @@ from common.data.identity import identify_file
 from common.errors import UserError
 from common.map.comparable_layers import list_comparable_layers
 from common.map.description import ModelDescription
-from common.map.dropout_pairs import DropoutPair, pair_dropouts
 from common.map.input_specs import InputSpec
 from common.map.map_file import describe_unmatched
 from common.map.mixed_examples import mixes_examples
@@ -31,6 +30,7 @@ from common.map.side import Side
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
+from common.models.user_noise import check_noise, pair_noises
 from common.models.user_weights import ACCEPTED_FILES, read_weights
 from common.models.weight_files import WEIGHTS_FILE
 from common.versions import find_versions
@@ -131,6 +131,8 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             if description.unsupported:
                 raise UserError(f"model.{side}={factories[side]}: {description.unsupported[0]}")
             _check_batch_norm(settings, side, description)
+        if settings.has_aligned_dropout:
+            check_noise(descriptions)
         if models is not None:
             _check_match(models, settings.prove)
         outputs, mixing_losses = {}, []
@@ -164,7 +166,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "mixing_losses": mixing_losses,
         "statistics": sorted({name for description in descriptions.values() for name in description.statistics}),
         "frozen": _list_frozen(models, descriptions),
-        "dropouts": _pair_dropouts(config, models, descriptions),
+        "dropouts": pair_noises(models, descriptions) if settings.has_aligned_dropout else None,
         "layers": list_paired_layers(models),
         "shapes": {name: list(array.shape) for name, array in weights.items()},
     }
@@ -283,29 +285,3 @@ def _to_plain(settings: Mapping[str, object]) -> dict[str, object]:
     return {
         name: value for name, value in settings.items() if isinstance(value, bool | int | float | str | list | tuple)
     }
-
-
-def _pair_dropouts(
-    config: Config, models: PairedModels | None, descriptions: Mapping[str, ModelDescription]
-) -> list[dict[str, object]] | None:
-    """Return the fields of a DropoutPair for each dropout layer, or None if dropout is native. Raises UserError."""
-    if not config.model.has_aligned_dropout:
-        return None
-    for side, description in descriptions.items():
-        if description.noise:
-            raise UserError(
-                f"model.{side}: {description.noise[0]} draws random numbers that cannot be aligned; write a "
-                "dropout layer of its own, or set model.dropout_semantics=native"
-            )
-    if models is None:
-        layers = [layer for description in descriptions.values() for layer in description.dropouts.values()]
-        return [asdict(DropoutPair(layer.name, layer.name, layer.noise, None)) for layer in layers]
-    assert models.proof is not None
-    try:
-        return [
-            asdict(pair)
-            for pair in pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
-        ]
-    except UserError as error:
-        advice = "make them the same, or set model.dropout_semantics=native"
-        raise UserError(f"model.torch, model.tf: {error}; {advice}") from error

@@ -36,8 +36,10 @@ ONE_SIDED = {  # public names that only one side has, with the reason
     # Only TensorFlow compiles a step, for all replicas at once.
     "tf_impl/batches.py": ["build_input_signature", "select_replica_shard"],
     # The frameworks name the method differently, and a Keras layer does not know its name in the model.
-    "torch_impl/dropout.py": ["AlignedDropout.forward", "AlignedDropout2d.forward"],
-    "tf_impl/dropout.py": ["AlignedDropout.call", "AlignedDropout2d.call", "find_dropout_layers"],
+    "torch_impl/aligned_layers.py": ["AlignedLayer.forward", "AlignedLayer.extra_repr"],
+    "tf_impl/aligned_layers.py": ["AlignedLayer.call"],
+    "tf_impl/dropout.py": ["apply_dropout"],  # Keras's BERT drops without its layers
+    "tf_impl/described_dropout.py": ["seed_generators"],  # Keras's layers have random generators of their own
     # Keras's moving variance averages biased variances, and a compiled step averages the replicas' statistics.
     "torch_impl/batch_norm.py": [
         "average_statistics",
@@ -89,8 +91,8 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, wit
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
     "batch_norm.py:synchronize_batch_norm": "PyTorch sums over processes or threads, TensorFlow over its own replicas",
     "input_adapter.py:build_input_adapter": "only PyTorch has its channels at another axis than the data",
-    "dropout.py:align_dropout": "PyTorch's layers know their names, Keras's layers are paired with names",
-    "dropout.py:use_dropout_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
+    "aligned_layers.py:align_dropout": "PyTorch's layers know their names, Keras's layers are paired with names",
+    "aligned_layers.py:use_dropout_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
     "batch_norm.py:use_real_rows": "as use_dropout_keys",
     "optimizer.py:Optimizer.__init__": "a PyTorch parameter server has parameters without a model",
     "optimizer.py:Optimizer.update": "PyTorch keeps gradients in parameters, TensorFlow passes them as arguments",

@@ -1,0 +1,35 @@
+"""Dropout and noise of a user's models: whether training can align it, and the pairs of layers."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from common.errors import UserError
+from common.map.description import ModelDescription
+from common.map.dropout_pairs import DropoutPair, pair_dropouts
+from common.map.pair_models import PairedModels
+
+
+def check_noise(descriptions: Mapping[str, ModelDescription]) -> None:
+    """Raise UserError if a layer draws random numbers that cannot be aligned."""
+    for side, description in descriptions.items():
+        if description.noise:
+            raise UserError(
+                f"model.{side}: {description.noise[0]} draws random numbers that cannot be aligned; make "
+                "it a dropout or noise layer of its own (docs/custom_models.md), or set model.dropout_semantics=native"
+            )
+
+
+def pair_noises(models: PairedModels | None, descriptions: Mapping[str, ModelDescription]) -> list[dict[str, object]]:
+    """Return the fields of a DropoutPair for each dropout or noise layer. Raise UserError if the models differ."""
+    if models is None:
+        layers = [layer for description in descriptions.values() for layer in description.dropouts.values()]
+        return [asdict(DropoutPair(layer.name, layer.name, layer.noise, None)) for layer in layers]
+    assert models.proof is not None
+    try:
+        return [
+            asdict(pair)
+            for pair in pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
+        ]
+    except UserError as error:
+        advice = "make them the same, or set model.dropout_semantics=native"
+        raise UserError(f"model.torch, model.tf: {error}; {advice}") from error
