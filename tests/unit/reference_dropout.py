@@ -1,6 +1,8 @@
 """Reference implementation of the masks of aligned dropout in unsigned integers."""
 
 from collections.abc import Sequence
+from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 import xxhash
@@ -44,3 +46,21 @@ def mask(keys: np.ndarray, site: str, shape: Sequence[int], rate: float) -> np.n
         for coordinates in np.ndindex(*outer):
             is_kept[index, *coordinates] = words(row_key(key, site, coordinates), features) >= rate * 2**32
     return is_kept / (1 - rate)
+
+
+@cache
+def normal_quantiles() -> np.ndarray:
+    quantiles = np.array([NormalDist().inv_cdf((index + 0.5) / 2**16) for index in range(2**16)])
+    return quantiles / (quantiles.std() * 2**0.5)
+
+
+def normal(keys: np.ndarray, site: str, shape: Sequence[int]) -> np.ndarray:
+    """Return normal numbers, float64 [n, *shape], from the keys of the examples, int64 [n]."""
+    *outer, features = shape
+    quantiles = normal_quantiles()
+    numbers = np.empty((len(keys), *shape))
+    for index, key in enumerate(keys.view(np.uint64)):
+        for coordinates in np.ndindex(*outer):
+            signed = words(row_key(key, site, coordinates), features) ^ np.uint32(0x80000000)
+            numbers[index, *coordinates] = quantiles[signed & np.uint32(0xFFFF)] + quantiles[signed >> np.uint32(16)]
+    return numbers

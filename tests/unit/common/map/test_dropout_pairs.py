@@ -46,3 +46,22 @@ def test_what_does_not_drop_the_same() -> None:
         )
     with pytest.raises(UserError, match=r"^PyTorch drops at at.a \(0.1\), Keras at no layer$"):
         pair_dropouts(described(DropoutDescription(DROPOUT, "a")), described(), {}, {})
+
+
+def test_pairs_of_other_noise() -> None:
+    """Layers are paired if they do the same to the same units, whatever the order of elements within an example."""
+    depth, channels = Noise("drop", "example", 0.1), Noise("drop", "channel", 0.1)
+
+    def pair(torch: Noise, keras: Noise, torch_input: np.ndarray, keras_input: np.ndarray) -> Noise:
+        descriptions = described(DropoutDescription(torch, "a")), described(DropoutDescription(keras, "b"))
+        (pair,) = pair_dropouts(*descriptions, {"at.a": torch_input}, {"at.b": keras_input})
+        return pair.noise
+
+    near = Noise("drop", "example", 0.1 + 1e-9)  # such as a rate that a library computes in float32
+    assert pair(depth, near, IMAGES.reshape(2, 3, 20), LAST) == depth
+    assert pair(channels, channels, IMAGES, LAST) == channels
+    with pytest.raises(UserError, match=r"^at.a \(PyTorch\) and at.b \(Keras\) drop elements of different inputs$"):
+        pair(channels, channels, IMAGES, IMAGES)  # the channels of PyTorch are not Keras's last axis
+    for other in (DROPOUT, channels, Noise("drop", "example", 0.1, is_scaled=False), Noise("drop", "example", 0.11)):
+        with pytest.raises(UserError, match=r"^PyTorch drops at at.a \(0.1 of examples\), Keras at at.b \("):
+            pair(depth, other, IMAGES, IMAGES)

@@ -75,6 +75,22 @@ class Noisy(nn.Module):
         return x * torch.bernoulli(torch.full_like(x, 0.5)) if self.training else x
 
 
+class Aging(nn.Module):
+    """A layer with a state that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        return x * 0.9**self.calls
+
+
+def aging() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 4), Aging(), nn.Linear(4, 3))
+
+
 def centred() -> nn.Module:
     return Centred()
 

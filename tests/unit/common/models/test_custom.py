@@ -34,7 +34,7 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
     "dropout between layers": (
         ("stacked", None),
         [],
-        r"^model.torch: lstm \(LSTM\) draws random numbers that cannot be aligned; write a dropout layer of its own",
+        r"^model.torch: lstm \(LSTM\) draws random numbers that cannot be aligned; make it a dropout or noise ",
     ),
     "a moving average": (("centred", None), [], r"custom_torch:centred: buffer centre changes in forward passes, and "),
     "vectors of spectral norm": (
@@ -45,7 +45,7 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
     "random numbers": (
         ("noisy", None),
         [],
-        r"^model.torch: 1\.1 \(random numbers\) draws random numbers that cannot be",
+        r"^model.torch: 1\.1 \(Noisy\) draws random numbers that cannot be",
     ),
     "a gradient hook": (
         ("clipped", None),
@@ -91,6 +91,7 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         r"variable \S*counting/calls changes in forward passes, and is neither",
     ),
     "noise of Keras": ((None, "noisy"), [], r"^model.tf: \S*noise \(random numbers\) draws random numbers that cannot"),
+    "a counter": (("aging", None), [], r"custom_torch:aging: layer 1 returns something else when .*: it keeps a state"),
     "the same on one side": (
         ("plain", "regularized"),
         [],
