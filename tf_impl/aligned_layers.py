@@ -1,5 +1,6 @@
 """Layers that draw the random numbers that common/data/dropout.py defines, which are equal on both sides."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
@@ -33,7 +34,8 @@ NOISE_OF_CLASSES: dict[type[keras.Layer], tuple[Operation, Unit]] = {
     GaussianDropout: ("multiply", "element"),
     GaussianNoise: ("add", "element"),
 }
-_current = local()  # each replica is traced in its own thread
+# The keys of the examples, and the number of calls of each layer by id. Each replica is traced in its own thread.
+_current = local()
 
 
 def apply_noise(x: tf.Tensor, noise: Noise, draws: tf.Tensor) -> tf.Tensor:
@@ -95,7 +97,9 @@ class AlignedLayer(keras.Layer):
     def _draw_rows(self, shape: Sequence[tf.Tensor | int], features: tf.Tensor | int, dtype: tf.DType) -> tf.Tensor:
         """Return normal numbers, or whether to keep an element, for [n, *shape, features]."""
         assert _current.example_keys is not None, "the model must be called within use_dropout_keys"
-        row_keys = hash_rows(_current.example_keys, tf.constant(self.site_key, tf.int64), shape)
+        site_key = tf.constant(self.site_key, tf.int64) + _current.calls[id(self)]
+        _current.calls[id(self)] += 1
+        row_keys = hash_rows(_current.example_keys, site_key, shape)
         if not self.noise.is_normal:
             return compute_mask(row_keys, features, self.noise.strength)
         wide = tf.float64 if dtype == tf.float64 else tf.float32
@@ -124,7 +128,7 @@ def align_dropout(layer: keras.Layer, name: str, noise: Noise, layout: ChannelLa
 @contextmanager
 def use_dropout_keys(example_keys: tf.Tensor | None) -> Iterator[None]:
     """Set the keys, int64 [n], of the examples that a model computes within the context; may be None in evaluation."""
-    _current.example_keys = example_keys
+    _current.example_keys, _current.calls = example_keys, Counter()
     try:
         yield
     finally:

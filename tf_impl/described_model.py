@@ -123,7 +123,9 @@ class DescribedModel:
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(moving_statistics),
             dropouts={
-                path: DropoutDescription(self.noises[name], name, trace.unflattened_shapes.get(path))
+                path: DropoutDescription(
+                    self.noises[name], name, trace.counts[path], trace.unflattened_shapes.get(path)
+                )
                 for path, layer in noisy_layers.items()
                 if (name := noise_names[id(layer)])
             },

@@ -5,6 +5,7 @@ a layer is its name in the model.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
@@ -44,6 +45,7 @@ class ForwardTrace:
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         calls: The first call of each layer, by path. A layer with an activation is recorded as returning what the
             activation receives, because PyTorch's layers have no activation.
+        counts: The number of calls of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
 
@@ -53,6 +55,7 @@ class ForwardTrace:
         self.composites: dict[str, str] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
+        self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
         self._replacements = replacements or {}
         self._paths: dict[int, str] = {id(model): "model"}
@@ -115,6 +118,7 @@ class ForwardTrace:
                     returned = original(layer, *args, **kwargs)
             finally:
                 self._stack.pop()
+            self.counts[path] += 1
             if path not in self.calls:
                 computed = first_tensor(returned) if activation.received is None else activation.received
                 self.calls[path] = RecordedCall(_swap_order(layer, to_array(received)), to_array(computed))

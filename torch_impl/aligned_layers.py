@@ -7,10 +7,12 @@ from torch.nn import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, Fea
 from typing_extensions import override
 
 from common.data.dropout import compute_normal_table, derive_site_key
+from common.errors import UserError
 from common.map.noise import ALPHA_VALUE, Noise, Operation, Unit
 from torch_impl.attention import AlignedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.dropout import TokenPositions, apply_mask, compute_mask, compute_normal, hash_rows, hash_token_rows
 
+NO_BACKWARD_PASS = -1  # the number of the backward pass that PyTorch is in, outside of all
 # The operation and the unit of each class of PyTorch.
 NOISE_OF_CLASSES: dict[type[Module], tuple[Operation, Unit]] = {
     Dropout: ("drop", "element"),
@@ -47,6 +49,7 @@ class AlignedLayer(Dropout):
     site_key: torch.Tensor  # the key of this layer, int64
     normal_table: torch.Tensor  # only of a layer that draws normal numbers
     example_keys: torch.Tensor | None  # int64 [n]
+    calls: int  # in this forward pass
     tokens: TokenPositions | None  # set if the input is unpadded tokens, [1, t, features]
     batch_first: bool = True  # otherwise the input is [tokens, n, features]
 
@@ -55,30 +58,42 @@ class AlignedLayer(Dropout):
         if not self.training:
             return x
         assert self.example_keys is not None, "the model must call use_dropout_keys in its forward pass"
-        return apply_noise(x, self.noise, self._draw(x, self.example_keys))
+        return apply_noise(x, self.noise, self._draw(x, self.example_keys, self.site_key + self._count_call()))
 
     @override
     def extra_repr(self) -> str:
         return str(self.noise)
 
-    def _draw(self, x: torch.Tensor, example_keys: torch.Tensor) -> torch.Tensor:
+    def _count_call(self) -> int:
+        """Return the number of calls before this one. A backward pass that computes the layer again is no call."""
+        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == NO_BACKWARD_PASS:
+            self.calls += 1
+            return self.calls - 1
+        if self.calls > 1:
+            raise UserError(
+                "model.torch: a dropout or noise layer is called several times in a pass with activation "
+                "checkpointing; give each call a layer of its own, or set model.dropout_semantics=native"
+            )
+        return 0
+
+    def _draw(self, x: torch.Tensor, example_keys: torch.Tensor, site_key: torch.Tensor) -> torch.Tensor:
         """Return what `apply_noise` needs for the input x."""
         if self.noise.unit == "element":
-            row_keys, features = self._hash_rows(x, example_keys), x.shape[-1]
+            row_keys, features = self._hash_rows(x, example_keys, site_key), x.shape[-1]
         else:
-            row_keys = hash_rows(example_keys, self.site_key, torch.Size())
+            row_keys = hash_rows(example_keys, site_key, torch.Size())
             features = x.shape[1] if self.noise.unit == "channel" else 1
         if self.noise.is_normal:
             return compute_normal(row_keys, features, self.normal_table)
         draws = compute_mask(row_keys, features, self.noise.strength)
         return draws if self.noise.unit == "element" else draws.reshape(*draws.shape, *[1] * (x.dim() - 2))
 
-    def _hash_rows(self, x: torch.Tensor, example_keys: torch.Tensor) -> torch.Tensor:
+    def _hash_rows(self, x: torch.Tensor, example_keys: torch.Tensor, site_key: torch.Tensor) -> torch.Tensor:
         if not self.batch_first:
-            return hash_rows(example_keys, self.site_key, x.shape[:1]).transpose(0, 1)
+            return hash_rows(example_keys, site_key, x.shape[:1]).transpose(0, 1)
         if self.tokens is not None and x.dim() == 3:
-            return hash_token_rows(example_keys, self.site_key, self.tokens)
-        return hash_rows(example_keys, self.site_key, x.shape[1:-1])
+            return hash_token_rows(example_keys, site_key, self.tokens)
+        return hash_rows(example_keys, site_key, x.shape[1:-1])
 
 
 def find_dropout_layers(model: Module) -> dict[str, Noise]:
@@ -106,7 +121,7 @@ def align_dropout(model: Module, noises: Mapping[str, Noise] | None = None) -> N
             module.register_buffer("normal_table", torch.from_numpy(compute_normal_table()), persistent=False)
         module.__class__ = AlignedLayer
         assert isinstance(module, AlignedLayer)
-        module.noise, module.example_keys, module.tokens = noise, None, None
+        module.noise, module.example_keys, module.tokens, module.calls = noise, None, None, 0
 
 
 def use_dropout_keys(model: Module, example_keys: torch.Tensor | None, tokens: TokenPositions | None = None) -> None:
@@ -119,4 +134,4 @@ def use_dropout_keys(model: Module, example_keys: torch.Tensor | None, tokens: T
     """
     for module in model.modules():
         if isinstance(module, AlignedLayer):
-            module.example_keys, module.tokens = example_keys, tokens
+            module.example_keys, module.tokens, module.calls = example_keys, tokens, 0

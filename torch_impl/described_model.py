@@ -110,7 +110,9 @@ class DescribedModel:
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(moving_statistics),
             dropouts={
-                path: DropoutDescription(self.noises[path], path, trace.unflattened_shapes.get(path))
+                path: DropoutDescription(
+                    self.noises[path], path, trace.counts[path], trace.unflattened_shapes.get(path)
+                )
                 for path in noisy_layers
             },
             noise=[

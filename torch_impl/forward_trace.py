@@ -4,6 +4,7 @@ The two frameworks flatten images in different orders, so common.map must know t
 a layer is its name in the model.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -37,6 +38,7 @@ class ForwardTrace:
         entered: The layers by path, in the order in which the pass entered them.
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         calls: The first call of each layer, by path.
+        counts: The number of calls of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
 
@@ -45,6 +47,7 @@ class ForwardTrace:
         self.entered: dict[str, torch.nn.Module] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
+        self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
         self._model, self._replacements = model, replacements or {}
@@ -102,6 +105,7 @@ class ForwardTrace:
             module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object], returned: object
         ) -> object:
             self._stack.pop()
+            self.counts[path] += 1
             if path in self.calls:
                 return None
             computed = _swap_axes(module, to_array(first_tensor(returned)))

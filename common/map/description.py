@@ -59,11 +59,13 @@ class DropoutDescription:
     Attributes:
         noise: What the layer does to its input.
         name: The name by which the layer's framework finds it again.
+        calls: The number of times that a pass calls the layer, each time with other random numbers.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
     """
 
     noise: Noise
     name: str
+    calls: int = 1
     unflattened_shape: tuple[int, ...] | None = None
 
 

@@ -63,6 +63,11 @@ def pair_dropouts(
         raise UserError(f"PyTorch drops at {_list_rates(torch_description)}, Keras at {_list_rates(keras_description)}")
     pairs = []
     for (torch_path, torch_layer), (keras_path, keras_layer) in both:
+        if torch_layer.calls != keras_layer.calls:
+            raise UserError(
+                f"a pass calls {torch_path} (PyTorch) {torch_layer.calls} times, and {keras_path} (Keras) "
+                f"{keras_layer.calls} times"
+            )
         torch_input, keras_input = torch_inputs[torch_path], keras_inputs[keras_path]
         unit, layout = torch_layer.noise.unit, None
         if unit == "example":  # in whichever order the elements of an example are

@@ -1,13 +1,16 @@
 """Tests that layers with noise are recognized, and draw from the examples' keys alone."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import AlphaDropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout, Module, Sequential
+from torch.utils.checkpoint import checkpoint
 
 from common.data.dropout import derive_example_keys
+from common.errors import UserError
 from common.map.description import RecordedCall
 from common.map.noise import Noise
 from tests.unit import reference_dropout
@@ -143,3 +146,23 @@ def test_dropping_keeps_what_pytorch_keeps(name: str) -> None:
     align_dropout(model)
     use_dropout_keys(model.train(), torch.from_numpy(KEYS))
     torch.testing.assert_close(model(x).unique(), plain(x).unique(), rtol=1e-12, atol=0)
+
+
+def test_calls_in_one_pass_draw_differently() -> None:
+    """A backward pass that computes a layer again uses the numbers of the forward pass, or is refused."""
+    model, x = Sequential(Module()), torch.ones(3, 400, requires_grad=True)
+    align_dropout(model, {"0": Noise("drop", "element", 0.5)})
+    model.train()
+    use_dropout_keys(model, torch.from_numpy(KEYS))
+    first, second = model(x), model(x)
+    assert not torch.equal(first, second)
+    use_dropout_keys(model, torch.from_numpy(KEYS))
+    assert torch.equal(model(x), first) and torch.equal(model(x), second)
+    for calls, expectation in ((1, nullcontext()), (2, pytest.raises(UserError, match="several times in a pass"))):
+        use_dropout_keys(model, torch.from_numpy(KEYS))
+        y = x
+        for _ in range(calls):
+            y = checkpoint(model, y, use_reentrant=False)
+        with expectation:
+            (gradient,) = torch.autograd.grad(y.sum(), x)
+            assert torch.equal(gradient, first)

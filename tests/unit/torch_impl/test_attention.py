@@ -116,6 +116,7 @@ def test_causal_hint_changes_nothing() -> None:
     align_dropout(module)
     use_dropout_keys(module, KEYS)
     hinted = module(x, x, x, attn_mask=causal, need_weights=False, is_causal=True)[0]
+    use_dropout_keys(module, KEYS)
     assert torch.equal(hinted, module(x, x, x, attn_mask=causal)[0])
 
 
@@ -159,6 +160,7 @@ def test_compiled_layer_is_one_graph_with_the_same_masks() -> None:
     use_dropout_keys(layer, KEYS)
     expected = layer(x)
     layer.compile(backend="eager", fullgraph=True, dynamic=True)
+    use_dropout_keys(layer, KEYS)
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-14)
 
 

@@ -17,7 +17,10 @@ def described(*layers: DropoutDescription) -> ModelDescription:
 
 
 def paired(torch: np.ndarray, keras: np.ndarray, flattened: tuple[int, ...] | None = None) -> ChannelLayout | None:
-    descriptions = described(DropoutDescription(DROPOUT, "a", flattened)), described(DropoutDescription(DROPOUT, "b"))
+    descriptions = (
+        described(DropoutDescription(DROPOUT, "a", unflattened_shape=flattened)),
+        described(DropoutDescription(DROPOUT, "b")),
+    )
     (pair,) = pair_dropouts(*descriptions, {"at.a": torch}, {"at.b": keras})
     assert (pair.torch, pair.keras) == ("a", "b")
     return pair.layout
@@ -44,6 +47,9 @@ def test_what_does_not_drop_the_same() -> None:
             {},
             {},
         )
+    twice = DropoutDescription(DROPOUT, "b", calls=2)
+    with pytest.raises(UserError, match=r"^a pass calls at.a \(PyTorch\) 1 times, and at.b \(Keras\) 2 times$"):
+        pair_dropouts(described(DropoutDescription(DROPOUT, "a")), described(twice), {}, {})
     with pytest.raises(UserError, match=r"^PyTorch drops at at.a \(0.1\), Keras at no layer$"):
         pair_dropouts(described(DropoutDescription(DROPOUT, "a")), described(), {}, {})
 
