@@ -32,6 +32,7 @@ BESIDE = {
     "common/compare": {
         "common/errors.py",
         "common/records",
+        "common/recording",
         "common/config",
         "common/training",
         "common/cluster",

@@ -1,0 +1,87 @@
+"""Checks of the content of record.json, which may come from somebody else, against its format."""
+
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+from common.errors import UserError, one_line
+from common.recording.record_format import FORMAT, RecordFacts
+from common.records.files import is_count, is_number, read_json_object
+
+FRAMEWORKS = ("torch", "tensorflow")
+MOST_RANKS, MOST_STEPS = 100_000, 10_000
+# By the type in the format
+TITLES: dict[object, str] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number from 0 on",
+    float: "a number",
+}
+PREDICATES: dict[object, Callable[[object], bool]] = {
+    str: lambda value: isinstance(value, str),
+    bool: lambda value: isinstance(value, bool),
+    int: is_count,
+    float: is_number,
+}
+
+
+def read_facts(file: Path) -> RecordFacts:
+    """Read record.json. Raise UserError that names the file and the value if it is damaged or of another format."""
+    content = read_json_object(file)
+    version = content.get("format")
+    if not is_count(version):
+        raise UserError(f"{file}: has no number 'format', so it is not the file of a record; pass another directory")
+    if version != FORMAT:
+        advice = "update Lockstep" if version > FORMAT else "record the script again"
+        raise UserError(f"{file}: has format {version}, and this version of Lockstep reads format {FORMAT}; {advice}")
+    _check(content, RecordFacts, f"{file}: ")
+    facts = cast(RecordFacts, content)
+    if facts["framework"] not in FRAMEWORKS:
+        raise UserError(f"{file}: framework must be one of {', '.join(FRAMEWORKS)}, is {facts['framework'][:60]!r}")
+    if not facts["rank"] < facts["world_size"] <= MOST_RANKS:
+        raise UserError(f"{file}: has rank {facts['rank']} of {facts['world_size']}; record the script again")
+    steps = [step["step"] for step in facts["steps"]]
+    if steps != sorted(set(steps)) or steps[:1] == [0] or len(steps) > MOST_STEPS:
+        raise UserError(f"{file}: its steps are not in order; record the script again")
+    return facts
+
+
+def _check(value: object, expected: object, place: str) -> None:
+    """Raise UserError if a JSON value has not the type that the format gives it.
+
+    Args:
+        value: The value.
+        expected: The type: a TypedDict, list, dict, a union with None, object, or a key of PREDICATES.
+        place: Path of the value, for the error: it ends with a separator.
+    """
+    origin, arguments = get_origin(expected), get_args(expected)
+    if expected is object:
+        return
+    if origin in (Union, types.UnionType):
+        if value is not None:
+            _check(value, next(argument for argument in arguments if argument is not type(None)), place)
+    elif is_typeddict(expected):
+        _check_keys(value, get_type_hints(expected), place)
+    elif origin in (list, dict):
+        if not isinstance(value, origin):
+            raise _build_error(value, "a list" if origin is list else "an object", place)
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            _check(item, arguments[-1], f"{place}{key}.")
+    elif not PREDICATES[expected](value):
+        raise _build_error(value, TITLES[expected], place)
+
+
+def _check_keys(value: object, hints: Mapping[str, object], place: str) -> None:
+    if not isinstance(value, dict):
+        raise _build_error(value, "an object", place)
+    for key, expected in hints.items():
+        if key not in value:
+            raise UserError(f"{place}{key} is missing; record the script again")
+        _check(value[key], expected, f"{place}{key}.")
+
+
+def _build_error(value: object, title: str, place: str) -> UserError:
+    found = one_line(repr(value))[:60]
+    return UserError(f"{place.removesuffix('.')[:300]} must be {title}, is {found}; record the script again")

@@ -1,0 +1,69 @@
+"""The tensors of one file of a record, which may come from somebody else. See record_format.py."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from common.errors import UserError, error_reason, one_line
+from common.recording.record_format import AbridgedTensor
+
+DTYPES = {"F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
+SAMPLE_PREFIX = "sample/"
+
+
+class TensorFile:
+    """The tensors of one file of a record.
+
+    Attributes:
+        path: The file.
+        abridged: Descriptions of the tensors of which the file holds a sample only, by name.
+        names: Names of all tensors, including those that are abridged.
+    """
+
+    def __init__(self, path: Path, abridged: Mapping[str, AbridgedTensor]) -> None:
+        """Read the header of the file. Raise UserError if the file is missing or damaged."""
+        self.path, self.abridged = path, abridged
+        with self._open() as file:
+            keys = list(file.keys())
+            unknown = sorted({file.get_slice(key).get_dtype() for key in keys} - DTYPES)
+        if unknown:
+            raise UserError(f"{path}: has tensors of the type {unknown[0]}, which no recorder writes; record again")
+        self.names: Sequence[str] = [key for key in keys if not key.startswith(SAMPLE_PREFIX)]
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor. Of one that is abridged, return the sample [n]."""
+        with self._open() as file:
+            array: np.ndarray = file.get_tensor(name)
+        return array
+
+    def select(self, prefix: str) -> dict[str, np.ndarray]:
+        """Return the whole tensors whose names begin with PREFIX/, by the rest of the name."""
+        start = f"{prefix}/"
+        names = [name for name in self.names if name.startswith(start) and name not in self.abridged]
+        with self._open() as file:
+            return {name.removeprefix(start): file.get_tensor(name) for name in names}
+
+    @contextmanager
+    def _open(self) -> Iterator[safe_open]:
+        check_regular_file(self.path)
+        try:
+            with safe_open(self.path, framework="np") as file:
+                yield file
+        except (SafetensorError, OSError, ValueError, TypeError) as error:
+            reason = one_line(error)[:200]
+            raise UserError(f"{self.path}: damaged: {reason}; record the script again") from error
+
+
+def check_regular_file(path: Path) -> None:
+    """Raise UserError if a path is not a regular file: missing, a symbolic link, or a pipe that would block."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error_reason(error)}; record the script again") from error
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: not a regular file; links are not followed: copy the file itself")
