@@ -4,6 +4,7 @@ import shlex
 
 import numpy as np
 
+from common.compare.external.record_curve import RECORD_KIND
 from common.compare.matched_steps import compute_differences, find_common_steps
 from common.compare.pair import DIVERGED, LOCKSTEP, NOT_COMPARABLE, OTHER_CURVE, SAME_CURVE, RunPair
 
@@ -43,7 +44,8 @@ def explain_verdict(pair: RunPair) -> str:
 
 def suggest_next_step(pair: RunPair) -> str | None:
     """Return what to do about two curves that differ; None if they agree or cannot be compared."""
-    if pair.verdict == DIVERGED:
+    are_records = pair.a.external_kind.startswith(RECORD_KIND) and pair.b.external_kind.startswith(RECORD_KIND)
+    if pair.verdict == DIVERGED or (pair.verdict == OTHER_CURVE and are_records):
         return f"python -m common.diagnose {shlex.quote(str(pair.a.path))} {shlex.quote(str(pair.b.path))}"
     if pair.verdict != OTHER_CURVE:
         return None

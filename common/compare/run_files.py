@@ -5,6 +5,7 @@ from pathlib import Path
 
 from common.config.saved_config import CONFIG
 from common.errors import UserError
+from common.recording.record_reader import is_record
 from common.records.summary import find_summary_file
 
 REQUIRED_FILES = (CONFIG, "metrics.jsonl")
@@ -22,6 +23,8 @@ def check_run_files(path: Path) -> None:
         raise UserError(f"{path}: no such run directory")
     if not path.is_dir():
         raise UserError(f"{path}: a file; name the directory of a run, or NAME=FILE for an external run")
+    if is_record(path):
+        raise UserError(f"{path}: the record of a script; pass NAME={path}, such as old={path}")
     for name in REQUIRED_FILES:
         if not (path / name).is_file():
             raise UserError(f"{path}: not a run directory: {name} is missing")

@@ -12,9 +12,11 @@ from common.compare.external.external_tables import ExternalTable, read_file
 from common.compare.external.external_values import is_absent, measure_rounding, read_number
 from common.compare.external.known_columns import GUESSED, match_columns
 from common.compare.external.loss_means import find_loss_means
+from common.compare.external.record_curve import read_record_curve
 from common.compare.external.tensorboard import read_directory
 from common.compare.runs import METRICS, OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, Run
 from common.errors import UserError
+from common.recording.record_reader import is_record
 from common.records.summary import Summary
 
 TRAINING_COLUMNS = (*METRICS, *OPTIONAL_METRICS)
@@ -59,7 +61,7 @@ def load_external_run(
 
     Args:
         name: The label of the run.
-        path: A file or a TensorBoard directory.
+        path: A file, a record, or a TensorBoard directory.
         chosen_columns: The column of each metric: a name, GUESSED, or None if the metric is not to be read.
         is_only_file: See match_columns.
 
@@ -70,7 +72,12 @@ def load_external_run(
         UserError: The file cannot be read; the message names the line and the expected formats.
     """
     chosen_loss = chosen_columns.get("loss")
-    table = read_directory(path, None if chosen_loss == GUESSED else chosen_loss) if path.is_dir() else read_file(path)
+    if not path.is_dir():
+        table = read_file(path)
+    elif is_record(path):
+        table = read_record_curve(path)
+    else:
+        table = read_directory(path, None if chosen_loss == GUESSED else chosen_loss)
     names = dict.fromkeys(column for row in table.rows for column in row.values)
     columns = match_columns(str(path), names, chosen_columns, is_only_file)
     if table.unit == "epoch" and "step" not in columns:
