@@ -7,8 +7,8 @@ the change in a diagnosis.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from common.diagnose.explain.update_formula import EPSILON_PLACES, OptimizerUpdate, UpdateFormula, measure_error
-from common.training.schedule import compute_learning_rate
+from common.diagnose.explain.update_formula import OptimizerUpdate, UpdateFormula, measure_error
+from common.diagnose.explain.update_settings import EPSILON_PLACES
 
 MOST_CHANGES = 4  # number of changes that are combined at most
 SMALLEST_GAIN = 2  # factor by which each change must reduce the error
@@ -50,14 +50,14 @@ def list_variants(formula: UpdateFormula, update: OptimizerUpdate) -> Iterator[U
 
 
 def _vary_rate(formula: UpdateFormula, update: OptimizerUpdate) -> Iterator[UpdateFormula]:
-    config, step, replicas, rate = update.config, update.step, update.replicas, formula.rate
+    settings, replicas, rate = update.settings, update.replicas, formula.rate
     rates = {
         "learning_rate_scaled": (rate * replicas, f"the learning rate is multiplied by the {replicas} replicas"),
         "learning_rate_divided": (rate / replicas, f"the learning rate is divided by the {replicas} replicas"),
         "learning_rate_root": (rate * replicas**0.5, f"the learning rate is multiplied by sqrt({replicas})"),
-        "schedule_late": (compute_learning_rate(config, step - 1) if step > 1 else 0.0, "the schedule is a step late"),
-        "schedule_early": (compute_learning_rate(config, step + 1), "the schedule is a step early"),
-        "no_schedule": (config.optimizer.learning_rate, "the learning rate is constant: the schedule is not applied"),
+        "schedule_late": (settings.previous_rate, "the schedule is a step late"),
+        "schedule_early": (settings.next_rate, "the schedule is a step early"),
+        "no_schedule": (settings.base_rate, "the learning rate is constant: the schedule is not applied"),
     }
     for cause, (other_rate, sentence) in rates.items():
         if other_rate != rate:

@@ -10,7 +10,6 @@ import numpy as np
 from common.diagnose.explain.step_gradients import StepGradients, clip_factor, global_norm, sum_gradients
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import SIGNIFICANT_BITS
-from common.training.schedule import compute_learning_rate
 
 UNEXPLAINED = "reduction"  # name of the cause if no fault is found
 # Causes that change the slots themselves. The weights after such a step differ for the same reason.
@@ -66,7 +65,7 @@ def _explain_shard_factors(gradients: StepGradients) -> Explanation | None:
 
 def _explain_clipping(gradients: StepGradients) -> Explanation | None:
     """Check whether each variable, or each replica, is clipped by its own norm."""
-    max_norm = gradients.config.optimizer.max_grad_norm
+    max_norm = gradients.settings.max_grad_norm
     if max_norm is None or gradients.is_as_expected:
         return None
     per_variable = {
@@ -95,19 +94,18 @@ def _explain_clipping(gradients: StepGradients) -> Explanation | None:
 def _explain_scale(gradients: StepGradients) -> Explanation | None:
     """Check whether the sum is multiplied by another factor than that of clipping."""
     factors, tolerance = gradients.shard_factors, gradients.factor_tolerance
-    optimizer = gradients.config.optimizer
+    settings = gradients.settings
     if factors is None or not np.allclose(factors, factors[0], rtol=tolerance):
         return None
     factor, norm = float(factors[0]), global_norm(gradients.expected_sum)
-    rate = compute_learning_rate(gradients.config, gradients.step)
-    if np.isclose(abs(factor), rate * gradients.expected_factor, rtol=tolerance):
+    if np.isclose(abs(factor), settings.rate * gradients.expected_factor, rtol=tolerance):
         sentence = "the momentum includes the learning rate: its slot is the rate times torch's"
         return Explanation("rate_inside_velocity", sentence)
     if np.isclose(factor, 1.0, rtol=tolerance):
         sentence = f"the gradients are not clipped to optimizer.max_grad_norm (their norm is {norm:.4g})"
         return Explanation("not_clipped", sentence)
-    reported_factor = clip_factor(gradients.reported_norm, optimizer.max_grad_norm)
-    if optimizer.max_grad_norm is not None and np.isclose(factor, reported_factor, rtol=tolerance):
+    reported_factor = clip_factor(gradients.reported_norm, settings.max_grad_norm)
+    if settings.max_grad_norm is not None and np.isclose(factor, reported_factor, rtol=tolerance):
         sentence = (
             f"the gradients are clipped by a norm of {gradients.reported_norm:.6g}, but their norm is {norm:.6g}; this "
             "happens if repeated rows of an embedding's gradient are not merged"
@@ -115,8 +113,8 @@ def _explain_scale(gradients: StepGradients) -> Explanation | None:
         return Explanation("clipping_norm", sentence)
     excess = factor / gradients.expected_factor
     sentence = f"the gradients are {excess:.6g} times what they should be"
-    if optimizer.beta1 and gradients.step == 1:
-        sentence += f", or beta1 is {1 - excess * (1 - optimizer.beta1):.4g}"
+    if settings.betas[0] and gradients.step == 1:
+        sentence += f", or beta1 is {1 - excess * (1 - settings.betas[0]):.4g}"
     return Explanation("scaled_gradient", sentence)
 
 
@@ -133,8 +131,8 @@ def _explain_lost_state(gradients: StepGradients) -> Explanation | None:
 
     The gradient that is recovered from such slots is too small by decay * (gradient of the first step).
     """
-    optimizer, previous = gradients.config.optimizer, _clip_previous(gradients)
-    decay = optimizer.momentum if optimizer.kind == "sgd" else optimizer.beta1
+    settings, previous = gradients.settings, _clip_previous(gradients)
+    decay = settings.momentum if settings.kind == "sgd" else settings.betas[0]
     if previous is None or gradients.step != 2 or not decay:
         return None
     if not gradients.matches(gradients.expected_vector - decay * previous, gradients.tolerance):
@@ -157,9 +155,8 @@ def _explain_weight_decay(gradients: StepGradients) -> Explanation | None:
     is_negligible = added_norm <= gradients.tolerance * global_norm(gradients.expected_sum)
     if is_negligible or not gradients.matches(columns @ [factor, decay], gradients.tolerance):
         return None
-    optimizer = gradients.config.optimizer
-    penalty = optimizer.weight_decay
-    if optimizer.kind != "adamw" and np.isclose(decay / factor, penalty, rtol=gradients.factor_tolerance):
+    penalty = gradients.settings.weight_decay
+    if gradients.settings.kind != "adamw" and np.isclose(decay / factor, penalty, rtol=gradients.factor_tolerance):
         sentence = (
             f"the L2 penalty counts twice: {2 * penalty:.4g} times the parameters are added to the gradients; either "
             "the loss and the optimizer both contain it, or it is Keras's l2, whose gradient is twice its factor"
@@ -176,13 +173,13 @@ def _explain_precision(gradients: StepGradients) -> Explanation | None:
     """Check whether the gradients are off by as much as the rounding errors of a lower precision."""
     error = _relative_error(gradients)
     for name, bits in SIGNIFICANT_BITS.items():
-        if name != gradients.config.train.precision and 0.01 * 2.0**-bits < error < 4 * 2.0**-bits:
+        if name != gradients.settings.precision and 0.01 * 2.0**-bits < error < 4 * 2.0**-bits:
             return Explanation(f"reduced_in_{name}", f"the gradients are reduced in {name}: off by {error:.1e}")
     return None
 
 
 def _relative_error(gradients: StepGradients) -> float:
     """Return the difference between the update's gradients before clipping and the sum, relative to the sum."""
-    factor = clip_factor(gradients.reported_norm, gradients.config.optimizer.max_grad_norm)
+    factor = clip_factor(gradients.reported_norm, gradients.settings.max_grad_norm)
     expected = gradients.flatten(gradients.expected_sum)
     return float(np.linalg.norm(expected - gradients.recovered_vector / factor) / np.linalg.norm(expected))

@@ -52,21 +52,22 @@ class SecondMoment:
 
 def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
     """Yield the contribution of an update to each second moment; none if the optimizer has no second moments."""
-    optimizer = update.config.optimizer
-    if optimizer.kind == "sgd" or optimizer.beta2 is None:
+    settings = update.settings
+    beta2 = settings.betas[1]
+    if settings.kind == "sgd" or not beta2:
         return
-    slot_noise = estimate_slot_noise(update.config, update.slots_before, update.slots_after)
+    slot_noise = estimate_slot_noise(settings, update.slots_before, update.slots_after)
     largest = max((float(np.linalg.norm(gradient**2)) for gradient in update.gradients.values()), default=0.0)
     for name, gradient in update.gradients.items():
-        if optimizer.kind != "adamw":  # Adam's weight decay is part of the gradient
-            gradient = gradient + optimizer.weight_decay * update.weights_before[name]
+        if settings.kind != "adamw":  # Adam's weight decay is part of the gradient
+            gradient = gradient + settings.weight_decay * update.weights_before[name]
         after = update.slots_after[f"exp_avg_sq.{name}"]
         before = update.slots_before.get(f"exp_avg_sq.{name}", np.zeros_like(after))
         norm = max(float(np.linalg.norm(gradient**2)), SMALLEST_NORM * largest) or 1.0
         slot_size = float(np.linalg.norm(after) + np.linalg.norm(before))
-        rounding = 2 * update.machine_epsilon * slot_size / (1 - optimizer.beta2)
+        rounding = 2 * update.machine_epsilon * slot_size / (1 - beta2)
         rounding += CHANGE_EPSILONS * slot_noise[name] * float(np.linalg.norm(gradient))
-        contribution = (after - optimizer.beta2 * before) / (1 - optimizer.beta2)
+        contribution = (after - beta2 * before) / (1 - beta2)
         yield SecondMoment(name, gradient**2, contribution, norm, NATIVE_OPTIMIZER_ERROR + rounding / norm)
 
 
@@ -76,7 +77,7 @@ def explain_second_moment(moment: SecondMoment, update: OptimizerUpdate) -> Expl
     factor = float((contribution * expected).sum() / (expected**2).sum()) if expected.any() else 0.0
     is_scaled = np.allclose(contribution, factor * expected, rtol=max(1e-5, moment.tolerance), atol=0)
     if factor and is_scaled and update.step == 1:
-        beta2 = 1 - factor * (1 - (update.config.optimizer.beta2 or 0.0))
+        beta2 = 1 - factor * (1 - update.settings.betas[1])
         sentence = f"the second moment is {factor:.5g} times what it should be, as with beta2={beta2:.6g}"
         return Explanation("beta2", sentence)
     count = int(np.sum(moment.differing_rows))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.config.schema import Config
+from common.diagnose.explain.update_settings import UpdateSettings
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, MACHINE_EPSILON, precision_of_weights
 
 Gradients = Mapping[str, np.ndarray]  # by parameter name; the slots have this type too
@@ -29,38 +29,40 @@ class GradientSlot(NamedTuple):
     share: float
 
 
-def recover_gradients(config: Config, before: Gradients, after: Gradients, weights: Gradients) -> dict[str, np.ndarray]:
+def recover_gradients(
+    settings: UpdateSettings, before: Gradients, after: Gradients, weights: Gradients
+) -> dict[str, np.ndarray]:
     """Return the clipped gradients that an update used, from the optimizer's slots before and after it.
 
     Adam's new = beta1 * old + (1 - beta1) * gradient and SGD's new = momentum * old + gradient are solved for the
     gradient. Adam and SGD, but not AdamW, first add weight_decay * weights to the gradient. It is subtracted again.
 
     Args:
-        config: Config of the run.
+        settings: Hyperparameters of the update.
         before: Slots before the update; empty before the first.
         after: Slots after the update.
         weights: Weights before the update.
     """
-    slot, gradients = _gradient_slot(config), {}
+    slot, gradients = _gradient_slot(settings), {}
     for name in _list_parameters(slot, after):
         new = after[f"{slot.name}.{name}"].astype(np.float64)
         old = before.get(f"{slot.name}.{name}", np.zeros_like(new))
         gradients[name] = (new - slot.decay * old) / slot.share
-        if config.optimizer.kind != "adamw":
-            gradients[name] = gradients[name] - config.optimizer.weight_decay * weights[name]
+        if settings.kind != "adamw":
+            gradients[name] = gradients[name] - settings.weight_decay * weights[name]
     return gradients
 
 
-def estimate_slot_noise(config: Config, before: Gradients, after: Gradients) -> dict[str, float]:
+def estimate_slot_noise(settings: UpdateSettings, before: Gradients, after: Gradients) -> dict[str, float]:
     """Return the norm of the rounding error in each recovered gradient, because new - decay * old loses digits.
 
     Args:
-        config: Config of the run.
+        settings: Hyperparameters of the update.
         before: Slots before the update; empty before the first.
         after: Slots after the update.
     """
-    slot, noise = _gradient_slot(config), {}
-    epsilon = MACHINE_EPSILON[precision_of_weights(config.train.precision)]
+    slot, noise = _gradient_slot(settings), {}
+    epsilon = MACHINE_EPSILON[precision_of_weights(settings.precision)]
     for name in _list_parameters(slot, after):
         new, old = after[f"{slot.name}.{name}"], before.get(f"{slot.name}.{name}", np.zeros(1))
         size = float(np.linalg.norm(new) + slot.decay * np.linalg.norm(old))
@@ -68,12 +70,11 @@ def estimate_slot_noise(config: Config, before: Gradients, after: Gradients) -> 
     return noise
 
 
-def _gradient_slot(config: Config) -> GradientSlot:
-    optimizer = config.optimizer
-    if optimizer.kind == "sgd":
-        return GradientSlot("momentum_buffer", optimizer.momentum or 0.0, 1.0)
-    assert optimizer.beta1 is not None
-    return GradientSlot("exp_avg", optimizer.beta1, 1 - optimizer.beta1)
+def _gradient_slot(settings: UpdateSettings) -> GradientSlot:
+    if settings.kind == "sgd":
+        return GradientSlot("momentum_buffer", settings.momentum, 1.0)
+    beta1 = settings.betas[0]
+    return GradientSlot("exp_avg", beta1, 1 - beta1)
 
 
 def _list_parameters(slot: GradientSlot, slots: Gradients) -> list[str]:
@@ -101,7 +102,7 @@ class StepGradients:
     """Gradients of one run in one step: what its replicas computed, and what its update used.
 
     Attributes:
-        config: Config of the run.
+        settings: Hyperparameters of the update.
         step: Number of the step.
         shard_gradients: For each shard, the gradients of its part of the mean loss over the global batch.
         shard_weights: For each shard, the summed weight of its examples.
@@ -112,7 +113,7 @@ class StepGradients:
         noise: Norm of the rounding error of each gradient.
     """
 
-    config: Config
+    settings: UpdateSettings
     step: int
     shard_gradients: Sequence[Gradients]
     shard_weights: Sequence[float]
@@ -125,13 +126,13 @@ class StepGradients:
     @property
     def factor_tolerance(self) -> float:
         """Largest relative difference between two factors that count as equal."""
-        return FACTOR_TOLERANCE[self.config.train.precision]
+        return FACTOR_TOLERANCE[self.settings.precision]
 
     @cached_property
     def tolerance(self) -> float:
         """Largest relative difference from the recovered gradients up to which computed gradients explain them."""
         noise = float(np.linalg.norm([*self.noise.values()])) / (float(np.linalg.norm(self.recovered_vector)) or 1.0)
-        return max(EXPLANATION_TOLERANCE[self.config.train.precision], 10 * noise)
+        return max(EXPLANATION_TOLERANCE[self.settings.precision], 10 * noise)
 
     @cached_property
     def expected_sum(self) -> dict[str, np.ndarray]:
@@ -178,7 +179,7 @@ class StepGradients:
 
     def clip_factor(self, gradients: Gradients) -> float:
         """Return the factor by which clipping multiplies these gradients."""
-        return clip_factor(global_norm(gradients), self.config.optimizer.max_grad_norm)
+        return clip_factor(global_norm(gradients), self.settings.max_grad_norm)
 
     def flatten(self, gradients: Gradients) -> np.ndarray:
         """Return the gradients of all parameters in `names` as one vector."""

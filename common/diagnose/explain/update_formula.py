@@ -11,19 +11,16 @@ from functools import cached_property
 
 import numpy as np
 
-from common.config.schema import Config
+from common.diagnose.explain.update_settings import (
+    AFTER_CORRECTION,
+    BEFORE_CORRECTION,
+    INSIDE_ROOT,
+    Betas,
+    UpdateSettings,
+)
 from common.diagnose.rounding import MACHINE_EPSILON, precision_of_weights
-from common.training.schedule import compute_learning_rate
 
 Arrays = Mapping[str, np.ndarray]  # weights and gradients by parameter, or slots by "slot.parameter"
-Betas = tuple[float, float]
-
-# Where Adam adds its epsilon to the root of the second moment
-AFTER_CORRECTION = "after the bias correction"
-BEFORE_CORRECTION = "before the bias correction"
-INSIDE_ROOT = "inside the root"
-EPSILON_PLACES = (AFTER_CORRECTION, BEFORE_CORRECTION, INSIDE_ROOT)
-
 SMALLEST_ERROR = 1e-8  # relative to the norm of all changes: Keras computes scalars in float32
 WEIGHT_EPSILONS, CHANGE_EPSILONS = 1, 20  # bounds of rounding errors, in machine epsilons of a weight and of its change
 
@@ -33,7 +30,7 @@ class OptimizerUpdate:
     """One update of a run's weights.
 
     Attributes:
-        config: Config of the run.
+        settings: Hyperparameters of the update.
         step: Number of the step.
         replicas: Number of replicas.
         weights_before: Weights before the update.
@@ -43,7 +40,7 @@ class OptimizerUpdate:
         gradients: Gradients that the update used, without weight decay.
     """
 
-    config: Config
+    settings: UpdateSettings
     step: int
     replicas: int
     weights_before: Arrays
@@ -55,12 +52,7 @@ class OptimizerUpdate:
     @property
     def machine_epsilon(self) -> float:
         """Machine epsilon of the weights and slots."""
-        return MACHINE_EPSILON[precision_of_weights(self.config.train.precision)]
-
-    @property
-    def betas(self) -> Betas:
-        """Decay rates of Adam's slots."""
-        return self.config.optimizer.beta1 or 0.0, self.config.optimizer.beta2 or 0.0
+        return MACHINE_EPSILON[precision_of_weights(self.settings.precision)]
 
     @cached_property
     def names(self) -> list[str]:
@@ -145,18 +137,18 @@ class UpdateFormula:
 
 
 def configured_formula(update: OptimizerUpdate) -> UpdateFormula:
-    """Return the formula that the config of the run describes."""
-    optimizer, rate = update.config.optimizer, compute_learning_rate(update.config, update.step)
-    decay = optimizer.weight_decay if optimizer.kind == "adamw" else 0.0
-    kind = "sgd" if optimizer.kind == "sgd" else "adam"
-    return UpdateFormula(kind, rate, optimizer.epsilon or 0.0, decay=decay)
+    """Return the formula that the hyperparameters of the update describe."""
+    settings = update.settings
+    decay = settings.weight_decay if settings.kind == "adamw" else 0.0
+    kind = "sgd" if settings.kind == "sgd" else "adam"
+    return UpdateFormula(kind, settings.rate, settings.epsilon, settings.epsilon_place, decay=decay)
 
 
 def measure_error(formula: UpdateFormula, update: OptimizerUpdate) -> float:
     """Return how far a formula's changes of the weights are off those of an update, relative to the update's norm."""
     names, changes = update.names, update.changes
     weights = {name: update.weights_before[name] for name in names}
-    computed = formula.compute_changes(weights, update.slots_after, update.betas, update.step)
+    computed = formula.compute_changes(weights, update.slots_after, update.settings.betas, update.step)
     difference = _norm_of(computed[name] - changes[name] for name in names)
     size = _norm_of(changes.values())
     return difference / size if size else (0.0 if difference == 0 else np.inf)

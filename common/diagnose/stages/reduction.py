@@ -49,7 +49,7 @@ def _compare_gradients(stage: Stage, place: str, gradients: StepGradients) -> li
             gradients.recovered[name],
             noise,
             min_norm=norm,
-            precision=gradients.config.train.precision,
+            precision=gradients.settings.precision,
         )
         if check.differs:
             differing.append(name)

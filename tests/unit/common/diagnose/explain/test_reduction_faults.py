@@ -18,6 +18,7 @@ from common.diagnose.explain.step_gradients import (
     recover_gradients,
     sum_gradients,
 )
+from common.diagnose.explain.update_settings import read_update_settings
 from common.diagnose.findings import Stage
 from common.diagnose.stages.reduction import compare_reduction
 from tests.conftest import Compose
@@ -49,7 +50,8 @@ def with_optimizer(config: Config, **settings: object) -> Config:
 def make_gradients(config: Config, recovered: Arrays, step: int = 2) -> StepGradients:
     """Return a step whose shards are SHARDS, and whose update used the recovered gradients."""
     previous = PREVIOUS if step > 1 else None
-    return StepGradients(config, step, SHARDS, SHARD_WEIGHTS, recovered, previous, global_norm(TOTAL), WEIGHTS)
+    settings = read_update_settings(config, step)
+    return StepGradients(settings, step, SHARDS, SHARD_WEIGHTS, recovered, previous, global_norm(TOTAL), WEIGHTS)
 
 
 def round_to_bfloat16(gradients: Arrays) -> Arrays:
@@ -106,7 +108,7 @@ def test_a_lost_state_is_named_in_the_second_step(kind: str, max_norm: float | N
         add_prefix(slot, multiply(gradients, share * clip_factor(global_norm(gradients), max_norm)))
         for gradients in (PREVIOUS, TOTAL)  # the second step starts from empty slots
     )
-    recovered = recover_gradients(config, before, after, WEIGHTS)
+    recovered = recover_gradients(read_update_settings(config, 2), before, after, WEIGHTS)
     for step, cause in ((2, "optimizer_state_lost"), (3, "reduction")):
         assert explain_reduction(make_gradients(config, recovered, step)).cause == cause
 
@@ -135,7 +137,9 @@ def test_a_correct_reduction_has_no_cause(config: Config, seed: int, count: int,
     norm = global_norm(total)
     recovered = multiply(total, clip_factor(norm, max_norm))
     stage = Stage("reduction")
-    gradients = StepGradients(config, 1, shards, [1.0] * count, recovered, None, norm, draw_parameters(1))
+    gradients = StepGradients(
+        read_update_settings(config, 1), 1, shards, [1.0] * count, recovered, None, norm, draw_parameters(1)
+    )
     compare_reduction(stage, "a", gradients)
     assert stage.verdict == "equal"
 
@@ -149,9 +153,9 @@ def test_rounding_of_float32_slots_is_no_fault(fault: str | None, config: Config
     old = round_to_float32(multiply(draw_parameters(3), 10))
     new = round_to_float32({name: 0.9 * old[name] + 0.1 * gradient for name, gradient in expected.items()})
     before, after = add_prefix("exp_avg", old), add_prefix("exp_avg", new)
-    recovered = recover_gradients(config, before, after, WEIGHTS)
+    recovered = recover_gradients(read_update_settings(config, 2), before, after, WEIGHTS)
     assert max(float(np.abs(recovered[name] - gradient).max()) for name, gradient in expected.items()) > 1e-6
     stage = Stage("reduction", precision="float32")
     gradients = make_gradients(config, recovered)
-    compare_reduction(stage, "b", replace(gradients, noise=estimate_slot_noise(config, before, after)))
+    compare_reduction(stage, "b", replace(gradients, noise=estimate_slot_noise(gradients.settings, before, after)))
     assert [known.cause for known in stage.causes] == ([fault] if fault else [])

@@ -8,7 +8,8 @@ import pytest
 
 from common.config.compose import parse_config
 from common.config.schema import Config
-from common.diagnose.explain.update_formula import BEFORE_CORRECTION, OptimizerUpdate, UpdateFormula
+from common.diagnose.explain.update_formula import OptimizerUpdate, UpdateFormula
+from common.diagnose.explain.update_settings import BEFORE_CORRECTION, read_update_settings
 from common.diagnose.findings import Stage
 from common.diagnose.stages.optimizer import compare_optimizer
 from common.training.schedule import compute_learning_rate
@@ -43,7 +44,8 @@ def make_update(formula: UpdateFormula, config: Config, replicas: int = 3) -> Op
     new_slots = add_prefix("exp_avg", new_first) | add_prefix("exp_avg_sq", new_second)
     changes = formula.compute_changes(weights, new_slots, BETAS, STEP)
     new_weights = {name: weight + changes[name] for name, weight in weights.items()}
-    return OptimizerUpdate(config, STEP, replicas, weights, new_weights, slots, new_slots, gradients)
+    settings = read_update_settings(config, STEP)
+    return OptimizerUpdate(settings, STEP, replicas, weights, new_weights, slots, new_slots, gradients)
 
 
 def compare(update: OptimizerUpdate) -> Stage:
