@@ -130,4 +130,6 @@ def test_a_parameter_that_is_not_updated_is_named(formula: UpdateFormula, config
 
 def test_an_update_at_a_rate_of_zero_is_a_late_schedule(formula: UpdateFormula, config: Config) -> None:
     update = make_update(formula, config)
-    assert list_causes(replace(update, step=1, weights_after=update.weights_before))[-1] == "schedule_late"
+    settings = read_update_settings(config, 1)
+    unchanged = replace(update, settings=settings, step=1, weights_after=update.weights_before)
+    assert list_causes(unchanged)[-1] == "schedule_late"
