@@ -20,7 +20,9 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
     weight/NAME              weights, buffers and variables after the step
     slot/NAME/SLOT           optimizer's arrays after the step, in the files of the first and the last recorded step
 
-The file of the state before the first step has weight/NAME and slot/NAME/SLOT only.
+The file of the state before the first step has weight/NAME and slot/NAME/SLOT only. A recorder may write layer/PATH in
+the file of the first step only. A tensor that is the same as another one of its file, such as the input of a layer and
+the output of the layer before it, is stored once: record.json has its name among the aliases.
 
 The files that record run in the environment of the script: they import only NumPy, safetensors, their framework and
 each other, and run on Python 3.9.
@@ -133,4 +135,5 @@ class RecordFacts(TypedDict):
     loss: LossFacts | None  # None if it was not seen
     steps: list[StepFacts]
     abridged: dict[str, dict[str, AbridgedTensor]]  # by file and tensor
+    aliases: dict[str, dict[str, str]]  # by file and tensor: the name under which the same tensor is stored
     not_recorded: list[str]  # a sentence for each thing that the recorder could not see

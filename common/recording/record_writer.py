@@ -9,8 +9,10 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple, Union
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from common.recording.record_format import (
@@ -28,7 +30,16 @@ from common.recording.record_format import (
 SAMPLE_SIZE = 4096  # number of elements that stand for a tensor that does not fit into the record
 WRITTEN_NAMES = re.compile(r"(record\.json|start\.safetensors|step-\d{8}\.safetensors)(\.partial)?|rank-\d+")
 
-Arrays = Mapping[str, np.ndarray]
+
+class Sample(NamedTuple):
+    """Elements that stand for a tensor that is too large for the record."""
+
+    facts: AbridgedTensor
+    positions: np.ndarray  # in the flattened tensor
+    elements: np.ndarray
+
+
+Arrays = Mapping[str, Union[np.ndarray, Sample]]  # noqa: UP007  Python 3.9 evaluates it
 
 
 class RecordWriter:
@@ -75,6 +86,7 @@ class RecordWriter:
             "loss": None,
             "steps": [],
             "abridged": {},
+            "aliases": {},
             "not_recorded": [],
         }
         self._guard(self._prepare_directory)
@@ -110,10 +122,11 @@ class RecordWriter:
             return
         try:
             write()
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # safetensors has no error of its own for a full disk
             self.is_open = False
+            reason = getattr(error, "strerror", None) or error
             warnings.warn(
-                f"{self._directory}: the record ends here, and the training goes on: {error.strerror or error}",
+                f"{self._directory}: the record ends here, and the training goes on: {reason}",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -133,18 +146,27 @@ class RecordWriter:
     def _write(self, name: str, arrays: Arrays) -> None:
         stored: dict[str, np.ndarray] = {}
         abridged: dict[str, AbridgedTensor] = {}
+        aliases: dict[str, str] = {}
+        names: dict[int, str] = {}  # of the tensors by identity
         for key, array in arrays.items():
-            contiguous = np.ascontiguousarray(array).reshape(array.shape)
-            if contiguous.nbytes > self._remaining_bytes and contiguous.size > SAMPLE_SIZE:
-                positions = np.sort(np.random.default_rng(0).integers(contiguous.size, size=SAMPLE_SIZE))
-                abridged[key] = _describe(contiguous)
-                stored[f"sample/{key}"] = positions
-                contiguous = contiguous.reshape(-1)[positions]
+            if (first_name := names.setdefault(id(array), key)) != key:
+                aliases[key] = first_name
+                continue
+            contiguous = array if isinstance(array, Sample) else np.ascontiguousarray(array).reshape(array.shape)
+            if isinstance(contiguous, np.ndarray) and self._is_too_large(contiguous):
+                contiguous = draw_sample(contiguous)
+            if isinstance(contiguous, Sample):
+                abridged[key], stored[f"sample/{key}"], contiguous = contiguous
             stored[key] = contiguous
             self._remaining_bytes -= contiguous.nbytes
         if abridged:
             self.facts["abridged"][name] = abridged
+        if aliases:
+            self.facts["aliases"][name] = aliases
         self._replace(name, lambda partial: save_file(stored, partial))
+
+    def _is_too_large(self, array: np.ndarray) -> bool:
+        return array.nbytes > self._remaining_bytes and array.size > SAMPLE_SIZE
 
     def _write_facts(self) -> None:
         text = json.dumps(self.facts, indent=1, default=str) + "\n"
@@ -160,6 +182,12 @@ class RecordWriter:
         except BaseException:
             partial.unlink(missing_ok=True)  # frees space if the disk is full
             raise
+
+
+def draw_sample(array: np.ndarray) -> Sample:
+    """Draw the elements that stand for a tensor. The positions depend on its size only."""
+    positions = np.sort(np.random.default_rng(0).integers(array.size, size=SAMPLE_SIZE))
+    return Sample(_describe(array), positions, array.reshape(-1)[positions])
 
 
 def list_plain_values(values: Mapping[str, object]) -> dict[str, object]:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from common.recording.record_format import Environment, StepFacts
-from common.recording.record_writer import RecordWriter, list_plain_values
+from common.recording.record_writer import RecordWriter, draw_sample, list_plain_values
 
 ENVIRONMENT: Environment = {"versions": {"python": "3.11"}, "device": "cpu", "flags": {"threads": 2}}
 FACTS: StepFacts = {
@@ -69,14 +70,22 @@ def test_a_tensor_beyond_the_limit_becomes_a_sample(tmp_path: Path) -> None:
     assert abridged["weight/large"]["norm"] == pytest.approx(np.linalg.norm(large))
 
 
-def test_an_error_of_the_disk_ends_the_record_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device"), SafetensorError("I/O error: No space left on device (os error 28)")],
+)
+def test_an_error_of_the_disk_ends_the_record_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     writer = RecordWriter(str(tmp_path), "torch", ENVIRONMENT)
 
     def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr("common.recording.record_writer.save_file", fail)
-    with pytest.warns(RuntimeWarning, match="the record ends here, and the training goes on: No space left on device"):
+    with pytest.warns(
+        RuntimeWarning, match="the record ends here, and the training goes on: .*No space left on device"
+    ):
         writer.write_step(FACTS, {"weight/w": WEIGHT})
     assert not writer.is_open
     assert list(tmp_path.iterdir()) == []
@@ -86,3 +95,21 @@ def test_an_error_of_the_disk_ends_the_record_with_a_warning(tmp_path: Path, mon
 def test_plain_values() -> None:
     values = {"lr": 0.1, "betas": (0.9, 0.99), "foreach": None, "params": [object()], "callback": print}
     assert list_plain_values(values) == {"lr": 0.1, "betas": [0.9, 0.99], "foreach": None}
+
+
+def test_the_same_tensor_is_stored_once(tmp_path: Path) -> None:
+    writer = RecordWriter(str(tmp_path), "torch", ENVIRONMENT)
+    writer.write_step(FACTS, {"layer/a/output": WEIGHT, "layer/b/input": WEIGHT, "weight/w": WEIGHT.copy()})
+    assert sorted(load_file(tmp_path / "step-00000001.safetensors")) == ["layer/a/output", "weight/w"]
+    aliases = json.loads((tmp_path / "record.json").read_text())["aliases"]
+    assert aliases == {"step-00000001.safetensors": {"layer/b/input": "layer/a/output"}}
+
+
+def test_a_sample_that_the_recorder_drew_is_stored(tmp_path: Path) -> None:
+    large = np.arange(10_000, dtype=np.float32)
+    writer = RecordWriter(str(tmp_path), "torch", ENVIRONMENT)
+    writer.write_step(FACTS, {"layer/a/output": draw_sample(large)})
+    stored = load_file(tmp_path / "step-00000001.safetensors")
+    assert np.array_equal(stored["layer/a/output"], large[stored["sample/layer/a/output"]])
+    abridged = json.loads((tmp_path / "record.json").read_text())["abridged"]["step-00000001.safetensors"]
+    assert abridged["layer/a/output"]["shape"] == [10_000]
