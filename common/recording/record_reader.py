@@ -56,7 +56,8 @@ class RankRecord:
 
     def _open(self, name: str) -> TensorFile:
         if name not in self._files:
-            self._files[name] = TensorFile(self.directory / name, self.facts["abridged"].get(name, {}))
+            abridged, aliases = self.facts["abridged"].get(name, {}), self.facts["aliases"].get(name, {})
+            self._files[name] = TensorFile(self.directory / name, abridged, aliases)
         return self._files[name]
 
 

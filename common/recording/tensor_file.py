@@ -25,20 +25,29 @@ class TensorFile:
         names: Names of all tensors, including those that are abridged.
     """
 
-    def __init__(self, path: Path, abridged: Mapping[str, AbridgedTensor]) -> None:
-        """Read the header of the file. Raise UserError if the file is missing or damaged."""
-        self.path, self.abridged = path, abridged
+    def __init__(self, path: Path, abridged: Mapping[str, AbridgedTensor], aliases: Mapping[str, str]) -> None:
+        """Read the header of the file. Raise UserError if the file is missing or damaged.
+
+        Args:
+            path: The file.
+            abridged: Descriptions of the tensors that are stored as samples, by name.
+            aliases: The name under which the same tensor is stored, by name.
+        """
+        self.path, self._aliases = path, aliases
         with self._open() as file:
             keys = list(file.keys())
             unknown = sorted({file.get_slice(key).get_dtype() for key in keys} - DTYPES)
         if unknown:
             raise UserError(f"{path}: has tensors of the type {unknown[0]}, which no recorder writes; record again")
-        self.names: Sequence[str] = [key for key in keys if not key.startswith(SAMPLE_PREFIX)]
+        if missing := next((name for name in aliases.values() if name not in keys), None):
+            raise UserError(f"{path}: has no tensor {missing[:200]}, which record.json names; record the script again")
+        self.names: Sequence[str] = [*(key for key in keys if not key.startswith(SAMPLE_PREFIX)), *aliases]
+        self.abridged = {**abridged, **{name: abridged[key] for name, key in aliases.items() if key in abridged}}
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor. Of one that is abridged, return the sample [n]."""
         with self._open() as file:
-            array: np.ndarray = file.get_tensor(name)
+            array: np.ndarray = file.get_tensor(self._aliases.get(name, name))
         return array
 
     def select(self, prefix: str) -> dict[str, np.ndarray]:
@@ -46,7 +55,7 @@ class TensorFile:
         start = f"{prefix}/"
         names = [name for name in self.names if name.startswith(start) and name not in self.abridged]
         with self._open() as file:
-            return {name.removeprefix(start): file.get_tensor(name) for name in names}
+            return {name.removeprefix(start): file.get_tensor(self._aliases.get(name, name)) for name in names}
 
     @contextmanager
     def _open(self) -> Iterator[safe_open]:
