@@ -3,15 +3,22 @@
 Trains both sides for a few steps and compares them stage by stage: config, batches, initial weights, layers, loss,
 gradients, dropout, reduction, optimizer, state, evaluation. Compares in float64, or in `precision`. Exits with 0 if
 nothing differs, with 1 if something differs, and with 2 for a mistake in the arguments.
+
+Two records of training scripts are compared as they are: nothing is trained.
 """
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.config.command_line import create_parser, report_user_errors
 from common.diagnose.arguments import DEFAULTS, parse_arguments
+from common.diagnose.recorded.record_arguments import has_records, parse_record_arguments
 from common.errors import FAILURE
+
+if TYPE_CHECKING:
+    from common.diagnose.diagnosis import Diagnosis
 
 
 @report_user_errors(())
@@ -21,23 +28,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "overrides",
         nargs="*",
-        metavar="RUN_DIR | key=value",
-        help="two run directories, or a=FRAMEWORK:STRATEGY and b=FRAMEWORK:STRATEGY; keys of a training run for both "
-        "sides, a.KEY and b.KEY for one",
+        metavar="RUN_DIR | RECORD | key=value",
+        help="two run directories, two records of scripts, or a=FRAMEWORK:STRATEGY and b=FRAMEWORK:STRATEGY; keys of a "
+        "training run for both sides, a.KEY and b.KEY for one",
     )
-    options, sides = parse_arguments(parser.parse_intermixed_args(arguments).overrides)
+    overrides = parser.parse_intermixed_args(arguments).overrides
+    diagnosis, output = _diagnose_records(overrides) if has_records(overrides) else _diagnose_runs(overrides)
     from common.diagnose.report import print_diagnosis, write_report  # slow to import; --help does not need it
+
+    print_diagnosis(diagnosis)
+    for path in write_report(diagnosis, output):
+        print(path)
+    return 0 if diagnosis.is_equal else FAILURE
+
+
+def _diagnose_runs(overrides: Sequence[str]) -> tuple["Diagnosis", Path]:
+    """Diagnose two training runs. Return the result and the directory of the report."""
+    options, sides = parse_arguments(overrides)
     from common.diagnose.walk import diagnose
     from common.training.stop import interrupt_on_signals
 
     if options.start is not None:
         print(f"from {options.start}: {options.steps} steps")
+    output = Path(options.output)
     with interrupt_on_signals():
-        diagnosis = diagnose(sides, Path(options.output))
-    print_diagnosis(diagnosis)
-    for path in write_report(diagnosis, Path(options.output)):
-        print(path)
-    return 0 if diagnosis.is_equal else FAILURE
+        return diagnose(sides, output), output
+
+
+def _diagnose_records(overrides: Sequence[str]) -> tuple["Diagnosis", Path]:
+    """Diagnose two records. Return the result and the directory of the report."""
+    options = parse_record_arguments(overrides)
+    from common.diagnose.recorded.walk import diagnose_records
+
+    options.output.mkdir(parents=True, exist_ok=True)
+    return diagnose_records(options.a, options.b, options.map), options.output
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class DiagnoseOptions:
         start: Checkpoint that both sides start from; None starts from the initial weights.
         output: Directory of the report and of the two runs.
         trust: Whether code that the config of a run directory names may run.
+        map: Map file for two records of different frameworks.
     """
 
     a: str | None
@@ -50,6 +51,7 @@ class DiagnoseOptions:
     start: str | None
     output: str
     trust: bool
+    map: str | None
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[Sid
             side_overrides[side].append(argument.replace(f"{side}.", "", 1))
         else:
             shared_overrides.append(argument)
-    options = _compose_options(own_overrides)
+    options = compose_diagnose_options(own_overrides)
     overrides = {name: [*shared_overrides, *side_overrides[name]] for name in SIDE_NAMES}
     _check_precision(options, list(overrides.values()))
     sides = [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
@@ -139,9 +141,9 @@ def _expand_run_dirs(run_dirs: Sequence[str], trusted: Sequence[str] | None) -> 
     return arguments
 
 
-def _compose_options(overrides: Sequence[str]) -> DiagnoseOptions:
+def compose_diagnose_options(overrides: Sequence[str]) -> DiagnoseOptions:
     """Return the values of conf/diagnose.yaml after these overrides. Raise UserError if one is not allowed."""
-    advice = "the keys are a, b, steps, precision, start, output, trust"
+    advice = "the keys are a, b, steps, precision, start, output, trust, map"
     options = compose_options(DiagnoseOptions, "diagnose", overrides, advice)
     if not FEWEST_STEPS <= options.steps <= MOST_STEPS:
         raise UserError(f"steps={options.steps}: must be {FEWEST_STEPS} to {MOST_STEPS}")

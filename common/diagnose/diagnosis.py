@@ -46,6 +46,7 @@ class Diagnosis:
         unpaired: Parameters of A whose layer has no counterpart in B.
         precision: Precision in which both sides trained.
         recorded: What is to be said of the finished runs that A and B repeat.
+        notes: What is not compared, and what to do to learn more, for a reader of the report.
     """
 
     titles: dict[str, str]
@@ -53,6 +54,7 @@ class Diagnosis:
     unpaired: Sequence[str] = ()
     precision: str = "float64"
     recorded: RecordedRuns = field(default_factory=RecordedRuns)
+    notes: Sequence[str] = ()
 
     @property
     def first_difference(self) -> Stage | None:
@@ -158,6 +160,7 @@ class DiagnosisRecord(TypedDict):
     unpaired: list[str]
     environment: list[str]
     unreproduced: list[str]
+    notes: list[str]
 
 
 def write_diagnosis(diagnosis: Diagnosis, path: Path) -> None:
@@ -186,6 +189,7 @@ def _to_record(diagnosis: Diagnosis) -> DiagnosisRecord:
         "unpaired": list(diagnosis.unpaired),
         "environment": diagnosis.recorded.environment,
         "unreproduced": diagnosis.recorded.unreproduced,
+        "notes": list(diagnosis.notes),
     }
 
 

@@ -32,6 +32,8 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     for stage in diagnosis.stages:
         if stage.checks and stage.note:
             console.print(escape(f"{stage.name}: {stage.note}"))
+    for note in diagnosis.notes:
+        console.print(escape(f"note: {note}"))
     for name in diagnosis.unpaired:
         console.print(escape(f"not paired: {name}"))
 

@@ -21,7 +21,7 @@ def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np
         a: Losses [n] that A's loss function computes.
         b: Losses [n] that B's loss function computes.
     """
-    formulas = _compute_formulas(outputs, labels)
+    formulas = compute_formulas(outputs, labels)
     formula_a, formula_b = (
         next((name for name, computed in formulas.items() if is_close(computed, losses)), None) for losses in (a, b)
     )
@@ -48,7 +48,7 @@ def _name_cause(formula_a: str, formula_b: str) -> str:
     return "broadcast_in_loss" if "broadcast" in difference else difference.split(" of ")[0].replace(" ", "_")
 
 
-def _compute_formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+def compute_formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     """Return the losses [n] of every formula that fits the shapes, by the formula's name in reports."""
     losses: dict[str, np.ndarray] = {}
     if outputs.ndim == 2 and labels.ndim == 1 and labels.dtype.kind in "iu":

@@ -4,7 +4,7 @@ A is the reference run of a diagnosis, and B the run that is compared with it. A
 new = (1 - momentum) * old + momentum * (statistic of the batch).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -48,28 +48,28 @@ def name_moving_variance(name: str) -> str:
     return name.replace("running_mean", "running_var").replace("moving_mean", "moving_variance")
 
 
-def find_momentum_factors(a: SideRun, b: SideRun) -> dict[str, float]:
+def find_momentum_factors(first_steps: Iterable[FirstStep], precision: str) -> dict[str, float]:
     """Return the moving statistics whose change in B's first step is a multiple of A's, with the factor.
 
     Only the momentum explains a single factor for all elements: a difference of the activations changes each element
     in another way.
     """
     factors = {}
-    for name, start, after_a, after_b in _first_steps(a, b):
+    for name, start, after_a, after_b in first_steps:
         distance_a, distance_b = after_a - start, after_b - start
         if not is_moving_statistic(name) or not distance_a.any():
             continue
         factor = float((distance_b * distance_a).sum() / (distance_a**2).sum())
-        is_exact = is_close(distance_a * factor, distance_b, EXPLANATION_TOLERANCE[a.precision])
-        if is_exact and abs(factor - 1) > FACTOR_TOLERANCE[a.precision]:
+        is_exact = is_close(distance_a * factor, distance_b, EXPLANATION_TOLERANCE[precision])
+        if is_exact and abs(factor - 1) > FACTOR_TOLERANCE[precision]:
             factors[name] = factor
     return factors
 
 
-def find_variance_divisor(a: SideRun, b: SideRun) -> VarianceDivisor | None:
+def find_variance_divisor(first_steps: Iterable[FirstStep], precision: str) -> VarianceDivisor | None:
     """Return the first moving variance whose divisor is n on one side and n - 1 on the other."""
-    tolerance = FACTOR_TOLERANCE[a.precision]
-    for name, start, after_a, after_b in _first_steps(a, b):
+    tolerance = FACTOR_TOLERANCE[precision]
+    for name, start, after_a, after_b in first_steps:
         if not name.endswith(("running_var", "moving_variance")) or after_a.size < 2:
             continue
         for momentum in MOMENTA:
@@ -78,13 +78,13 @@ def find_variance_divisor(a: SideRun, b: SideRun) -> VarianceDivisor | None:
             difference = 1 - min(factor, 1 / factor)  # 1 / n, because the factor is (n - 1) / n or its inverse
             if difference <= tolerance:
                 continue
-            is_exact = is_close(variance_a * factor, variance_b, EXPLANATION_TOLERANCE[a.precision])
+            is_exact = is_close(variance_a * factor, variance_b, EXPLANATION_TOLERANCE[precision])
             if is_exact and abs(1 / difference - round(1 / difference)) < tolerance / difference:
                 return VarianceDivisor(name, factor, round(1 / difference))
     return None
 
 
-def _first_steps(a: SideRun, b: SideRun) -> Iterator[FirstStep]:
+def list_first_steps(a: SideRun, b: SideRun) -> Iterator[FirstStep]:
     """Yield the weights that have one shape before the first step and after it on both sides.
 
     There are none if a run ended in its first step.

@@ -148,8 +148,11 @@ def measure_error(formula: UpdateFormula, update: OptimizerUpdate) -> float:
     """Return how far a formula's changes of the weights are off those of an update, relative to the update's norm."""
     names, changes = update.names, update.changes
     weights = {name: update.weights_before[name] for name in names}
-    computed = formula.compute_changes(weights, update.slots_after, update.settings.betas, update.step)
+    with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0
+        computed = formula.compute_changes(weights, update.slots_after, update.settings.betas, update.step)
     difference = _norm_of(computed[name] - changes[name] for name in names)
+    if np.isnan(difference):
+        return np.inf
     size = _norm_of(changes.values())
     return difference / size if size else (0.0 if difference == 0 else np.inf)
 

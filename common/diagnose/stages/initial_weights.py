@@ -34,7 +34,7 @@ def compare_initial_weights(comparison: SideComparison) -> list[Stage]:
             sentence = f"{name} of B has the shape {list(b.shape)}, A's {list(a.shape)}"
             stage.add_cause("shape", "b", name, sentence)
         elif stage.compare_arrays(name, a, b).differs:
-            stage.add_explanation(name, _explain_weight(name, b, weights_a), prefix=f"{name} of B ")
+            stage.add_explanation(name, explain_weight(name, b, weights_a), prefix=f"{name} of B ")
     return [stage]
 
 
@@ -59,7 +59,7 @@ def find_one_sided_ties(a: SideRun, b: SideRun) -> dict[str, str]:
     return ties
 
 
-def _explain_weight(name: str, b: np.ndarray, weights_a: Mapping[str, np.ndarray]) -> Explanation:
+def explain_weight(name: str, b: np.ndarray, weights_a: Mapping[str, np.ndarray]) -> Explanation:
     """Return how B's initial value of a parameter follows from A's weights."""
     a = weights_a[name]
     if a.ndim > 1 and a.T.shape == b.shape and np.array_equal(a.T, b):

@@ -11,6 +11,7 @@ from common.diagnose.explain.moving_statistics import (
     find_momentum_factors,
     find_variance_divisor,
     is_moving_statistic,
+    list_first_steps,
     name_moving_variance,
 )
 from common.diagnose.findings import Explanation, Stage
@@ -27,7 +28,7 @@ def compare_states(comparison: SideComparison) -> list[Stage]:
     if asynchronous is not None:
         _compare_last_states(stage, comparison, asynchronous)
         return [stage]
-    momentum_factors = find_momentum_factors(comparison.a, comparison.b)
+    momentum_factors = find_momentum_factors(list_first_steps(comparison.a, comparison.b), comparison.a.precision)
     may_begin_here = not comparison.earlier_stage_differs
     _compare_weights(stage, comparison, momentum_factors, may_begin_here)
     _compare_rows(stage, comparison, may_begin_here)
@@ -115,7 +116,7 @@ def _explain_difference(
         name, factor = next(iter(momentum_factors.items()))
         sentence = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
         return f"{first_step}: {name}", Explanation("moving_statistics", sentence)
-    if divisor := find_variance_divisor(comparison.a, comparison.b):
+    if divisor := find_variance_divisor(list_first_steps(comparison.a, comparison.b), comparison.a.precision):
         n, n_minus_one = divisor.n, divisor.n - 1
         divisor_b, divisor_a = (n, n_minus_one) if divisor.factor < 1 else (n_minus_one, n)
         sentence = (

@@ -133,7 +133,10 @@ class NumpyScript:
         second = beta2 * slots.get(f"{name}/exp_avg_sq", np.zeros_like(weight)) + (1 - beta2) * gradient**2
         slots[f"{name}/exp_avg"], slots[f"{name}/exp_avg_sq"] = first, second
         correction1, correction2 = 1 - beta1**step, 1 - beta2**step
-        direction = first / correction1 / (np.sqrt(second / correction2) + self.epsilon)
+        if self.framework == "torch":
+            direction = first / correction1 / (np.sqrt(second / correction2) + self.epsilon)
+        else:
+            direction = first / correction1 / ((np.sqrt(second) + self.epsilon) / np.sqrt(correction2))
         decoupled = decay * weight if self.optimizer == "adamw" else 0.0
         return np.asarray(-self.find_rate(step) * (direction + decoupled))
 

@@ -1,0 +1,1 @@
+"""Diagnosis of two records of training scripts, which cannot compute anything again."""

@@ -1,0 +1,82 @@
+"""What the layers of two records received and returned for the same examples, and the layers' weights."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from common.diagnose.observation import Observation
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.map.description import RecordedCall
+
+KERAS_ROLES = {  # role of a variable in Keras: in PyTorch
+    "kernel": "weight", "gamma": "weight", "embeddings": "weight", "scale": "weight", "beta": "bias", "bias": "bias",
+    "moving_mean": "running_mean", "moving_variance": "running_var",
+}  # fmt: skip
+
+
+def observe_sides(pair: RecordPair, step: int) -> tuple[Observation, Observation] | None:
+    """Return the layers' arrays of both sides for the examples that both first micro-batches have; None without any."""
+    order = pair.orders[step]
+    ids = [_list_first_examples(pair.a, step), order[_list_first_examples(pair.b, step)]]
+    common = np.intersect1d(*ids)
+    if not common.size:
+        return None
+    observations = []
+    for side, own in zip(pair.sides, ids, strict=True):
+        rows = np.argsort(own)[np.searchsorted(np.sort(own), common)]
+        observations.append(_observe(side, step, rows, len(own)))
+    return observations[0], observations[1]
+
+
+def _list_first_examples(side: RecordedSide, step: int) -> np.ndarray:
+    """Return the numbers of the examples in the first micro-batch of each process."""
+    numbers, start = [], 0
+    for (_, number), count in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
+        if number == 0:
+            numbers.append(np.arange(start, start + count))
+        start += count
+    return np.concatenate(numbers)
+
+
+def _observe(side: RecordedSide, step: int, rows: np.ndarray, count: int) -> Observation:
+    calls = {
+        path: RecordedCall(_select(call.received, rows, count), _select(call.returned, rows, count))
+        for path, call in side.read_calls(step).items()
+    }
+    shapes = {layer["path"]: tuple(layer["unflattened_shape"]) for layer in side.layers if layer["unflattened_shape"]}
+    return Observation([], [], calls, shapes, {})
+
+
+def _select(array: np.ndarray | None, rows: np.ndarray, count: int) -> np.ndarray | None:
+    """Return the rows of some examples. Each example may have several rows, such as its tokens."""
+    if array is None or not array.ndim or not count or len(array) % count:
+        return None
+    if len(rows) == count and (rows == np.arange(count)).all():
+        return array
+    return array.reshape(count, -1, *array.shape[1:])[rows].reshape(-1, *array.shape[1:])
+
+
+def read_layer_weights(side: RecordedSide) -> dict[str, np.ndarray]:
+    """Return the initial weights of the layers as PATH.ROLE, with PyTorch's roles and layout."""
+    weights, named = side.read_weights(0), {}
+    for layer in side.layers:
+        for role, name in layer["variables"].items():
+            if name not in weights:
+                continue
+            array = weights[name]
+            if role == "kernel" and array.ndim >= 2:
+                array = array.transpose(array.ndim - 1, array.ndim - 2, *range(array.ndim - 2))
+            named[f"{layer['path']}.{role if side.is_torch else KERAS_ROLES.get(role, role)}"] = array
+    return named
+
+
+def list_leaves(paths: Sequence[str], order: Mapping[str, int]) -> list[str]:
+    """Return the paths of layers that contain no other recorded layer, in the order of execution."""
+    parents = {path.rpartition(separator)[0] for path in paths for separator in "./"} | {"", "model"}
+    ancestors = set()
+    for parent in parents:
+        while parent and parent not in ancestors:
+            ancestors.add(parent)
+            parent = max(parent.rpartition(".")[0], parent.rpartition("/")[0], key=len)
+    return sorted((path for path in paths if path not in ancestors), key=lambda path: order.get(path, 0))

@@ -1,0 +1,108 @@
+"""Whether two batches have the same examples, in whatever order."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.map.array_differences import move_channels_last
+
+CLOSE = 1e-5  # largest relative difference of two values that count as the same; scripts divide by 255 in two ways
+
+
+@dataclass(frozen=True)
+class ArrayPair:
+    """An array of a batch of A, and its counterpart in B in A's layout, with an example in each row."""
+
+    name: str
+    a: np.ndarray
+    b: np.ndarray
+    is_label: bool = False
+
+    @property
+    def title(self) -> str:
+        """Name of the array in reports."""
+        return f"label {self.name}" if self.is_label else f"input {self.name}"
+
+
+def pair_arrays(
+    a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], are_labels: bool = False
+) -> tuple[list[ArrayPair], list[str], list[str]]:
+    """Pair the arrays of two batches by name, and the others by type and size in their order.
+
+    Returns:
+        The pairs, and the names of the arrays of A and of B that have no counterpart.
+    """
+    pairs = [(name, name) for name in a if name in b]
+    rest_a, rest_b = [name for name in a if name not in b], [name for name in b if name not in a]
+    for name in list(rest_a):
+        candidates = [other for other in rest_b if _are_alike(a[name], b[other])]
+        if candidates:
+            pairs.append((name, candidates[0]))
+            rest_a.remove(name)
+            rest_b.remove(candidates[0])
+    arrays = [ArrayPair(name, a[name], convert_to_layout(b[other], a[name]), are_labels) for name, other in pairs]
+    return arrays, rest_a, rest_b
+
+
+def _are_alike(a: np.ndarray, b: np.ndarray) -> bool:
+    is_float = [array.dtype.kind == "f" for array in (a, b)]
+    sizes = [int(np.prod(array.shape[1:])) for array in (a, b)]
+    return sizes[0] == sizes[1] or (is_float[0] == is_float[1] and a.ndim == b.ndim)
+
+
+def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Return B's array in the layout of A's: channels last or second, labels as numbers of classes or one-hot."""
+    if b.shape[1:] == a.shape[1:]:
+        return b
+    for candidate in (move_channels_last(b), np.moveaxis(b, -1, 1)) if b.ndim >= 3 else ():
+        if candidate.shape[1:] == a.shape[1:]:
+            return candidate
+    if a.ndim == 1 and b.ndim == 2:
+        return b[:, 0] if b.shape[1] == 1 else b.argmax(1)
+    if a.ndim == 2 and b.ndim == 1:
+        return b[:, None] if a.shape[1] == 1 else np.eye(a.shape[1])[np.clip(b.astype(int), 0, a.shape[1] - 1)]
+    return b
+
+
+def find_order(pairs: Sequence[ArrayPair]) -> np.ndarray | None:
+    """Return A's number of each of B's examples; None if the examples are not the same.
+
+    Examples are sorted by a random projection of their values, which rounding errors hardly change.
+    """
+    if not pairs or any(pair.a.shape != pair.b.shape for pair in pairs):
+        return None
+    a, b = (np.concatenate([_to_rows(getattr(pair, side)) for pair in pairs], axis=1) for side in "ab")
+    if are_close(a, b):
+        return np.arange(len(a))
+    direction = np.random.default_rng(0).standard_normal(a.shape[1])
+    order_a, order_b = np.argsort(a @ direction, kind="stable"), np.argsort(b @ direction, kind="stable")
+    if not are_close(a[order_a], b[order_b]):
+        return None
+    order = np.empty(len(a), int)
+    order[order_b] = order_a
+    return order
+
+
+def count_known(pairs: Sequence[ArrayPair], known: np.ndarray) -> int:
+    """Return how many of B's examples are among the projections of known examples."""
+    projections = project_examples([pair.b for pair in pairs])
+    gaps = np.abs(projections[:, None] - known[None]).min(1) if known.size else np.full(len(projections), np.inf)
+    return int((gaps <= CLOSE * max(float(np.abs(known).max(initial=0)), 1e-30)).sum())
+
+
+def project_examples(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return a random projection of each example [n]."""
+    rows = np.concatenate([_to_rows(array) for array in arrays], axis=1)
+    return np.asarray(rows @ np.random.default_rng(0).standard_normal(rows.shape[1]))
+
+
+def are_close(a: np.ndarray, b: np.ndarray) -> bool:
+    """Check whether two batches [n, values] have the same values up to rounding."""
+    scale = np.abs(a).max(initial=0) + 1e-30
+    with np.errstate(invalid="ignore"):
+        return a.shape == b.shape and bool((np.abs(a - b) <= CLOSE * np.abs(a) + 1e-7 * scale).all())
+
+
+def _to_rows(array: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(array.reshape(len(array), -1).astype(np.float64))

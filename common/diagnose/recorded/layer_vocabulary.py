@@ -1,0 +1,52 @@
+"""Kinds and hyperparameters of recorded layers in one vocabulary for PyTorch and Keras."""
+
+from collections.abc import Mapping
+
+from common.map import keras_layers, torch_layers
+from common.recording.record_format import LayerFacts
+
+TORCH_ATTRIBUTES = {  # name in PyTorch: common name
+    "eps": "epsilon", "momentum": "momentum", "groups": "groups", "stride": "stride", "dilation": "dilation",
+    "padding": "padding", "padding_idx": "padding_idx", "negative_slope": "negative_slope",
+    "approximate": "approximate", "num_heads": "num_heads", "ceil_mode": "ceil_mode", "align_corners": "align_corners",
+}  # fmt: skip
+KERAS_ATTRIBUTES = {  # name in Keras: common name
+    "epsilon": "epsilon", "momentum": "momentum", "groups": "groups", "strides": "stride", "dilation_rate": "dilation",
+    "padding": "padding", "equation": "equation", "reset_after": "reset_after", "negative_slope": "negative_slope",
+    "num_heads": "num_heads",
+}  # fmt: skip
+KINDS: Mapping[str, str] = {
+    **{kind: names[0] for kind, names in torch_layers.SIMPLE_KINDS.items()},
+    **{kind: names[0] for kind, names in keras_layers.SIMPLE_KINDS.items()},
+    **torch_layers.RECURRENT_KINDS,
+    **keras_layers.RECURRENT_KINDS,
+    **dict.fromkeys(keras_layers.CONVOLUTIONS, "convolution"),
+    **dict.fromkeys(keras_layers.TRANSPOSED_CONVOLUTIONS, "transposed convolution"),
+    "Dense": "linear",
+    "EinsumDense": "linear",
+}
+DROPOUT_RATES = ("p", "rate")  # attribute of a dropout layer, by framework
+
+
+def find_common_kind(kind: str) -> str:
+    """Return the kind of a layer under a name that both frameworks share; empty if it is unknown."""
+    return KINDS.get(kind, "")
+
+
+def translate_attributes(layer: LayerFacts, is_torch: bool) -> dict[str, object]:
+    """Return the hyperparameters of a layer under common names. The momentum of BatchNorm is PyTorch's."""
+    names = TORCH_ATTRIBUTES if is_torch else KERAS_ATTRIBUTES
+    values = {new: layer["attributes"][name] for name, new in names.items() if name in layer["attributes"]}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    momentum = values.get("momentum")
+    if not is_torch and isinstance(momentum, int | float):
+        values["momentum"] = round(1 - momentum, 12)
+    return values
+
+
+def find_dropout_rate(layer: LayerFacts) -> float | None:
+    """Return the rate of a dropout layer; None for another layer."""
+    if "Dropout" not in layer["kind"]:
+        return None
+    values = (layer["attributes"].get(name) for name in DROPOUT_RATES)
+    return next((float(value) for value in values if isinstance(value, int | float)), None)

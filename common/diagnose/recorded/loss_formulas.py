@@ -1,0 +1,100 @@
+"""Formulas of loss functions that reduce the losses of a micro-batch to one number."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from common.diagnose.explain.loss_formulas import SMOOTHING_FACTORS, compute_formulas
+
+CLOSE = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 1e-2}  # by the precision of the outputs
+IGNORED_LABEL = -100
+KERAS_EPSILON = 1e-7  # to which Keras clips probabilities
+DOUBLE_SOFTMAX = "cross entropy of probabilities taken as logits"
+NOT_FROM_LOGITS = "cross entropy of logits taken as probabilities"
+
+
+def find_formulas(
+    outputs: np.ndarray, labels: np.ndarray, loss: float, precision: str, class_weights: np.ndarray | None = None
+) -> list[str]:
+    """Return the names of the formulas that compute a loss from the outputs and labels of a micro-batch.
+
+    Args:
+        outputs: Outputs [n, ..., classes] or [n, values].
+        labels: Labels [n, ...].
+        loss: The loss.
+        precision: Precision of the outputs.
+        class_weights: Weights of the classes, if the loss function received any.
+    """
+    tolerance = CLOSE[precision] * max(abs(loss), 1e-3)
+    candidates = list_formulas(outputs.astype(np.float64), labels, class_weights)
+    return [name for name, value in candidates if abs(value - loss) <= tolerance]
+
+
+def list_formulas(
+    outputs: np.ndarray, labels: np.ndarray, class_weights: np.ndarray | None = None
+) -> Iterator[tuple[str, float]]:
+    """Yield the names and values of all formulas that fit the shapes, the most usual first."""
+    if outputs.ndim == labels.ndim + 1 and labels.dtype.kind in "iu" and outputs.shape[:-1] == labels.shape:
+        yield from _list_cross_entropies(outputs.reshape(-1, outputs.shape[-1]), labels.ravel(), labels, class_weights)
+        return
+    for name, losses in compute_formulas(outputs, labels).items():
+        for reduction, value in (("mean", losses.mean()), ("sum", losses.sum())):
+            yield f"{name}, {reduction}", float(value)
+
+
+def _list_cross_entropies(
+    rows: np.ndarray, flat: np.ndarray, labels: np.ndarray, class_weights: np.ndarray | None
+) -> Iterator[tuple[str, float]]:
+    """Yield cross entropies of outputs [rows, classes] for labels [rows]."""
+    classes, is_counted = rows.shape[1], flat >= 0
+    target = np.eye(classes)[np.clip(flat, 0, classes - 1)]
+    are_probabilities = bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-3))
+    log_of_softmax = log_softmax(rows, 1)
+    names: dict[str, np.ndarray] = {}
+    if are_probabilities:
+        clipped = np.clip(rows / rows.sum(1, keepdims=True), KERAS_EPSILON, 1 - KERAS_EPSILON)
+        names["cross entropy"] = -(target * np.log(clipped)).sum(1)
+    for smoothing in SMOOTHING_FACTORS:
+        smoothed = target * (1 - smoothing) + smoothing / classes
+        name = DOUBLE_SOFTMAX if are_probabilities else "cross entropy"
+        names[f"{name} with label smoothing of {smoothing:g}" if smoothing else name] = -(
+            smoothed * log_of_softmax
+        ).sum(1)
+    if not are_probabilities:
+        names[DOUBLE_SOFTMAX] = -(target * log_softmax(softmax(rows, 1), 1)).sum(1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            clipped = np.clip(rows / rows.sum(1, keepdims=True), KERAS_EPSILON, 1 - KERAS_EPSILON)
+            names[NOT_FROM_LOGITS] = -(target * np.log(clipped)).sum(1)
+    for name, losses in names.items():
+        yield from _reduce(name, losses, flat, is_counted, labels, class_weights)
+
+
+def _reduce(
+    name: str, losses: np.ndarray, flat: np.ndarray, is_counted: np.ndarray, labels: np.ndarray,
+    class_weights: np.ndarray | None,
+) -> Iterator[tuple[str, float]]:  # fmt: skip
+    """Yield the reductions of the losses [rows] to one number."""
+    counted = losses[is_counted]
+    if not counted.size:
+        return
+    if class_weights is not None:
+        weights = class_weights[np.clip(flat, 0, len(class_weights) - 1)][is_counted].astype(np.float64)
+        yield f"{name}, mean weighted by class", float((counted * weights).sum() / weights.sum())
+        yield f"{name}, mean of losses times class weights", float((counted * weights).mean())
+    yield f"{name}, mean", float(counted.mean())
+    yield f"{name}, sum", float(counted.sum())
+    if not is_counted.all():
+        yield f"{name}, sum divided by all labels, also ignored ones", float(counted.sum() / losses.size)
+        yield f"{name}, mean over all labels, also ignored ones", float(losses.mean())
+    if labels.ndim > 1:
+        yield f"{name}, sum divided by the examples", float(counted.sum() / len(labels))
+        is_token = is_counted & (flat != 0)
+        if is_token.any() and not is_token.all():
+            yield f"{name}, mean over labels other than 0", float(losses[is_token].mean())
+        means = [
+            row[keep].mean()
+            for row, keep in zip(losses.reshape(len(labels), -1), is_counted.reshape(len(labels), -1), strict=True)
+            if keep.any()
+        ]
+        yield f"{name}, mean of the examples' means", float(np.mean(means))

@@ -1,0 +1,56 @@
+"""Arguments of recorded loss functions in one vocabulary for PyTorch and Keras."""
+
+import re
+from collections.abc import Mapping
+
+from common.diagnose.findings import Stage
+from common.diagnose.recorded.record_pair import RecordPair
+from common.recording.record_format import LossFacts
+
+CROSS_ENTROPY, BINARY, SQUARED, ABSOLUTE, HUBER = "cross entropy", "binary", "squared error", "absolute error", "huber"
+# Names in lower case without underscores
+KINDS = {
+    "crossentropy": CROSS_ENTROPY, "crossentropyloss": CROSS_ENTROPY, "nllloss": "nll",
+    "sparsecategoricalcrossentropy": CROSS_ENTROPY, "categoricalcrossentropy": CROSS_ENTROPY,
+    "binarycrossentropy": BINARY, "binarycrossentropywithlogits": BINARY, "bcewithlogitsloss": BINARY,
+    "bceloss": BINARY, "mseloss": SQUARED, "meansquarederror": SQUARED, "l1loss": ABSOLUTE,
+    "meanabsoluteerror": ABSOLUTE, "huberloss": HUBER, "huber": HUBER, "smoothl1loss": HUBER,
+}  # fmt: skip
+REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_weight": "mean", None: "mean"}
+NOT_IGNORED = (-100, None)  # values of ignore_index with which no class is ignored
+CAUSES = {
+    "label smoothing": "label_smoothing", "reduction": "loss_reduction", "ignored class": "ignored_labels",
+    "kind": "loss_function",
+}  # fmt: skip
+
+
+def read_loss_settings(loss: LossFacts) -> dict[str, object]:
+    """Return the settings of a loss function under common names."""
+    name = re.sub(r"[_\s]", "", loss["name"].rpartition(".")[2]).lower()
+    arguments: Mapping[str, object] = loss["arguments"]
+    reduction, ignored = arguments.get("reduction"), arguments.get("ignore_index", arguments.get("ignore_class"))
+    return {
+        "kind": KINDS.get(name, name),
+        "label smoothing": float(_to_number(arguments.get("label_smoothing"))),
+        "reduction": REDUCTIONS.get(reduction, reduction)
+        if reduction is None or isinstance(reduction, str)
+        else "mean",
+        "ignored class": None if ignored in NOT_IGNORED else ignored,
+    }
+
+
+def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
+    """Add settings of the loss functions that differ as causes; the stage "loss" may confirm them."""
+    losses = [side.record.facts["loss"] for side in pair.sides]
+    if losses[0] is None or losses[1] is None:
+        return
+    a, b = (read_loss_settings(loss) for loss in losses if loss is not None)
+    for name, value in a.items():
+        if value != b[name] and not (name != "kind" and a["kind"] != b["kind"]):
+            stage.add_mismatch(f"loss: {name}")
+            sentence = f"the loss function's {name} is {value} in A and {b[name]} in B"
+            stage.add_cause(CAUSES[name], "b", "loss", sentence, confirmed=False)
+
+
+def _to_number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

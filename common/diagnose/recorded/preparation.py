@@ -1,0 +1,129 @@
+"""Ways in which two scripts prepare the same examples differently. A sentence continues "the array of B ..."."""
+
+import numpy as np
+
+from common.diagnose.explain.batch_arrays import explain_array
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+
+ALIKE = 0.9  # correlation of the same images after another resizing
+TOLERANCE = 1e-4  # largest relative error of a formula that explains an array
+
+
+def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explanation:
+    """Return what turns A's array into B's. The number of examples is the same.
+
+    Args:
+        a: A's array, with an example in each row.
+        b: B's array.
+        is_label: Whether it holds labels.
+    """
+    if a.shape != b.shape:
+        return _explain_shape(a, b)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    for explain in (_explain_labels,) if is_label else (_explain_channels, _explain_special_tokens):
+        if explanation := explain(a, b):
+            return explanation
+    explanation = explain_array(a, b)
+    if explanation.confirmed or is_label or a.dtype.kind != "f" or np.array_equal(a, np.round(a)):
+        return explanation
+    correlation = float(np.corrcoef(a.ravel(), b.ravel())[0, 1]) if a.std() and b.std() else 0.0
+    if correlation > ALIKE:
+        sentence = (
+            f"has the same examples with other values (correlation {correlation:.4f}): compare how they are resized "
+            "(antialiasing, interpolation), cropped and decoded"
+        )
+        return Explanation("prepared_differently", sentence, confirmed=False)
+    return explanation
+
+
+def _explain_shape(a: np.ndarray, b: np.ndarray) -> Explanation:
+    """Explain another shape: texts that are padded or cut to another length."""
+    if a.ndim == b.ndim == 2 and a.dtype.kind in "iub" and b.dtype.kind in "iub":
+        shorter = min(a.shape[1], b.shape[1])
+        name, longer = ("A", a) if a.shape[1] > b.shape[1] else ("B", b)
+        for side, ends in (("end", (a[:, :shorter], b[:, :shorter])), ("start", (a[:, -shorter:], b[:, -shorter:]))):
+            if np.array_equal(*ends):
+                cut = longer[:, shorter:] if side == "end" else longer[:, :-shorter]
+                if (cut == cut.flat[0]).all():
+                    sentence = f"has {b.shape[1]} tokens, A's {a.shape[1]}: {name} pads to a longer length"
+                    return Explanation("padding_length", sentence)
+                sentence = f"has {b.shape[1]} tokens, A's {a.shape[1]}: texts are cut off at another length"
+                return Explanation("truncation_length", sentence)
+    return Explanation("shape", f"has the shape {list(b.shape)}, A's {list(a.shape)}")
+
+
+def _explain_labels(a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether labels are shifted: their numbers, or their places in the text."""
+    shift = b - a
+    if a.size > 1 and shift.flat[0] and (shift == shift.flat[0]).all():
+        return Explanation("labels_shifted", f"has every label of A plus {shift.flat[0]:g}: another numbering")
+    if a.ndim == 2 and a.shape[1] > 2:
+        for offset, words in ((1, "one token earlier"), (-1, "one token later")):
+            rolled = np.roll(a, -offset, 1)
+            inner = slice(None, -1) if offset == 1 else slice(1, None)
+            if np.array_equal(rolled[:, inner], b[:, inner]):
+                return Explanation("labels_shifted", f"has A's labels {words}: they are shifted on one side only")
+    masked = a != b
+    values = np.unique(b[masked])
+    if a.ndim == 2 and values.size == 1 and values[0] < 0 <= a[masked].min():
+        sentence = f"has {values[0]:g} at {int(masked.sum())} places, which are then ignored; A counts them"
+        return Explanation("ignored_labels", sentence)
+    values = np.unique(a[masked])
+    if a.ndim == 2 and values.size == 1 and values[0] < 0 <= b[masked].min():
+        sentence = f"counts {int(masked.sum())} places, such as padding, that A ignores ({values[0]:g})"
+        return Explanation("ignored_labels", sentence)
+    return None
+
+
+def _explain_channels(a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether the channels are in another order, or scaled and shifted each by itself."""
+    if a.ndim not in (3, 4):
+        return None
+    axis = next((axis for axis in (a.ndim - 1, 1) if a.shape[axis] in (3, 4)), None)
+    if axis is None:
+        return None
+    channels_a, channels_b = (np.moveaxis(array, axis, 0).reshape(a.shape[axis], -1) for array in (a, b))
+    for is_reversed, candidate in ((False, channels_a), (True, channels_a[::-1])):
+        fits = [_fit_line(x, y) for x, y in zip(candidate, channels_b, strict=True)]
+        fitted = np.stack([x * factor + shift for x, (factor, shift) in zip(candidate, fits, strict=True)])
+        if not is_close(fitted, channels_b, TOLERANCE):
+            continue
+        factors, shifts = np.array([fit[0] for fit in fits]), np.array([fit[1] for fit in fits])
+        is_plain = np.allclose(factors, 1, rtol=1e-3) and np.allclose(shifts, 0, atol=1e-3 * np.abs(channels_b).max())
+        if is_reversed:
+            more = "" if is_plain else ", and scales and shifts them"
+            return Explanation("channel_order", f"has the channels in the reverse order, BGR for RGB{more}")
+        if np.ptp(factors) > 1e-3 * np.abs(factors).max() or np.ptp(shifts) > 1e-3 * np.abs(channels_b).max():
+            listed = ", ".join(f"{factor:.4g} x + {shift:.4g}" for factor, shift in zip(factors, shifts, strict=True))
+            return Explanation("normalization", f"scales and shifts each channel of A: {listed}: another mean and std")
+    return None
+
+
+def _fit_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Return factor and shift that turn x into y."""
+    if not np.ptp(x):
+        return 1.0, float((y - x).mean())
+    factor, shift = np.polyfit(x, y, 1)
+    return float(factor), float(shift)
+
+
+def _explain_special_tokens(a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether each text lacks the token at its start, or has one more there."""
+    if a.ndim != 2 or not np.array_equal(a, np.round(a)) or a.shape[1] < 4:
+        return None
+    for name, longer, shorter in (("A", a, b), ("B", b, a)):
+        starts = np.unique(longer[:, 0])
+        rest = longer[:, 1:]
+        same = [_strip(x, y) for x, y in zip(rest, shorter, strict=True)]
+        if starts.size == 1 and all(same) and not (shorter[:, 0] == starts[0]).all():
+            sentence = f"differs by special tokens: each text of {name} begins with {starts[0]:g}, the other's does not"
+            return Explanation("special_tokens", sentence)
+    return None
+
+
+def _strip(rest: np.ndarray, shorter: np.ndarray) -> bool:
+    """Check whether a text begins as another one without its first token, up to three tokens at its end."""
+    length = len(np.trim_zeros(shorter, "b"))
+    compared = max(2, length - 3) if length > 2 else length
+    return np.array_equal(rest[:compared], shorter[:compared])

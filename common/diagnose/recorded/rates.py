@@ -1,0 +1,67 @@
+"""Learning rates of the recorded steps, and the mistake that turns A's into B's."""
+
+import numpy as np
+
+from common.diagnose.findings import Explanation, Stage
+from common.diagnose.recorded.optimizer_settings import read_rates
+from common.diagnose.recorded.record_pair import RecordPair
+
+CLOSE = 1e-6  # largest relative difference of rates that count as equal: Keras keeps them in float32
+
+
+def compare_rates(stage: Stage, pair: RecordPair) -> None:
+    """Compare the rates of the paired parameters in all steps; parameters with the same rates are one cause."""
+    groups: dict[tuple[tuple[float, ...], tuple[float, ...]], list[str]] = {}
+    by_step = [[read_rates(side, step) for step in pair.steps] for side in pair.sides]
+    for match in pair.models.variables:
+        rates = [
+            tuple(rates[name] for rates in side if name in rates)
+            for side, name in zip(by_step, (match.names_a[0], match.names_b[0]), strict=True)
+        ]
+        if len(rates[0]) == len(rates[1]) == len(pair.steps):
+            groups.setdefault((rates[0], rates[1]), []).append(match.title)
+    for (a, b), titles in groups.items():
+        if np.allclose(a, b, rtol=CLOSE, atol=0):
+            continue
+        explanation = explain_rates(np.array(a), np.array(b), [len(side.record.ranks) for side in pair.sides])
+        places = "" if len(groups) == 1 else f" (of {titles[0]} and {len(titles) - 1} more)"
+        stage.add_mismatch("learning rate")
+        stage.add_explanation("learning rate", explanation, prefix=f"learning rate{places}: ")
+
+
+def explain_rates(a: np.ndarray, b: np.ndarray, ranks: list[int]) -> Explanation:
+    """Return why B's rates [steps] are not A's. ranks: the number of processes of A and of B."""
+    shown = f"{_format(a)} in A and {_format(b)} in B"
+    for side, own, other in (("b", b, a), ("a", a, b)):
+        if cause := _find_schedule_mistake(own, other):
+            name, words = cause
+            return Explanation(name, f"{words} in {side.upper()}: {shown}", side=side)
+    ratios = b / np.where(a == 0, np.inf, a)
+    if np.allclose(ratios, ratios[0], rtol=1e-4) and ratios[0]:
+        for count, side in ((ranks[1], "b"), (ranks[0], "a")):
+            ratio = ratios[0] if side == "b" else 1 / ratios[0]
+            if count > 1 and np.isclose(ratio, count, rtol=1e-4):
+                sentence = f"{side.upper()} multiplies it by its {count} processes: {shown}"
+                return Explanation("learning_rate_scaled", sentence, side=side)
+        return Explanation("learning_rate", shown)
+    return Explanation("schedule", f"other schedules: {shown}")
+
+
+def _find_schedule_mistake(own: np.ndarray, other: np.ndarray) -> tuple[str, str] | None:
+    """Return the cause and words for a schedule that runs ahead, behind, at another pace or not at all."""
+    steps = len(own)
+    if steps < 2 or np.allclose(own, other, rtol=CLOSE, atol=0):
+        return None
+    is_constant, varies = np.allclose(own, own[0], rtol=CLOSE), not np.allclose(other, other[0], rtol=CLOSE)
+    twice = other[::2]
+    if varies and not is_constant and len(twice) > 1 and np.allclose(own[: len(twice)], twice, rtol=CLOSE):
+        return "scheduler_stepped_twice", "the scheduler steps twice for each update"
+    if varies and not is_constant and np.allclose(own[:-1], other[1:], rtol=CLOSE):
+        return "schedule_early", "the schedule is a step early (the scheduler steps before the optimizer)"
+    if varies and is_constant:
+        return "no_schedule", "the rate does not change: no scheduler, or it steps once per epoch"
+    return None
+
+
+def _format(rates: np.ndarray) -> str:
+    return ", ".join(f"{rate:.6g}" for rate in rates)

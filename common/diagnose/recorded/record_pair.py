@@ -1,0 +1,142 @@
+"""The comparison of two records: what its stages share.
+
+There is no live side that could measure noise. The noise of a tensor is therefore estimated: it is the largest
+difference among the tensors from which it was computed and which count as equal, and at least one machine epsilon.
+A difference that follows from earlier ones is so inherited.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from common.diagnose.findings import EQUAL, NOT_COMPARED, Stage
+from common.diagnose.recorded.layer_vocabulary import find_dropout_rate
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.variable_pairs import ModelPairs, VariableMatch, pair_recorded_models
+from common.diagnose.rounding import MACHINE_EPSILON
+from common.map.array_differences import relative_difference
+
+Arrays = Mapping[str, np.ndarray]
+PRECISION_FLAGS = ("autocast", "mixed_precision", "dtype_policy", "policy", "precision")
+TF32_FLAGS = ("tf32", "tensor_float_32")
+TF32_NOISE = 2e-5  # relative; a check tolerates a hundred times its noise, and TF32 rounds to 11 bits
+
+
+def find_declared_precision(side: RecordedSide) -> str:
+    """Return the precision of matrix products that a record declares: float64, float32, tf32, float16 or bfloat16."""
+    environment = side.record.facts["environment"]
+    flags = {name: str(environment["flags"].get(name)).lower() for name in PRECISION_FLAGS}
+    for narrow in ("bfloat16", "float16"):
+        if any(narrow in value for value in flags.values()):
+            return narrow
+    model = side.record.facts["model"]
+    dtypes = {facts["dtype"] for facts in model["variables"].values()} if model is not None else set()
+    floats = {dtype for dtype in dtypes if "float" in dtype}
+    if floats and floats <= {"float64", "float16", "bfloat16"}:
+        return min(floats, key=("bfloat16", "float16", "float64").index)
+    is_gpu = environment["device"].lower() != "cpu"
+    return "tf32" if is_gpu and any(environment["flags"].get(name) is True for name in TF32_FLAGS) else "float32"
+
+
+class RecordPair:
+    """Records A and B, and the stages that are finished so far.
+
+    Attributes:
+        a: Side A.
+        b: Side B.
+        steps: Numbers of the steps that both recorded.
+        models: Pairs of variables and layers.
+        stages: Finished stages.
+        orders: A's number of each of B's examples, by step; only steps in which both have the same examples.
+        seen_noise: Largest difference so far that counts as equal.
+    """
+
+    def __init__(self, a: RecordedSide, b: RecordedSide, map_file: Path | None = None) -> None:
+        self.a, self.b = a, b
+        self.steps = sorted({*a.record.steps} & {*b.record.steps})
+        self.models: ModelPairs = pair_recorded_models(a, b, map_file)
+        self.stages: list[Stage] = []
+        self.orders: dict[int, np.ndarray] = {}
+        self.seen_noise = 0.0
+
+    @property
+    def sides(self) -> tuple[RecordedSide, RecordedSide]:
+        """Both sides."""
+        return self.a, self.b
+
+    @cached_property
+    def precision(self) -> str:
+        """Precision of the comparison: the finer of those that the records declare."""
+        finest = min((find_declared_precision(side) for side in self.sides), key=_fineness)
+        return {"tf32": "float32", "float16": "bfloat16"}.get(finest, finest)
+
+    @cached_property
+    def base_noise(self) -> float:
+        """Smallest noise of a computed tensor: one machine epsilon, or TF32's rounding if both records declare it."""
+        if all(find_declared_precision(side) == "tf32" for side in self.sides):
+            return TF32_NOISE
+        return MACHINE_EPSILON[self.precision]
+
+    @property
+    def noise(self) -> float:
+        """Estimated noise of a tensor that is computed now."""
+        return max(self.base_noise, self.seen_noise)
+
+    def remember(self, difference: float) -> None:
+        """Remember a difference that counts as equal: it is the noise of what is computed from the tensor."""
+        self.seen_noise = max(self.seen_noise, difference)
+
+    def get_stage(self, name: str) -> Stage:
+        """Return the finished stage of this name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def has_difference(self, *names: str) -> bool:
+        """Check whether one of the finished stages of these names differs, or inherits an earlier difference."""
+        return any(stage.verdict not in (EQUAL, NOT_COMPARED) for stage in self.stages if stage.name in names)
+
+    def measure_weight_difference(self, step: int) -> float:
+        """Return the relative difference of all trained weights after a step, as one vector."""
+        pairs = [
+            (a, b)
+            for match in self.list_trained()
+            if (a := match.read_a(self.a.read_weights(step))) is not None
+            and (b := match.read_b(self.b.read_weights(step))) is not None
+            and a.shape == b.shape
+        ]
+        if not pairs:
+            return 0.0
+        vectors = [np.concatenate([np.ravel(pair[side]).astype(np.float64) for pair in pairs]) for side in (0, 1)]
+        return relative_difference(*vectors)
+
+    def list_trained(self) -> list[VariableMatch]:
+        """Return the pairs of variables that are trainable in A."""
+        return [match for match in self.models.variables if self.a.trainable.issuperset(match.names_a)]
+
+    @property
+    def equal_steps(self) -> list[int]:
+        """Steps with the same examples, up to the first step with others."""
+        steps = []
+        for step in self.steps:
+            if step not in self.orders:
+                break
+            steps.append(step)
+        return steps
+
+    @cached_property
+    def why_outputs_differ(self) -> str:
+        """Return why equal models may have different outputs for equal inputs, or an empty string."""
+        for side in self.sides:
+            if layer := find_active_dropout(side):
+                return f"{side.title} draws its own dropout masks in {layer}; set the rate to 0 in both scripts"
+        return ""
+
+
+def find_active_dropout(side: RecordedSide) -> str:
+    """Return the path of the first layer that drops elements, or an empty string."""
+    return next((layer["path"] for layer in side.layers if layer["training"] and find_dropout_rate(layer)), "")
+
+
+def _fineness(precision: str) -> int:
+    return ("float64", "float32", "tf32", "float16", "bfloat16").index(precision)

@@ -1,0 +1,165 @@
+"""One side of a diagnosis of records: what its script computed, with the arrays of all its processes joined.
+
+The examples of a step are those of all micro-batches of all processes, in the order of the processes.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+
+import numpy as np
+
+from common.map.description import RecordedCall
+from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts
+from common.recording.record_reader import Record
+
+Arrays = Mapping[str, np.ndarray]
+LABELS = "labels"  # the input that holds the labels if the model computes its own loss
+CLASS_WEIGHTS = "weight"  # the argument of a loss function with the weights of the classes
+
+
+class RecordedSide:
+    """A record as side "a" or "b" of a diagnosis.
+
+    Attributes:
+        name: The side: "a" or "b".
+        record: The record.
+    """
+
+    def __init__(self, name: str, record: Record) -> None:
+        self.name, self.record = name, record
+        self.read_batch = cache(self._read_batch)  # shared by several stages
+        self.read_weights = cache(self._read_weights)
+
+    @property
+    def title(self) -> str:
+        """Name of the side in reports."""
+        ranks = f" x{len(self.record.ranks)}" if len(self.record.ranks) > 1 else ""
+        return f"{self.name.upper()} ({self.record.directory}, {self.record.framework}{ranks})"
+
+    @property
+    def is_torch(self) -> bool:
+        """Return whether PyTorch trained."""
+        return self.record.framework == "torch"
+
+    @property
+    def layers(self) -> Sequence[LayerFacts]:
+        """The layers in the order in which the forward pass entered them."""
+        model = self.record.facts["model"]
+        return model["layers"] if model is not None else []
+
+    @property
+    def optimizer(self) -> OptimizerFacts | None:
+        """The optimizer, or None if it was not seen."""
+        return self.record.facts["optimizer"]
+
+    @property
+    def is_training(self) -> bool:
+        """Return whether any layer was in training mode."""
+        return any(layer["training"] for layer in self.layers)
+
+    @cached_property
+    def trainable(self) -> set[str]:
+        """Names of the trainable variables."""
+        model = self.record.facts["model"]
+        return {name for name, facts in model["variables"].items() if facts["trainable"]} if model else set()
+
+    def get_facts(self, step: int) -> StepFacts:
+        """Return the numbers of a step in the first process."""
+        return self.record.get_step_facts(step)[0]
+
+    def _read_weights(self, step: int) -> dict[str, np.ndarray]:
+        """Return the variables after a step; 0 for those before the first recorded one."""
+        rank = self.record.ranks[0]
+        first = min(facts["step"] for facts in rank.facts["steps"])
+        file = rank.start if step < first else rank.open_step(step)
+        return file.select("weight")
+
+    def read_slots(self, step: int) -> dict[str, np.ndarray] | None:
+        """Return the optimizer's arrays after a step as NAME/SLOT; None if they are not recorded."""
+        rank = self.record.ranks[0]
+        steps = [facts["step"] for facts in rank.facts["steps"]]
+        if step < min(steps):
+            return rank.start.select("slot")
+        return (rank.open_step(step).select("slot") or None) if step in steps else None
+
+    def read_gradients(self, step: int, kind: str = "gradient", rank: int = 0) -> dict[str, np.ndarray]:
+        """Return the gradients of a kind, such as "gradient_unclipped", of one process."""
+        return self.record.ranks[rank].open_step(step).select(kind)
+
+    def read_reduced_gradients(self, step: int) -> dict[str, np.ndarray]:
+        """Return the gradients of a step before they were clipped, as far as that was seen."""
+        return self.read_gradients(step) | self.read_gradients(step, "gradient_unclipped")
+
+    def list_micro_batches(self, step: int) -> list[tuple[int, int]]:
+        """Return process and number of each micro-batch."""
+        return [
+            (rank, number)
+            for rank, facts in enumerate(self.record.get_step_facts(step))
+            for number in range(facts["micro_batches"])
+        ]
+
+    def read_part(self, step: int, rank: int, number: int, kind: str) -> dict[str, np.ndarray]:
+        """Return the arrays "input", "label" or "output" of one micro-batch."""
+        return self.record.ranks[rank].open_step(step).select(f"batch/{number}/{kind}")
+
+    def _read_batch(self, step: int, kind: str) -> dict[str, np.ndarray]:
+        """Return the arrays of all micro-batches by name, with an example in each row."""
+        parts = [self.read_part(step, *place, kind) for place in self.list_micro_batches(step)]
+        names = [name for name in parts[0] if all(name in part for part in parts)] if parts else []
+        return {name: join_examples([part[name] for part in parts]) for name in names if parts[0][name].ndim}
+
+    def count_examples(self, step: int) -> list[int]:
+        """Return the number of examples of each micro-batch."""
+        counts = []
+        for place in self.list_micro_batches(step):
+            arrays = [array for array in self.read_part(step, *place, "input").values() if array.ndim]
+            counts.append(len(arrays[0]) if arrays else 0)
+        return counts
+
+    def read_labels(self, step: int) -> dict[str, np.ndarray]:
+        """Return the labels of a step, with an example in each row."""
+        count = sum(self.count_examples(step))
+        inputs = self.read_batch(step, "input")
+        labels = {LABELS: inputs[LABELS]} if LABELS in inputs else self.read_batch(step, "label")
+        return {name: array for name, array in labels.items() if len(array) == count and name != CLASS_WEIGHTS}
+
+    def read_calls(self, step: int) -> dict[str, RecordedCall]:
+        """Return what the layers received and returned in the first micro-batches of the processes, by path."""
+        files = [rank.open_step(step).select("layer") for rank in self.record.ranks]
+        calls = {}
+        for layer in self.layers:
+            path = layer["path"]
+            received, returned = (_join([file.get(f"{path}/{kind}") for file in files]) for kind in ("input", "output"))
+            if received is not None or returned is not None:
+                calls[path] = RecordedCall(received, returned)
+        return calls
+
+
+def count_labels(side: RecordedSide, step: int) -> list[float]:
+    """Return how many labels each micro-batch counts: those that are not negative, or else its examples."""
+    counts = []
+    for place, examples in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
+        inputs = side.read_part(step, *place, "input")
+        labels = [inputs[LABELS]] if LABELS in inputs else [*side.read_part(step, *place, "label").values()]
+        integers = [label for label in labels if label.dtype.kind in "iu" and label.ndim]
+        counts.append(float((integers[0] >= 0).sum()) if integers else float(examples))
+    return counts
+
+
+def join_examples(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Join micro-batches along the first axis. Shorter ones are padded with zeros at the end of the other axes."""
+    if len({array.ndim for array in arrays}) > 1:
+        return arrays[0]
+    longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int).tolist() if arrays[0].ndim > 1 else []
+    padded = [
+        np.pad(array, [(0, 0), *((0, size - own) for size, own in zip(longest, array.shape[1:], strict=True))])
+        for array in arrays
+    ]
+    return np.concatenate(padded)
+
+
+def _join(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [array for array in arrays if array is not None]
+    if len(known) != len(arrays) or not known[0].ndim or len({array.shape[1:] for array in known}) > 1:
+        return None
+    return known[0] if len(known) == 1 else np.concatenate(known)

@@ -1,0 +1,128 @@
+"""The stage "activations": the first layer that returns something else for the same input, in the first step.
+
+Records cannot compute a layer on the other side's arrays. A layer is therefore compared only as long as it receives the
+same in both records; the differences of later layers are inherited.
+"""
+
+import numpy as np
+
+from common.diagnose.explain.between_layers import CodeSection, LayerOutput, explain_code
+from common.diagnose.explain.layer import explain_layer
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.layer_match import LayerMatch
+from common.diagnose.layout_conversion import convert_calls
+from common.diagnose.observation import Observation
+from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_layer_weights
+from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
+from common.diagnose.recorded.record_pair import RecordPair
+from common.map.description import RecordedCall
+
+
+def compare_activations(pair: RecordPair) -> Stage:
+    """Compare the layers in A's order of execution."""
+    stage = Stage("activations", precision=pair.precision)
+    if not pair.equal_steps:
+        stage.note = "not compared: the examples differ"
+        return stage
+    if pair.has_difference("initial weights"):
+        stage.note = "not compared: the initial weights differ"
+        return stage
+    step = pair.equal_steps[0]
+    observations = observe_sides(pair, step)
+    if observations is not None:
+        _LayerComparison(stage, pair, *observations).compare()
+        stage.note = pair.why_outputs_differ
+    if not stage.checks:
+        stage.note = stage.note or "the records have no layers in common"
+    return stage
+
+
+class _LayerComparison:
+    """Comparison of the layers one after another."""
+
+    def __init__(self, stage: Stage, pair: RecordPair, a: Observation, b: Observation) -> None:
+        self.stage, self.pair, self.a, self.b = stage, pair, a, b
+        self.calls_of_a = convert_calls(pair.models.layers, a, b)  # in B's layout, by the path in B
+        torch = pair.a if pair.a.is_torch else pair.b
+        self.weights = read_layer_weights(torch)
+        self.earlier_outputs: list[LayerOutput] = []
+        self.differs = False
+
+    def compare(self) -> None:
+        """Compare the layers that contain no others, and the outputs of the models."""
+        layers = {layer.path_a: layer for layer in self.pair.models.layers}
+        order = {layer["path"]: index for index, layer in enumerate(self.pair.a.layers)}
+        for path in list_leaves([*layers], order):
+            self._compare_layer(layers[path])
+        self._compare_outputs()
+
+    def _compare_layer(self, layer: LayerMatch) -> None:
+        expected, own = self.calls_of_a.get(layer.path_b), layer.get_call_of_b(self.b.calls)
+        if expected is None or own is None:
+            return
+        a, b = expected.received, own.received
+        has_equal_input = not self.differs
+        if a is not None and b is not None and a.shape == b.shape and b.dtype.kind == "f":
+            has_equal_input = self._compare_input(layer, a, b)
+        if self.pair.why_outputs_differ and not has_equal_input:
+            return
+        if expected.returned is not None and own.returned is not None:
+            self._compare_returned(layer, expected, own, has_equal_input)
+        self.earlier_outputs.append(LayerOutput(layer.title, expected.returned, a, b))
+
+    def _compare_input(self, layer: LayerMatch, a: np.ndarray, b: np.ndarray) -> bool:
+        """Compare what a layer receives; if nothing before it differs, the code before it explains a difference."""
+        tensor = f"input of {layer.title}"
+        check = self._check(tensor, a, b, may_begin_here=not self.differs and not self.pair.why_outputs_differ)
+        if check.begins_here:
+            inputs = {array.name: array.a for array in self._list_inputs()}
+            section = CodeSection(tensor, layer.title, a, b, self.earlier_outputs, inputs, self.weights)
+            for explanation in explain_code(section):
+                self.stage.add_explanation(tensor, explanation)
+        self.differs |= check.differs
+        return not check.differs
+
+    def _compare_returned(
+        self, layer: LayerMatch, expected: RecordedCall, own: RecordedCall, has_equal_input: bool
+    ) -> None:
+        assert expected.returned is not None
+        assert own.returned is not None
+        if expected.returned.shape != own.returned.shape:
+            return
+        check = self._check(layer.title, expected.returned, own.returned, may_begin_here=has_equal_input)
+        if check.begins_here:
+            self.stage.add_explanation(layer.title, explain_layer(layer, expected, own, self.weights))
+        self.differs |= check.differs
+
+    def _check(self, tensor: str, a: np.ndarray, b: np.ndarray, may_begin_here: bool) -> TensorCheck:
+        check = self.stage.compare_arrays(tensor, a, b, self.pair.noise, may_begin_here=may_begin_here)
+        if not check.differs:
+            self.pair.remember(check.difference)
+        return check
+
+    def _list_inputs(self) -> list[ArrayPair]:
+        step = self.pair.equal_steps[0]
+        return pair_arrays(self.pair.a.read_batch(step, "input"), self.pair.b.read_batch(step, "input"))[0]
+
+    def _compare_outputs(self) -> None:
+        """Compare the outputs of the models for all examples of the step."""
+        step = self.pair.equal_steps[0]
+        arrays, *_ = pair_arrays(*(side.read_batch(step, "output") for side in self.pair.sides))
+        for array in arrays:
+            if array.a.shape[1:] != array.b.shape[1:]:
+                self.stage.add_mismatch(f"output {array.name}", may_begin_here=not self.differs)
+                sentence = f"outputs are {list(array.a.shape)} in A and {list(array.b.shape)} in B"
+                self.stage.add_cause("shape_of_outputs", "b", "outputs", sentence)
+            elif len(array.a) == len(self.pair.orders[step]) == len(array.b) and array.a.dtype.kind == "f":
+                ordered = np.empty_like(array.b)
+                ordered[self.pair.orders[step]] = array.b
+                self._compare_output(f"output {array.name}", array.a, ordered)
+
+    def _compare_output(self, tensor: str, a: np.ndarray, b: np.ndarray) -> None:
+        may_begin_here = not self.differs and not self.pair.why_outputs_differ
+        check = self._check(tensor, a, b, may_begin_here)
+        if check.begins_here:
+            section = CodeSection(tensor, "the outputs", a, b, self.earlier_outputs, {}, self.weights)
+            for explanation in explain_code(section):
+                self.stage.add_explanation(tensor, explanation)
+        self.differs |= check.differs

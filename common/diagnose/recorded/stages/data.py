@@ -1,0 +1,163 @@
+"""The stage "data": whether both scripts train on the same examples, prepared in the same way."""
+
+import numpy as np
+
+from common.diagnose.findings import Explanation, Stage, TensorCheck
+from common.diagnose.recorded.example_order import (
+    ArrayPair,
+    convert_to_layout,
+    count_known,
+    find_order,
+    pair_arrays,
+    project_examples,
+)
+from common.diagnose.recorded.preparation import explain_preparation
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS
+
+NOT_DATA = ("past_key_values",)  # inputs that models compute, or whose values do not matter
+MASK = "mask"
+
+
+def compare_data(pair: RecordPair) -> Stage:
+    """Compare the batches, up to the first step that differs, and set `pair.orders`."""
+    stage = Stage("data")
+    for step in pair.steps:
+        counts = [sum(side.count_examples(step)) for side in pair.sides]
+        if not all(counts):
+            stage.note = "the inputs are not recorded"
+            return stage
+        if counts[0] != counts[1]:
+            stage.add_mismatch(f"step {step}: examples")
+            sentence = f"step {step} has {counts[0]} examples in A and {counts[1]} in B"
+            stage.add_cause("batch_size", "b", "examples", sentence)
+            return stage
+        if not _compare_step(stage, pair, step):
+            return stage
+    return stage
+
+
+def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
+    """Compare one step. Return whether the examples are the same."""
+    arrays = _pair_step(stage, pair, step)
+    order = find_order(arrays)
+    if order is None and (order := find_order([array for array in arrays if not array.is_label])) is not None:
+        arrays = [ArrayPair(x.name, x.a, _sort(x.b, order), x.is_label) for x in arrays]  # only labels differ
+    elif order is not None:
+        pair.orders[step] = order
+        stage.checks.append(TensorCheck(f"step {step}: examples", 0.0))
+        if not np.array_equal(order, np.arange(len(order))):
+            stage.note = f"step {step} has the same examples in another order; they are compared in A's order"
+        _compare_class_weights(stage, pair, step)
+        return not stage.causes
+    _explain_step(stage, pair, step, arrays)
+    return False
+
+
+def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
+    """Return the pairs of inputs and labels of a step, and report those that one side lacks in the first step."""
+    count = sum(pair.a.count_examples(step))
+    inputs_a, inputs_b = (
+        {
+            name: array
+            for name, array in side.read_batch(step, "input").items()
+            if len(array) == count and name != LABELS and not name.startswith(NOT_DATA)
+        }
+        for side in pair.sides
+    )
+    inputs, missing_in_b, missing_in_a = pair_arrays(inputs_a, inputs_b)
+    for name, source, lacking in (
+        *((name, inputs_a, "b") for name in missing_in_b),
+        *((name, inputs_b, "a") for name in missing_in_a),
+    ):
+        _report_missing(stage, step, name, source[name], lacking)
+    labels = pair_arrays(pair.a.read_labels(step), pair.b.read_labels(step), are_labels=True)[0]
+    return inputs + labels
+
+
+def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacking: str) -> None:
+    """Add the input that a side lacks as a cause, unless it says nothing, such as a mask without padding."""
+    if not array.size or (array == array.flat[0]).all() or any(cause.tensor == name for cause in stage.causes):
+        return
+    if array.ndim == 2 and (array == np.arange(array.shape[1])).all():  # positions
+        return
+    cause = "attention_mask_missing" if MASK in name else "missing_array"
+    sentence = f"step {step}: {lacking.upper()}'s model does not receive {name}"
+    stage.add_mismatch(f"step {step}: {name}")
+    stage.add_cause(cause, lacking, name, sentence)
+
+
+def _sort(b: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return B's examples in A's order."""
+    ordered = np.empty_like(b)
+    ordered[order] = b
+    return ordered
+
+
+def _compare_class_weights(stage: Stage, pair: RecordPair, step: int) -> None:
+    """Compare the weights of the classes that the loss function receives."""
+    weights = [side.read_part(step, 0, 0, "label").get(CLASS_WEIGHTS) for side in pair.sides]
+    if weights[0] is None or weights[1] is None or weights[0].shape != weights[1].shape:
+        return
+    a, b = (array.astype(np.float64) for array in weights if array is not None)
+    if stage.compare_arrays(f"step {step}: class weights", a, b, precision="float32").differs:
+        factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
+        is_scaled = np.allclose(a * factor, b, rtol=1e-5)
+        sentence = f"the class weights of B are {f'{factor:.6g} times' if is_scaled else 'others than'} A's"
+        stage.add_cause("class_weights", "b", "class weights", f"step {step}: {sentence}")
+
+
+def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair]) -> None:
+    """Add why the examples of a step are not the same."""
+    count = len(arrays[0].a) if arrays else 0
+    if _explain_other_order(stage, pair, step, arrays, count):
+        return
+    explanations: list[tuple[ArrayPair, Explanation]] = []
+    for array in arrays:
+        if array.a.shape != array.b.shape or not np.allclose(array.a, array.b, rtol=1e-5, atol=1e-7, equal_nan=True):
+            explanations.append((array, explain_preparation(array.a, array.b, array.is_label)))
+    explanations.sort(key=lambda entry: not entry[1].confirmed)
+    for array, _ in explanations:
+        stage.add_mismatch(f"step {step}: {array.title}")
+    is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
+    if is_unknown and all(explanation.cause == "other_values" for _, explanation in explanations):
+        sentence = f"step {step}: in B other examples"
+        stage.add_cause("other_examples", "b", "examples", sentence, confirmed=False)
+        return
+    for array, explanation in explanations:
+        if explanation.confirmed or is_unknown:
+            stage.add_explanation(array.title, explanation, prefix=f"step {step}: {array.title} of B ")
+
+
+def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair], count: int) -> bool:
+    """Check whether B's examples are A's of other steps or places."""
+    comparable = [array for array in arrays if array.a.shape[1:] == array.b.shape[1:]]
+    inputs = [array for array in comparable if not array.is_label and array.a.dtype.kind in "fiu"]
+    if not inputs or len(comparable) < len(arrays):
+        return False
+    known = _project_steps(pair, inputs)
+    known_count = count_known(inputs, known)
+    here = count_known(inputs, project_examples([array.a for array in inputs]))
+    if known_count <= count / 2 or (here == count and known_count == count):
+        return False
+    stage.add_mismatch(f"step {step}: examples")
+    if known_count == count:
+        sentence = f"step {step}: all {count} examples of B are in A's recorded steps, in another order"
+        stage.add_cause("order_of_examples", "b", "examples", sentence)
+    else:
+        sentence = f"step {step}: {known_count} of {count} examples of B are in A's recorded steps; the others are not"
+        stage.add_cause("other_examples", "b", "examples", sentence)
+    return True
+
+
+def _project_steps(pair: RecordPair, inputs: list[ArrayPair]) -> np.ndarray:
+    """Return the projections of A's examples in all steps."""
+    projections = []
+    for step in pair.steps:
+        batch = pair.a.read_batch(step, "input")
+        arrays = [convert_to_layout(batch[array.name], array.a) for array in inputs if array.name in batch]
+        if len(arrays) == len(inputs) and all(
+            array.shape[1:] == other.a.shape[1:] for array, other in zip(arrays, inputs, strict=True)
+        ):
+            projections.append(project_examples(arrays))
+    return np.concatenate(projections) if projections else np.empty(0)

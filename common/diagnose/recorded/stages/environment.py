@@ -1,0 +1,51 @@
+"""The stage "environment": versions, device and flags that decide how numbers are rounded.
+
+A difference is listed. It becomes a cause only if later stages differ, because most differences have no effect.
+"""
+
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision
+
+PRECISION_CAUSES = ("lower_precision", "computed_in_tf32", "computed_in_bfloat16", "computed_in_float16")
+# Flags that differ between equal scripts
+IGNORED_FLAGS = ("world_size", "seed")
+
+
+def compare_environments(pair: RecordPair) -> Stage:
+    """List what differs in the stage's note."""
+    stage = Stage("environment")
+    a, b = (side.record.facts["environment"] for side in pair.sides)
+    differences = [
+        f"{name} {a['versions'][name]} in A and {b['versions'][name]} in B"
+        for name in a["versions"]
+        if name in b["versions"] and a["versions"][name] != b["versions"][name]
+    ]
+    if a["device"] != b["device"]:
+        differences.append(f"device {a['device']} in A and {b['device']} in B")
+    differences += [
+        f"{name} {a['flags'][name]} in A and {b['flags'][name]} in B"
+        for name in a["flags"]
+        if name in b["flags"] and a["flags"][name] != b["flags"][name] and name not in IGNORED_FLAGS
+    ]
+    stage.note = "; ".join(differences)
+    stage.checks.append(TensorCheck(stage.note or "versions, device and flags", 0.0))
+    return stage
+
+
+def finish_environment(pair: RecordPair) -> None:
+    """Add the differences as causes if a later stage differs: the precision, and others if nothing else explains it."""
+    stage = pair.get_stage("environment")
+    later = [other for other in pair.stages if other.name not in ("environment", "data", "initial weights")]
+    causes = [cause for other in pair.stages for cause in other.causes]
+    if not any(check.differs for other in later for check in other.checks):
+        return
+    precisions = [find_declared_precision(side) for side in pair.sides]
+    if precisions[0] != precisions[1]:
+        side = "b" if precisions[0] in ("float32", "float64") else "a"
+        sentence = f"the script computes in {precisions[0]} in A and in {precisions[1]} in B"
+        is_seen = any(cause.cause in PRECISION_CAUSES for cause in causes)
+        stage.add_cause("precision", side, "precision", sentence, confirmed=is_seen)
+        for other in later:  # they say the same
+            other.causes = [cause for cause in other.causes if cause.cause not in PRECISION_CAUSES]
+    elif not causes and stage.note:
+        stage.add_cause("environment", "b", "environment", stage.note, confirmed=False)

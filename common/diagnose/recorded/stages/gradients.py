@@ -1,0 +1,124 @@
+"""The stage "gradients": those of each step, reduced over the processes, before they are clipped."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.diagnose.explain.gradient_difference import explain_gradient
+from common.diagnose.findings import Explanation, Stage
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.rounding import is_close
+from common.map.proof import SMALL_GRADIENT_SHARE
+
+GRADIENT_NOISE = 4.0  # a gradient has several times the rounding errors of the activations that it follows from
+TOLERANCE = 1e-3  # largest relative difference of a gradient that a factor explains
+Arrays = Mapping[str, np.ndarray]
+
+
+def compare_gradients(pair: RecordPair) -> Stage:
+    """Compare the gradients of the steps with the same examples, up to the first step that differs."""
+    stage = Stage("gradients", precision=pair.precision)
+    reason = "the examples differ" if not pair.equal_steps else pair.why_outputs_differ
+    if pair.has_difference("initial weights"):
+        reason = "the initial weights differ"
+    if reason:
+        stage.note = f"not compared: {reason}"
+        return stage
+    may_begin_here = not pair.has_difference("activations", "loss")
+    for step in pair.equal_steps:
+        differing = _compare_step(stage, pair, step, may_begin_here)
+        if differing:
+            if may_begin_here:
+                _explain(stage, pair, step, differing)
+            break
+    stage.note = "" if stage.checks else "no gradients are recorded"
+    return stage
+
+
+def read_paired_gradients(pair: RecordPair, step: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the gradients of both sides in the common layout, by the title of the variable."""
+    gradients_a, gradients_b = (side.read_reduced_gradients(step) for side in pair.sides)
+    pairs = {}
+    for match in pair.models.variables:
+        a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
+        if a is not None and b is not None and a.shape == b.shape:
+            pairs[match.title] = a.astype(np.float64), b.astype(np.float64)
+    return pairs
+
+
+def _compare_step(
+    stage: Stage, pair: RecordPair, step: int, may_begin_here: bool
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Compare the gradients of a step. Return those that differ."""
+    gradients, differing = read_paired_gradients(pair, step), {}
+    largest = max((float(np.linalg.norm(a)) for a, _ in gradients.values()), default=0.0)
+    noise = max(GRADIENT_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
+    for title, (a, b) in gradients.items():
+        check = stage.compare_arrays(
+            f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=SMALL_GRADIENT_SHARE * largest
+        )
+        if check.differs:
+            differing[title] = a, b
+    return differing
+
+
+def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    """Add what explains all gradients that differ, or else a cause for each."""
+    all_a, all_b = (np.concatenate([np.ravel(each[side]) for each in differing.values()]) for side in (0, 1))
+    if explanation := _explain_factor(pair, step, all_a, all_b) or _explain_earlier(pair, step, differing):
+        stage.add_explanation(next(iter(differing)), explanation, prefix=f"step {step}: ")
+        return
+    if step == pair.equal_steps[0] or len(differing) < len(read_paired_gradients(pair, step)):
+        for title, (a, b) in differing.items():
+            explanation = explain_gradient(a, b, TOLERANCE)
+            if explanation.confirmed:
+                stage.add_explanation(title, explanation, prefix=f"step {step}: {title}: ")
+    if not stage.causes:
+        sentence = f"step {step}: {len(differing)} gradients differ though the loss is the same"
+        stage.add_cause("gradient", "b", next(iter(differing)), sentence, confirmed=False)
+
+
+def _explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether B's gradients are A's times a factor: the number of processes or micro-batches, or a loss scale."""
+    factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
+    if not factor or not is_close(a * factor, b, TOLERANCE):
+        return None
+    for side, ratio in (("b", factor), ("a", 1 / factor)):
+        recorded = pair.b if side == "b" else pair.a
+        name, ranks = side.upper(), len(recorded.record.ranks)
+        micro_batches, scale = recorded.get_facts(step)["micro_batches"], recorded.get_facts(step)["loss_scale"]
+        if micro_batches > 1 and np.isclose(ratio, micro_batches, rtol=TOLERANCE):
+            sentence = f"the gradients of {name} are {ratio:.4g} times too large: those of the {micro_batches} "
+            sentence += "micro-batches are summed; divide the loss by their number"
+            return Explanation("accumulation_not_divided", sentence, side=side)
+        if ranks > 1 and np.isclose(ratio, ranks, rtol=TOLERANCE):
+            return Explanation(
+                "not_averaged", f"{name} sums the gradients of {ranks} processes: average them", side=side
+            )
+        if ranks > 1 and np.isclose(ratio, 1 / ranks, rtol=TOLERANCE):
+            sentence = f"{name} divides the gradients twice by the {ranks} processes"
+            return Explanation("averaged_twice", sentence, side=side)
+        if scale and scale != 1 and np.isclose(ratio, scale, rtol=TOLERANCE):
+            return Explanation(
+                "not_unscaled", f"the gradients of {name} still have the loss scale {scale:g}", side=side
+            )
+    return Explanation("scaled_gradient", f"every gradient of B is {factor:.6g} times A's, and the loss is the same")
+
+
+def _explain_earlier(
+    pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]
+) -> Explanation | None:
+    """Check whether a side adds the gradients of the step before, or uses those of another step."""
+    if step == pair.equal_steps[0]:
+        return None
+    earlier = read_paired_gradients(pair, step - 1)
+    names = [title for title in differing if title in earlier]
+    current, before = ([np.concatenate([np.ravel(source[title][side]) for title in names]) for side in (0, 1)]
+                       for source in (differing, earlier))  # fmt: skip
+    for side, own, other in (("b", 1, 0), ("a", 0, 1)):
+        if is_close(current[other] + before[own], current[own], TOLERANCE):
+            sentence = f"{side.upper()} adds the gradients of step {step - 1}: zero_grad is missing"
+            return Explanation("zero_grad_missing", sentence, side=side)
+        if is_close(before[own], current[own], TOLERANCE):
+            return Explanation("stale_gradient", f"{side.upper()} uses the gradients of step {step - 1}", side=side)
+    return None

@@ -1,0 +1,198 @@
+"""The stage "hyperparameters": optimizer, schedule, loss function and layers, in one vocabulary for both frameworks."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.recorded.layer_vocabulary import find_dropout_rate
+from common.diagnose.recorded.loss_settings import compare_loss_settings
+from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
+from common.diagnose.recorded.rates import compare_rates
+from common.diagnose.recorded.record_pair import RecordPair
+from common.map.array_differences import list_different_settings
+
+# Settings that the frameworks fix: the stage "optimizer" computes with them
+OF_FRAMEWORK = ("epsilon_place", "rate_inside_velocity")
+LISTED = 3  # number of parameters that a sentence names
+Values = tuple[object, object]
+
+
+def compare_hyperparameters(pair: RecordPair) -> Stage:
+    """Compare all hyperparameters. Each that differs is a cause; the stage "optimizer" may confirm it."""
+    stage = Stage("hyperparameters")
+    stage.checks.append(TensorCheck("optimizer, schedule, loss function and layers", 0.0))
+    _compare_parameters(stage, pair)
+    _compare_optimizers(stage, pair)
+    compare_rates(stage, pair)
+    _compare_steps(stage, pair)
+    compare_loss_settings(stage, pair)
+    _compare_layers(stage, pair)
+    return stage
+
+
+def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
+    """Find parameters that only one side trains: frozen, missing in the optimizer, or tied to another one."""
+    facts = [side.optimizer for side in pair.sides]
+    for index, (side, other) in enumerate(((pair.a, pair.b), (pair.b, pair.a))):
+        own, others = facts[index], facts[1 - index]
+        if own is None or others is None:
+            continue
+        for key, cause, words in (
+            ("frozen", "not_trained", "is frozen"),
+            ("missing", "missing_in_optimizer", "is not among the parameters of the optimizer"),
+        ):
+            names = [name for name in own[key] if _is_trained(pair, index, name)]  # type: ignore[literal-required]
+            if names:
+                listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+                stage.add_mismatch(names[0])
+                sentence = f"{listed}: {words} in {side.name.upper()}, and trained in {other.name.upper()}"
+                stage.add_cause(cause, side.name, names[0], sentence)
+    if pair.a.is_torch == pair.b.is_torch:
+        _compare_ties(stage, pair)
+
+
+def _is_trained(pair: RecordPair, index: int, name: str) -> bool:
+    """Check whether the counterpart of a variable of side 0 or 1 is updated on the other side."""
+    other = pair.sides[1 - index]
+    settings = read_optimizer_settings(other)
+    for match in pair.models.variables:
+        own, counterparts = (match.names_a, match.names_b) if index == 0 else (match.names_b, match.names_a)
+        if name in own:
+            return any(counterpart in settings and counterpart in other.trainable for counterpart in counterparts)
+    return False
+
+
+def _compare_ties(stage: Stage, pair: RecordPair) -> None:
+    models = [side.record.facts["model"] for side in pair.sides]
+    if models[0] is None or models[1] is None:
+        return
+    tied = [{frozenset(names) for names in model["tied"]} for model in models if model is not None]
+    for index, side in enumerate(pair.sides):
+        for names in tied[index] - tied[1 - index]:
+            other = pair.sides[1 - index]
+            listed = " and ".join(sorted(names))
+            stage.add_mismatch(listed)
+            sentence = f"{listed} are tied in {side.name.upper()} only: {other.name.upper()} trains them separately"
+            stage.add_cause("tied_on_one_side", other.name, sorted(names)[0], sentence)
+
+
+def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
+    """Compare the settings of each pair of parameters; equal differences of several are one cause."""
+    settings = [read_optimizer_settings(side) for side in pair.sides]
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for match in pair.models.variables:
+        a, b = settings[0].get(match.names_a[0]), settings[1].get(match.names_b[0])
+        if a is None or b is None:
+            continue
+        for name, values in _list_differences(a, b):
+            found.setdefault((name, str(values[0]), str(values[1])), []).append(match.title)
+    compared = sum(match.names_a[0] in settings[0] for match in pair.models.variables)
+    for (name, value_a, value_b), titles in found.items():
+        cause, side = _name_cause(name, value_a, value_b, len(titles) < compared)
+        places = "" if len(titles) == compared else f" for {', '.join(titles[:LISTED])}"
+        if len(titles) > LISTED and places:
+            places += f" and {len(titles) - LISTED} more"
+        stage.add_mismatch(name)
+        sentence = f"the optimizer's {name.replace('_', ' ')} is {value_a} in A and {value_b} in B{places}"
+        stage.add_cause(cause, side, name, sentence, confirmed=False)
+
+
+def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tuple[str, Values]]:
+    """Yield the names and values of the settings that differ and decide an update."""
+    if a.algorithm != b.algorithm:
+        yield "algorithm", (a.algorithm, b.algorithm)
+        return
+    for entry in fields(OptimizerSettings):
+        values = getattr(a, entry.name), getattr(b, entry.name)
+        if entry.name in OF_FRAMEWORK or values[0] == values[1]:
+            continue
+        if entry.name == "is_decoupled":
+            if a.decay_matters and b.decay_matters and not (a.algorithm == "sgd" and not a.momentum):
+                yield "weight decay", tuple("decoupled" if value else "part of the gradient" for value in values)
+        elif entry.name == "nesterov" and not (a.momentum and b.momentum):
+            continue
+        elif entry.name == "clipping":
+            yield "clipping", tuple("none" if value is None else f"{value[0]}={value[1]:g}" for value in values)
+        else:
+            yield entry.name, values
+
+
+def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tuple[str, str]:
+    """Return the name of the cause and the side that has it."""
+    if name == "weight decay":
+        return "weight_decay_coupled", "b" if value_b == "part of the gradient" else "a"
+    if name == "weight_decay":
+        if is_partial:
+            return "weight_decay_on_biases", "b" if float(value_a) == 0 else "a"
+        return ("no_weight_decay", "b") if float(value_b) == 0 else ("weight_decay", "b")
+    if name == "clipping":
+        kinds = [value.partition("=")[0] for value in (value_a, value_b)]
+        if "clipnorm" in kinds and kinds[0] != kinds[1]:
+            return "clipped_per_variable", "b" if kinds[1] == "clipnorm" else "a"
+    return {"algorithm": "optimizer"}.get(name, name), "b"
+
+
+def _compare_steps(stage: Stage, pair: RecordPair) -> None:
+    """Compare which updates a gradient scaler left out, and whether the script clips."""
+    for step in pair.steps:
+        facts = [side.get_facts(step) for side in pair.sides]
+        if facts[0]["skipped"] != facts[1]["skipped"]:
+            side = "b" if facts[1]["skipped"] else "a"
+            stage.add_mismatch(f"step {step}: skipped")
+            sentence = (
+                f"step {step}: the gradient scaler of {side.upper()} leaves the update out: the gradients overflowed"
+            )
+            stage.add_cause("step_skipped", side, "update", sentence)
+            return
+    clipped = [_find_max_norm(pair, index) for index in (0, 1)]
+    if clipped[0] != clipped[1]:
+        stage.add_mismatch("clipping")
+        sentence = f"the gradients are clipped to the norm {clipped[0]} in A and {clipped[1]} in B"
+        cause = "not_clipped" if None in clipped else "clipping_norm"
+        stage.add_cause(cause, "a" if clipped[0] is None else "b", "clipping", sentence, confirmed=False)
+
+
+def _find_max_norm(pair: RecordPair, index: int) -> float | None:
+    """Return the norm to which a script, or its Keras optimizer, clips all gradients."""
+    side = pair.sides[index]
+    norms = [norm for step in pair.steps if (norm := side.get_facts(step)["max_norm"]) is not None]
+    if norms:
+        return norms[0]
+    clipping = next((group.clipping for group in read_optimizer_settings(side).values() if group.clipping), None)
+    return clipping[1] if clipping is not None and clipping[0] == "global_clipnorm" else None
+
+
+def _compare_layers(stage: Stage, pair: RecordPair) -> None:
+    """Compare the settings of paired layers, the dropout rates in their order, and the mode."""
+    for layer in pair.models.layers:
+        settings = list_different_settings(layer.settings_a, layer.settings_b)
+        momenta = layer.settings_a.get("momentum"), layer.settings_b.get("momentum")
+        if layer.kind == "batch norm" and None not in momenta and momenta[0] != momenta[1]:
+            settings.append(("momentum", *momenta))
+        for name, value_a, value_b in settings:
+            if name == "padding" and isinstance(value_a, str) != isinstance(value_b, str):
+                continue  # Keras names the padding, PyTorch counts it; the activations decide
+            stage.add_mismatch(f"{layer.title}: {name}")
+            sentence = f"{layer.title}: {name} is {value_a} in A and {value_b} in B"
+            stage.add_cause(name if name != "momentum" else "moving_statistics", "b", layer.title, sentence, False)
+    rates = [[rate for layer in side.layers if (rate := find_dropout_rate(layer))] for side in pair.sides]
+    if rates[0] != rates[1] and all(side.is_training for side in pair.sides):
+        stage.add_mismatch("dropout rates")
+        listed = [", ".join(f"{rate:g}" for rate in each) or "none" for each in rates]
+        sentence = f"the rates of dropout are {listed[0]} in A and {listed[1]} in B"
+        stage.add_cause("dropout_rate", "b", "dropout", sentence)
+    _compare_modes(stage, pair)
+
+
+def _compare_modes(stage: Stage, pair: RecordPair) -> None:
+    """Check whether only one side trains with its layers in evaluation mode."""
+    if pair.a.is_training == pair.b.is_training or not (pair.a.layers and pair.b.layers):
+        return
+    side = pair.b if pair.a.is_training else pair.a
+    matters = [layer["path"] for layer in side.layers if find_dropout_rate(layer) or "Batch" in layer["kind"]]
+    if not matters:
+        return
+    stage.add_mismatch("mode")
+    sentence = f"{side.name.upper()} trains in evaluation mode: call model.train() before each epoch; {matters[0]} and "
+    sentence += "others compute something else"
+    stage.add_cause("evaluation_mode", side.name, "mode", sentence)

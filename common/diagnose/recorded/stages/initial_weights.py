@@ -1,0 +1,67 @@
+"""The stage "initial weights": the variables before the first recorded step."""
+
+import numpy as np
+
+from common.diagnose.explain.moving_statistics import is_moving_statistic
+from common.diagnose.findings import Explanation, Stage
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.stages.initial_weights import explain_weight
+
+SAME_SHARE = 0.5  # of all weights: if more differ, both scripts drew them with different seeds
+
+
+def compare_initial_weights(pair: RecordPair) -> Stage:
+    """Compare the weights by name, or as common.map pairs them."""
+    stage = Stage("initial weights", precision="float32")
+    weights_a, weights_b = (side.read_weights(0) for side in pair.sides)
+    _report_unpaired(stage, pair)
+    common_a, differing = {}, {}
+    for match in pair.models.variables:
+        a, b = match.read_a(weights_a), match.read_b(weights_b)
+        if a is None or b is None:
+            continue
+        if a.shape != b.shape:
+            stage.add_mismatch(match.title)
+            sentence = f"{match.title} of B has the shape {list(b.shape)}, A's {list(a.shape)}"
+            stage.add_cause("shape", "b", match.title, sentence)
+            continue
+        common_a[match.title] = a.astype(np.float64)
+        if stage.compare_arrays(match.title, a.astype(np.float64), b.astype(np.float64)).differs:
+            differing[match.title] = b.astype(np.float64)
+    _explain(stage, common_a, differing)
+    return stage
+
+
+def _explain(stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str, np.ndarray]) -> None:
+    """Add why weights differ: one cause for each that is explained, and one for all others."""
+    unexplained = []
+    for name, b in differing.items():
+        a = weights_a[name]
+        factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
+        if factor and np.allclose(a * factor, b, rtol=1e-5, atol=1e-8):
+            stage.add_cause("scaled_weights", "b", name, f"{name} of B is {factor:.6g} times A's")
+            continue
+        explanation: Explanation = explain_weight(name, b, weights_a)
+        if explanation.confirmed:
+            stage.add_explanation(name, explanation, prefix=f"{name} of B ")
+        else:
+            unexplained.append(name)
+    if unexplained:
+        sentence = (
+            f"{len(unexplained)} of {len(weights_a)} variables of B have other values, such as {unexplained[0]}: "
+            "another seed, or another checkpoint"
+        )
+        stage.add_cause("other_weights", "b", unexplained[0], sentence, confirmed=False)
+
+
+def _report_unpaired(stage: Stage, pair: RecordPair) -> None:
+    """Add the trainable variables without a counterpart as causes."""
+    for side, lacking, names in ((pair.a, "b", pair.models.unpaired_a), (pair.b, "a", pair.models.unpaired_b)):
+        trained = [name for name in names if name in side.trainable and not is_moving_statistic(name)]
+        for name in trained:
+            stage.add_mismatch(name)
+        if trained:
+            sentence = f"{', '.join(trained[:3])}: the model of {lacking.upper()} has no counterpart"
+            if len(trained) > 3:
+                sentence += f", as for {len(trained) - 3} more"
+            stage.add_cause("missing_parameter", lacking, trained[0], sentence)

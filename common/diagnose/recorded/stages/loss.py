@@ -1,0 +1,128 @@
+"""The stage "loss": the loss of each step, and the formula that each script computes it with."""
+
+from itertools import product
+
+import numpy as np
+
+from common.diagnose.findings import Stage
+from common.diagnose.recorded.loss_formulas import DOUBLE_SOFTMAX, NOT_FROM_LOGITS, find_formulas
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide, count_labels
+
+PRECISION_NOISE = 10.0  # a loss in float32 is a sum, whose rounding is larger than one machine epsilon
+
+
+def compare_losses(pair: RecordPair) -> Stage:
+    """Compare the losses of the steps with the same examples; explain the first that differs."""
+    stage = Stage("loss", precision="float64" if pair.precision == "float64" else "float32")
+    if not pair.equal_steps or pair.has_difference("initial weights"):
+        stage.note = f"not compared: the {'initial weights' if pair.equal_steps else 'examples'} differ"
+        return stage
+    may_begin_here = not pair.has_difference("activations")
+    for step in pair.equal_steps if not pair.why_outputs_differ else []:
+        losses = find_closest_losses(pair, step)
+        if losses is None:
+            continue
+        noise = max(PRECISION_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
+        a, b = (np.array([loss]) for loss in losses)
+        is_first = step == pair.equal_steps[0]
+        check = stage.compare_arrays(f"step {step}: loss", a, b, noise, may_begin_here=may_begin_here and is_first)
+        if is_first and not check.differs:
+            pair.remember(min(check.difference, 1e-5))
+    stage.note = pair.why_outputs_differ or ("" if stage.checks else "the recorders saw no loss")
+    explain_formulas(stage, pair, pair.equal_steps[0])
+    losses = find_closest_losses(pair, pair.equal_steps[0])
+    if losses is not None and stage.checks and stage.checks[0].begins_here and not stage.causes:
+        _explain_factor(stage, pair, losses[1] / losses[0] if losses[0] else 0.0)
+    return stage
+
+
+def find_closest_losses(pair: RecordPair, step: int) -> tuple[float, float] | None:
+    """Return the losses of a step, of the readings of both sides that are closest; None if one was not seen.
+
+    A script may divide the losses of micro-batches by their number, and processes may have numbers of labels of
+    their own. What an update makes of them is compared by the gradients.
+    """
+    readings = [_list_readings(side, step) for side in pair.sides]
+    return min(product(*readings), key=lambda losses: abs(losses[0] - losses[1]), default=None)
+
+
+def _list_readings(side: RecordedSide, step: int) -> list[float]:
+    """Return the mean of the micro-batches' losses, their mean weighted by labels, and their sum in each process."""
+    losses = [loss for facts in side.record.get_step_facts(step) for loss in facts["losses"]]
+    if not losses or any(loss is None for loss in losses):
+        return []
+    values = np.array(losses, np.float64)
+    weights = np.array(count_labels(side, step), np.float64)
+    readings = [float(values.mean())]
+    if len(weights) == len(values) and weights.sum():
+        readings.append(float((values * weights).sum() / weights.sum()))
+    if side.get_facts(step)["micro_batches"] > 1:
+        readings.append(float(values.sum() / len(side.record.ranks)))
+    return readings
+
+
+def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
+    """Explain losses of equal outputs and labels by a factor: the number of micro-batches, processes or examples."""
+    step = pair.equal_steps[0]
+    counts = [len(side.list_micro_batches(step)) for side in pair.sides]
+    examples = sum(pair.a.count_examples(step))
+    for number, words in ((counts[1], "micro-batches of B"), (counts[0], "micro-batches of A"), (examples, "examples")):
+        if number > 1 and any(np.isclose(factor, target, rtol=1e-4) for target in (number, 1 / number)):
+            sentence = f"the loss of B is {factor:.6g} times A's: the number of {words} is {number}"
+            stage.add_cause("scaled_loss", "b", "loss", sentence)
+            return
+    sentence = f"from equal outputs B computes {factor:.6g} times A's loss: compare the loss functions"
+    stage.add_cause("loss_function", "b", "loss", sentence, confirmed=False)
+
+
+def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
+    """Find the formula of each side's loss, from its own outputs and labels, and add a difference as a cause."""
+    formulas = [find_side_formulas(side, step, pair.precision) for side in pair.sides]
+    if not formulas[0] or not formulas[1] or {*formulas[0]} & {*formulas[1]}:
+        return
+    a, b = formulas[0][0], formulas[1][0]
+    side = "a" if any(name in a for name in (DOUBLE_SOFTMAX, NOT_FROM_LOGITS)) else "b"
+    stage.add_mismatch("formula of the loss")
+    stage.add_cause(_name_cause(a, b), side, "loss", f"the loss of A is {a}; that of B is {b}")
+
+
+def find_side_formulas(side: RecordedSide, step: int, precision: str) -> list[str]:
+    """Return the formulas that compute the losses of all micro-batches; none if outputs or labels are missing.
+
+    A script may divide the loss by the number of micro-batches.
+    """
+    names: list[str] | None = None
+    for place in side.list_micro_batches(step):
+        rank, number = place
+        loss = side.record.get_step_facts(step)[rank]["losses"][number]
+        outputs = [x for x in side.read_part(step, *place, "output").values() if x.dtype.kind == "f" and x.ndim > 1]
+        labels = [
+            *(x for name, x in side.read_part(step, *place, "input").items() if name == "labels"),
+            *(x for name, x in side.read_part(step, *place, "label").items() if name != CLASS_WEIGHTS and x.ndim),
+        ]
+        if loss is None or not outputs or not labels:
+            return []
+        weights = side.read_part(step, *place, "label").get(CLASS_WEIGHTS)
+        label = labels[0][:, 0] if labels[0].ndim == 2 and labels[0].shape[1] == 1 < outputs[0].shape[-1] else labels[0]
+        count = side.record.get_step_facts(step)[rank]["micro_batches"]
+        fitting = find_formulas(outputs[0], label, loss, precision, weights)
+        if count > 1:
+            fitting += find_formulas(outputs[0], label, loss * count, precision, weights)
+        names = fitting if names is None else [name for name in names if name in fitting]
+    return names or []
+
+
+def _name_cause(a: str, b: str) -> str:
+    """Return the name of the cause by the first part in which two formulas differ."""
+    for words, cause in ((DOUBLE_SOFTMAX, "double_softmax"), (NOT_FROM_LOGITS, "from_logits")):
+        if (words in a) != (words in b):
+            return cause
+    kind_a, _, reduction_a = a.partition(", ")
+    kind_b, _, reduction_b = b.partition(", ")
+    if kind_a != kind_b:
+        both = kind_a.startswith("cross entropy") and kind_b.startswith("cross entropy")
+        return "label_smoothing" if both else "loss_function"
+    if "ignored" in reduction_a + reduction_b or "other than 0" in reduction_a + reduction_b:
+        return "ignored_labels"
+    return "class_weights" if "class" in reduction_a + reduction_b else "loss_reduction"

@@ -1,0 +1,101 @@
+"""The stage "optimizer": each record's update, computed again by the formula of its hyperparameters.
+
+Each side is compared with its own hyperparameters. The stage "hyperparameters" compares those of both sides.
+"""
+
+import numpy as np
+
+from common.diagnose.explain.step_gradients import StepGradients, estimate_slot_noise, global_norm, recover_gradients
+from common.diagnose.findings import Stage
+from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.recorded_updates import (
+    RecordedUpdate,
+    list_updates,
+    rename_slots,
+    why_not_computed,
+)
+from common.diagnose.stages.optimizer import compare_optimizer
+from common.diagnose.stages.reduction import compare_reduction
+
+
+def compare_updates(pair: RecordPair) -> Stage:
+    """Compare the updates of both sides with their formulas, and the slots from which both start."""
+    stage = Stage("optimizer", precision="float64")
+    reasons = [why_not_computed(side) for side in pair.sides]
+    for side, reason in zip(pair.sides, reasons, strict=True):
+        if not reason:
+            _compare_side(stage, side, pair)
+    keep_one_sided_causes(stage)
+    if not any(reasons):
+        _compare_lost_state(stage, pair)
+    stage.note = "; ".join(filter(None, reasons)) or ("" if stage.checks else "gradients or weights are not recorded")
+    return stage
+
+
+def keep_one_sided_causes(stage: Stage) -> None:
+    """Remove the causes that both sides have: what both do alike explains no difference."""
+    sides = {name: {cause.cause for cause in stage.causes if cause.side == name} for name in "ab"}
+    both = sides["a"] & sides["b"]
+    stage.causes = [cause for cause in stage.causes if cause.cause not in both]
+    if both and not stage.causes:
+        stage.checks = [check for check in stage.checks if not check.differs]
+        stage.note = f"both sides alike: {', '.join(sorted(both))}"
+
+
+def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
+    precision = "float64" if pair.precision == "float64" else "float32"
+    for step, updates in list_updates(side, pair.steps, precision):
+        for recorded in updates:
+            if recorded.has_recorded_slots and recorded.expected_slots:
+                _compare_slots(stage, side, step, recorded)
+            if not stage.has_cause_of(side.name):
+                compare_optimizer(stage, side.name, recorded.update)
+
+
+def _compare_slots(stage: Stage, side: RecordedSide, step: int, recorded: RecordedUpdate) -> None:
+    """Compare the gradients that the slots imply with those that the optimizer received."""
+    update, settings = recorded.update, recorded.settings
+    if settings.algorithm == "sgd" and not settings.momentum:
+        return
+    if settings.algorithm == "sgd" and (settings.rate_inside_velocity or settings.nesterov):
+        return  # the formula of the update compares their slots
+    plain = update.settings
+    recovered = recover_gradients(plain, update.slots_before, update.slots_after, update.weights_before)
+    if settings.is_decoupled and settings.algorithm == "sgd":
+        return
+    gradients = StepGradients(
+        settings=plain,
+        step=update.step,
+        shard_gradients=[update.gradients],
+        shard_weights=[1.0],
+        recovered={name: gradient for name, gradient in recovered.items() if name in update.gradients},
+        previous_sum=_read_previous(side, step, update.gradients),
+        reported_norm=global_norm(update.gradients),
+        weights=update.weights_before,
+        noise=estimate_slot_noise(plain, update.slots_before, update.slots_after),
+    )
+    compare_reduction(stage, side.name, gradients)
+
+
+def _read_previous(side: RecordedSide, step: int, gradients: object) -> dict[str, np.ndarray] | None:
+    if step - 1 not in side.record.steps:
+        return None
+    previous = side.read_gradients(step - 1)
+    names = set(gradients)  # type: ignore[call-overload]
+    return {name: array.astype(np.float64) for name, array in previous.items() if name in names} or None
+
+
+def _compare_lost_state(stage: Stage, pair: RecordPair) -> None:
+    """Check whether only one side starts with slots of earlier steps."""
+    starts = []
+    for side in pair.sides:
+        slots = rename_slots(side, 0, read_optimizer_settings(side)) or {}
+        starts.append(any(array.any() for array in slots.values()))
+    if starts[0] == starts[1]:
+        return
+    name, other = ("b", "A") if starts[0] else ("a", "B")
+    stage.add_mismatch("slots at the start")
+    sentence = f"{name.upper()} starts with an empty optimizer; {other} starts with the slots of earlier steps"
+    stage.add_cause("optimizer_state_lost", name, "slots", sentence)

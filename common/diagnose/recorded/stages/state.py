@@ -1,0 +1,72 @@
+"""The stage "state": the variables after each step.
+
+A step moves a weight by what its gradient, its slots and the hyperparameters say. If these are equal on both sides, and
+the stage "optimizer" reproduces both updates, the difference that remains is inherited from rounding.
+"""
+
+import numpy as np
+
+from common.diagnose.explain.moving_statistics import (
+    FirstStep,
+    find_momentum_factors,
+    find_variance_divisor,
+    is_moving_statistic,
+)
+from common.diagnose.findings import EQUAL, Stage
+from common.diagnose.recorded.record_pair import RecordPair
+
+STEP_NOISE = 2.0**-23
+FOLLOWING_NOISE = 1e-4  # relative; Adam moves an element that has only rounding errors as its gradient at random
+
+
+def compare_states(pair: RecordPair) -> Stage:
+    """Compare the variables after each step with the same examples."""
+    stage = Stage("state", precision="float64" if pair.precision == "float64" else "float32")
+    if not pair.equal_steps or pair.has_difference("initial weights"):
+        stage.note = f"not compared: the {'initial weights' if pair.equal_steps else 'examples'} differ"
+        return stage
+    if pair.why_outputs_differ:
+        stage.note = f"not compared: {pair.why_outputs_differ}"
+        return stage
+    earlier = ("activations", "loss", "gradients", "reduction", "optimizer")
+    may_begin_here = not pair.has_difference(*earlier) and not pair.get_stage("hyperparameters").causes
+    updates_are_computed = pair.get_stage("optimizer").verdict == EQUAL and not pair.get_stage("optimizer").note
+    first_steps = []
+    for step in pair.equal_steps:
+        for match in pair.models.variables:
+            before, a, b = (
+                read(side.read_weights(number))
+                for read, side, number in (
+                    (match.read_a, pair.a, step - 1), (match.read_a, pair.a, step), (match.read_b, pair.b, step),
+                )
+            )  # fmt: skip
+            if before is None or a is None or b is None or a.shape != b.shape:
+                continue
+            if step == pair.equal_steps[0]:
+                first_steps.append(FirstStep(match.title, *(x.astype(np.float64) for x in (before, a, b))))
+            follows = updates_are_computed and pair.a.trainable.issuperset(match.names_a) and may_begin_here
+            earlier_noise = max(STEP_NOISE * step, pair.noise, pair.measure_weight_difference(step - 1))
+            noise = max(FOLLOWING_NOISE, earlier_noise) if follows else earlier_noise
+            norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)))
+            tensor = f"step {step}: {match.title}"
+            stage.compare_arrays(tensor, a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
+    _explain(stage, first_steps, may_begin_here)
+    return stage
+
+
+def _explain(stage: Stage, first_steps: list[FirstStep], may_begin_here: bool) -> None:
+    """Add why moving statistics, or else other variables, differ."""
+    precision = stage.precision
+    factors = find_momentum_factors([x for x in first_steps if is_moving_statistic(x.name)], precision)
+    for name, factor in list(factors.items())[:1]:
+        sentence = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
+        stage.add_cause("moving_statistics", "b", name, sentence)
+        return
+    if divisor := find_variance_divisor(first_steps, precision):
+        sentence = f"in B {divisor.name} moves towards {divisor.factor:.6g} times A's variance: one divides by n - 1"
+        stage.add_cause("biased_variance", "b", divisor.name, sentence)
+        return
+    check = next((check for check in stage.checks if check.begins_here), None)
+    if check is not None and may_begin_here:
+        sentence = f"{check.tensor} differs by {check.difference:.1e}, and no earlier stage explains that"
+        stage.add_cause("unexplained", "b", check.tensor, sentence, confirmed=False)

@@ -1,0 +1,118 @@
+"""The walk through the stages of a diagnosis of two records that did not follow one another.
+
+A is the reference record, and B the record that is compared with it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from common.diagnose.diagnosis import Diagnosis
+from common.diagnose.findings import EQUAL, NOT_COMPARED, Stage
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.stages.activations import compare_activations
+from common.diagnose.recorded.stages.data import compare_data
+from common.diagnose.recorded.stages.environment import compare_environments, finish_environment
+from common.diagnose.recorded.stages.gradients import compare_gradients
+from common.diagnose.recorded.stages.hyperparameters import compare_hyperparameters
+from common.diagnose.recorded.stages.initial_weights import compare_initial_weights
+from common.diagnose.recorded.stages.loss import compare_losses
+from common.diagnose.recorded.stages.optimizer import compare_updates
+from common.diagnose.recorded.stages.reduction import compare_reductions
+from common.diagnose.recorded.stages.state import compare_states
+from common.errors import UserError
+from common.recording.record_reader import open_record
+
+STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
+    compare_environments,
+    compare_hyperparameters,
+    compare_data,
+    compare_initial_weights,
+    compare_activations,
+    compare_losses,
+    compare_gradients,
+    compare_reductions,
+    compare_updates,
+    compare_states,
+)
+# Causes without an explanation, which a confirmed cause of another stage makes needless
+UNEXPLAINED = ("gradient", "loss_function", "unexplained", "optimizer", "reduction", "layer", "code_between_layers")
+# Causes of the stage "hyperparameters" that the stage "optimizer", or the stage "loss", confirms
+OF_LOSS = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function")
+NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
+
+
+def diagnose_records(path_a: Path, path_b: Path, map_file: Path | None = None) -> Diagnosis:
+    """Compare two records. Raise UserError if one is damaged, or if they have no step in common."""
+    a, b = RecordedSide("a", open_record(path_a)), RecordedSide("b", open_record(path_b))
+    for side in (a, b):
+        if side.record.facts["model"] is None:
+            raise UserError(f"{side.record.directory}: the recorder saw no forward pass; let it see the model's calls")
+    pair = RecordPair(a, b, map_file)
+    if not pair.steps:
+        raise UserError(f"{path_b}: has no step in common with {path_a}; record the same steps of both scripts")
+    for compare in STAGES:
+        pair.stages.append(compare(pair))
+    finish_environment(pair)
+    _confirm_hyperparameters(pair)
+    _drop_needless_causes(pair)
+    for stage in pair.stages:
+        stage.note = stage.note or stage.rounding_note
+    return Diagnosis(
+        titles={side.name: side.title for side in pair.sides},
+        stages=pair.stages,
+        unpaired=[*pair.models.unpaired_a, *pair.models.unpaired_b],
+        precision=pair.precision,
+        notes=_list_notes(pair),
+    )
+
+
+def _confirm_hyperparameters(pair: RecordPair) -> None:
+    """Confirm the hyperparameters that explain the difference.
+
+    Those of the optimizer are confirmed if both sides' formulas reproduce their updates, so that each side uses the
+    hyperparameters that it declares. Others are confirmed if the stage that computes with them differs.
+    """
+    optimizer = pair.get_stage("optimizer")
+    are_reproduced = optimizer.verdict == EQUAL and not optimizer.note
+    loss_differs = pair.get_stage("loss").verdict not in (EQUAL, NOT_COMPARED)
+    stage = pair.get_stage("hyperparameters")
+    confirmed = []
+    for cause in stage.causes:
+        is_of_optimizer = cause.tensor not in ("loss", "clipping") and "optimizer's" in cause.sentence
+        has_effect = are_reproduced if is_of_optimizer else loss_differs and cause.cause in OF_LOSS
+        confirmed.append(replace(cause, confirmed=cause.confirmed or has_effect))
+    stage.causes = confirmed
+
+
+def _drop_needless_causes(pair: RecordPair) -> None:
+    """Remove unexplained causes if a confirmed one explains the difference, and repetitions of a cause."""
+    causes = [cause for stage in pair.stages for cause in stage.causes]
+    is_explained = any(cause.confirmed for cause in causes)
+    known: set[tuple[str, str]] = set()
+    for stage in pair.stages:
+        kept = []
+        for cause in stage.causes:
+            is_needless = is_explained and not cause.confirmed and cause.cause in UNEXPLAINED
+            is_repeated = stage.name != "activations" and (cause.cause, cause.side) in known and bool(known)
+            if not is_needless and not (is_repeated and all(other.stage != stage.name for other in kept)):
+                kept.append(cause)
+        known |= {(cause.cause, cause.side) for cause in kept}
+        stage.causes = kept
+
+
+def _list_notes(pair: RecordPair) -> list[str]:
+    """Return what is not recorded or compared, and which line to add to the scripts to learn more."""
+    notes = [f"{side.name.upper()}: {note}" for side in pair.sides for note in side.record.notes]
+    counts = [len(side.record.steps) for side in pair.sides]
+    if counts[0] != counts[1] or len(pair.steps) < counts[0]:
+        notes.append(f"A has {counts[0]} steps and B {counts[1]}; the {len(pair.steps)} common ones are compared")
+    notes.append(NOISE_NOTE)
+    different = [name for name in ("data", "initial weights") if pair.has_difference(name)]
+    if different:
+        notes.append(
+            f"the {' and the '.join(different)} differ, so that later stages are not compared: start B's script from "
+            f"A's weights and batches, which are in {pair.a.record.directory}, and record it again"
+        )
+    return notes
