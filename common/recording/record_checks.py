@@ -2,6 +2,7 @@
 
 import types
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -62,7 +63,7 @@ def _check(value: object, expected: object, place: str) -> None:
         if value is not None:
             _check(value, next(argument for argument in arguments if argument is not type(None)), place)
     elif is_typeddict(expected):
-        _check_keys(value, get_type_hints(expected), place)
+        _check_keys(value, _find_hints(expected), place)
     elif origin in (list, dict):
         if not isinstance(value, origin):
             raise _build_error(value, "a list" if origin is list else "an object", place)
@@ -71,6 +72,9 @@ def _check(value: object, expected: object, place: str) -> None:
             _check(item, arguments[-1], f"{place}{key}.")
     elif not PREDICATES[expected](value):
         raise _build_error(value, TITLES[expected], place)
+
+
+_find_hints = cache(get_type_hints)
 
 
 def _check_keys(value: object, hints: Mapping[str, object], place: str) -> None:

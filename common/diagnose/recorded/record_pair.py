@@ -6,7 +6,7 @@ A difference that follows from earlier ones is so inherited.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +60,7 @@ class RecordPair:
         self.stages: list[Stage] = []
         self.orders: dict[int, np.ndarray] = {}
         self.seen_noise = 0.0
+        self.measure_weight_difference = cache(self._measure_weight_difference)
 
     @property
     def sides(self) -> tuple[RecordedSide, RecordedSide]:
@@ -96,7 +97,7 @@ class RecordPair:
         """Check whether one of the finished stages of these names differs, or inherits an earlier difference."""
         return any(stage.verdict not in (EQUAL, NOT_COMPARED) for stage in self.stages if stage.name in names)
 
-    def measure_weight_difference(self, step: int) -> float:
+    def _measure_weight_difference(self, step: int) -> float:
         """Return the relative difference of all trained weights after a step, as one vector."""
         pairs = [
             (a, b)

@@ -4,7 +4,7 @@ The examples of a step are those of all micro-batches of all processes, in the o
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts
 from common.recording.record_reader import Record
 
 Arrays = Mapping[str, np.ndarray]
+WEIGHTS_IN_MEMORY = 2  # number of steps: stages compare the weights before a step with those after it
 LABELS = "labels"  # the input that holds the labels if the model computes its own loss
 CLASS_WEIGHTS = "weight"  # the argument of a loss function with the weights of the classes
 
@@ -28,7 +29,7 @@ class RecordedSide:
     def __init__(self, name: str, record: Record) -> None:
         self.name, self.record = name, record
         self.read_batch = cache(self._read_batch)  # shared by several stages
-        self.read_weights = cache(self._read_weights)
+        self.read_weights = lru_cache(WEIGHTS_IN_MEMORY)(self._read_weights)
 
     @property
     def title(self) -> str:

@@ -228,7 +228,9 @@ class NumpyScript:
         state, aliases = self._name("weight", weights), {"exp_avg": "momentum", "exp_avg_sq": "velocity"}
         for key, array in slots.items():
             name, slot = key.split("/")
-            slot = slot if self.framework == "torch" else aliases.get(slot, "momentum")
+            if self.framework != "torch":
+                array = -self.rate * array if slot == "momentum_buffer" else array  # Keras includes the rate
+                slot = aliases.get(slot, "momentum")
             state[f"slot/{self.rename(name)}/{slot}"] = self.convert(array).astype(self.dtype)
         return state
 

@@ -1,0 +1,222 @@
+"""Diagnoses of records with planted mistakes: the first cause that is named, and clean pairs without any."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import expit, softmax
+
+from common.diagnose.diagnosis import Diagnosis
+from common.diagnose.recorded.walk import diagnose_records
+from tests.unit.common.recording.numpy_script import (
+    Arrays,
+    NumpyScript,
+    draw_batches,
+    draw_weights,
+)
+
+SCHEDULE = [0.01, 0.008, 0.006, 0.004, 0.002]
+DROPOUT = {
+    "kind": "Dropout", "path": "drop", "attributes": {"p": 0.5}, "variables": {}, "unflattened_shape": None,
+    "composite": None, "training": False,
+}  # fmt: skip
+
+
+def diagnose(tmp_path: Path, a: NumpyScript, b: NumpyScript) -> Diagnosis:
+    return diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b"))
+
+
+CLEAN: dict[str, tuple[NumpyScript, NumpyScript]] = {
+    "itself": (NumpyScript(), NumpyScript()),
+    "ranks": (NumpyScript(), NumpyScript(ranks=3)),
+    "accumulation": (NumpyScript(micro_batches=4), NumpyScript()),
+    "ranks and accumulation": (NumpyScript(ranks=2, micro_batches=2), NumpyScript(micro_batches=3)),
+    "frameworks": (NumpyScript(), NumpyScript(framework="tensorflow")),
+    "keras and torch": (NumpyScript("tensorflow", "sgd", decay=0.0), NumpyScript("torch", "sgd", decay=0.0)),
+    "keras ranks": (
+        NumpyScript("tensorflow", "adam", decay=0.0, ranks=2),
+        NumpyScript("tensorflow", "adam", decay=0.0),
+    ),
+    "sgd": (NumpyScript(optimizer="sgd", nesterov=True), NumpyScript(optimizer="sgd", nesterov=True, ranks=2)),
+    "sgd without momentum": (NumpyScript(optimizer="sgd", momentum=0.0),) * 2,
+    "clipping": (NumpyScript(max_norm=0.1), NumpyScript(max_norm=0.1, ranks=2)),
+    "groups": (NumpyScript(undecayed=("fc1.bias", "fc2.bias")),) * 2,
+    "schedule": (NumpyScript(rates=SCHEDULE), NumpyScript(rates=SCHEDULE, framework="tensorflow")),
+    "smoothing": (NumpyScript(smoothing=0.1, loss_arguments={"label_smoothing": 0.1}),) * 2,
+    "float64": (NumpyScript(dtype="float64", weights={k: v.astype(float) for k, v in draw_weights().items()}),) * 2,
+    "versions": (NumpyScript(flags={"threads": 1}), NumpyScript(flags={"threads": 8, "deterministic": True})),
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_clean_pairs(name: str, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, *CLEAN[name])
+    assert [(cause.cause, cause.sentence) for cause in diagnosis.causes] == []
+    assert diagnosis.is_equal
+
+
+# Mistakes that change how the script computes
+
+
+class Gelu(NumpyScript):
+    def activate(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(x * expit(x))
+
+
+class ZeroGradMissing(NumpyScript):
+    def change_gradients(self, step: int, gradients: Arrays) -> Arrays:
+        self.total = {name: gradient + (self.total[name] if step > 1 else 0) for name, gradient in gradients.items()}
+        return self.total
+
+
+class NotDivided(NumpyScript):
+    def accumulate(self, gradients: list[Arrays]) -> Arrays:  # type: ignore[override]
+        return {name: np.sum([gradient[name] for gradient in gradients], axis=0) for name in gradients[0]}
+
+
+class NotAveraged(NumpyScript):
+    def reduce(self, local: list[Arrays]) -> Arrays:  # type: ignore[override]
+        return {name: np.sum([gradient[name] for gradient in local], axis=0) for name in local[0]}
+
+
+class Lossy(NumpyScript):
+    def reduce(self, local: list[Arrays]) -> Arrays:  # type: ignore[override]
+        return local[0]
+
+
+class ClippedPerVariable(NumpyScript):
+    def clip(self, gradients: Arrays) -> Arrays:
+        factors = {name: min(1, 0.1 / (float(np.linalg.norm(x)) + 1e-6)) for name, x in gradients.items()}
+        return {name: gradient * factors[name] for name, gradient in gradients.items()}
+
+
+class NotClipped(NumpyScript):
+    def clip(self, gradients: Arrays) -> Arrays:
+        return gradients
+
+
+class CoupledDecay(NumpyScript):
+    def change_gradients(self, step: int, gradients: Arrays) -> Arrays:
+        return gradients
+
+    def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
+        self.optimizer = "adam"
+        super().update(step, weights, slots, gradients)
+        self.optimizer = "adamw"
+
+
+class NoDecay(NumpyScript):
+    def find_decay(self, name: str) -> float:
+        return 0.0
+
+
+class EpsilonOfKeras(NumpyScript):
+    def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
+        self.epsilon = 1e-3
+        super().update(step, weights, slots, gradients)
+        self.epsilon = 1e-8
+
+
+class LostState(NumpyScript):
+    def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
+        if step == 3:
+            for name in slots:
+                slots[name] = np.zeros_like(slots[name])
+        super().update(step, weights, slots, gradients)
+
+
+class DoubleSoftmax(NumpyScript):
+    def compute_loss(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient = super().compute_loss(softmax(outputs, 1), labels)
+        return loss, gradient
+
+
+class Summed(NumpyScript):
+    def compute_loss(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient = super().compute_loss(outputs, labels)
+        return loss * len(labels), gradient * len(labels)
+
+
+class BfloatLayer(NumpyScript):
+    def forward(self, weights: Arrays, x: np.ndarray) -> Arrays:
+        calls = super().forward(weights, x)
+        rounded = {name: (array.view(np.uint32) & 0xFFFF0000).view(np.float32) for name, array in calls.items()}
+        return {**rounded, "fc1/input": x}
+
+
+class BadUpdate(NumpyScript):
+    def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
+        super().update(step, weights, slots, {name: x for name, x in gradients.items() if name != "fc1.bias"})
+
+
+def prepare(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> NumpyScript:
+    return NumpyScript(batches=[change(x, y) for x, y in draw_batches()])
+
+
+SEED_2 = draw_weights(2)
+SHUFFLED = [draw_batches()[step] for step in (1, 2, 0)]
+FIRST = {name: 2 * array if name == "fc1.weight" else array for name, array in draw_weights().items()}
+TWO_RANKS = {"ranks": 2, "batches": draw_batches(examples=13)}
+
+MISTAKES: dict[str, tuple[str, NumpyScript, NumpyScript]] = {
+    "rate": ("learning_rate", NumpyScript(), NumpyScript(rate=0.02)),
+    "rate scaled by world size": ("learning_rate_scaled", NumpyScript(), NumpyScript(rate=0.02, ranks=2)),
+    "scheduler twice": (
+        "scheduler_stepped_twice", NumpyScript(rates=SCHEDULE), NumpyScript(rates=[0.01, 0.006, 0.002])
+    ),
+    "scheduler first": ("schedule_early", NumpyScript(rates=SCHEDULE), NumpyScript(rates=SCHEDULE[1:])),
+    "no scheduler": ("no_schedule", NumpyScript(rates=SCHEDULE), NumpyScript()),
+    "epsilon": ("epsilon", NumpyScript(), NumpyScript(epsilon=1e-3)),
+    "betas": ("betas", NumpyScript(), NumpyScript(betas=(0.9, 0.99))),
+    "nesterov": ("nesterov", NumpyScript(optimizer="sgd", nesterov=True), NumpyScript(optimizer="sgd")),
+    "momentum": ("momentum", NumpyScript(optimizer="sgd"), NumpyScript(optimizer="sgd", momentum=0.5)),
+    "decay coupled": ("weight_decay_coupled", NumpyScript(), NumpyScript(optimizer="adam")),
+    "decay": ("weight_decay", NumpyScript(decay=0.1), NumpyScript(decay=0.01)),
+    "decay on biases": ("weight_decay_on_biases", NumpyScript(undecayed=("fc1.bias", "fc2.bias")), NumpyScript()),
+    "other optimizer": ("optimizer", NumpyScript(), NumpyScript(optimizer="sgd")),
+    "frozen": ("not_trained", NumpyScript(), NumpyScript(frozen=("fc2.weight", "fc2.bias"))),
+    "head missing": ("missing_in_optimizer", NumpyScript(), NumpyScript(missing=("fc2.weight", "fc2.bias"))),
+    "smoothing": ("label_smoothing", NumpyScript(), NumpyScript(smoothing=0.1)),
+    "declared smoothing": (
+        "label_smoothing", NumpyScript(), NumpyScript(smoothing=0.1, loss_arguments={"label_smoothing": 0.1})
+    ),
+    "double softmax": ("double_softmax", NumpyScript(), DoubleSoftmax()),
+    "sum": ("loss_reduction", NumpyScript(), Summed()),
+    "activation": ("activation", NumpyScript(), Gelu()),
+    "zero_grad": ("zero_grad_missing", NumpyScript(optimizer="sgd"), ZeroGradMissing(optimizer="sgd")),
+    "not divided": ("accumulation_not_divided", NumpyScript(), NotDivided(micro_batches=4)),
+    "not averaged": ("not_averaged", NumpyScript(), NotAveraged(ranks=2)),
+    "rank missing": ("missing_gradient", NumpyScript(), Lossy(ranks=2)),
+    "mean of means": ("mean_of_means", NumpyScript(batches=draw_batches(examples=13)), NumpyScript(**TWO_RANKS)),  # type: ignore[arg-type]
+    "per variable": ("clipped_per_variable", NumpyScript(max_norm=0.1), ClippedPerVariable(max_norm=0.1)),
+    "not clipped": ("not_clipped", NumpyScript(max_norm=0.1), NotClipped(max_norm=0.1)),
+    "clipping": ("not_clipped", NumpyScript(max_norm=0.1), NumpyScript()),
+    "hidden decay": ("weight_decay_coupled", NumpyScript(), CoupledDecay()),
+    "hidden lack of decay": ("no_weight_decay", NumpyScript(decay=0.1), NoDecay(decay=0.1)),
+    "hidden epsilon": ("epsilon", NumpyScript(), EpsilonOfKeras()),
+    "seed": ("other_weights", NumpyScript(), NumpyScript(weights=SEED_2)),
+    "scaled weight": ("scaled_weights", NumpyScript(), NumpyScript(weights=FIRST)),
+    "other data": ("other_examples", NumpyScript(), NumpyScript(batches=draw_batches(seed=1))),
+    "order": ("order_of_examples", NumpyScript(), NumpyScript(batches=SHUFFLED)),
+    "batch size": ("batch_size", NumpyScript(), NumpyScript(batches=draw_batches(examples=8))),
+    "scale": ("scaled_inputs", NumpyScript(), prepare(lambda x, y: (x * np.float32(255), y))),
+    "labels": ("labels_shifted", prepare(lambda x, y: (x, y // 2)), prepare(lambda x, y: (x, y // 2 + 1))),
+    "evaluation mode": (
+        "evaluation_mode",
+        NumpyScript(extra_layers=({**DROPOUT, "training": True},)),  # type: ignore[typeddict-item]
+        NumpyScript(extra_layers=(DROPOUT,), training=False),  # type: ignore[arg-type]
+    ),
+    "precision": ("precision", NumpyScript(), BfloatLayer(flags={"autocast": "bfloat16"})),
+    "rounded layer": ("lower_precision", NumpyScript(), BfloatLayer()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_planted_mistakes(name: str, tmp_path: Path) -> None:
+    cause, a, b = MISTAKES[name]
+    diagnosis = diagnose(tmp_path, a, b)
+    shown = [(known.cause, known.stage, known.sentence) for known in diagnosis.causes]
+    assert [known.cause for known in diagnosis.causes][:1] == [cause], shown
+    assert {known.cause for known in diagnosis.causes} == {cause}, shown
+    assert not diagnosis.is_equal
