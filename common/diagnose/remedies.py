@@ -73,6 +73,32 @@ REMEDY_GROUPS = {
     "same_masks_in_all_steps same_masks_on_all_ranks": (
         "draw the masks from a seed that depends on the step and the rank"
     ),
+    # Of records of scripts
+    "precision environment": ("set the same precision, TF32 and autocast in both scripts, and the same versions"),
+    "learning_rate schedule scheduler_stepped_twice": (
+        "use one learning rate and one schedule, and step the scheduler once after each update"
+    ),
+    "betas momentum nesterov amsgrad": ("set the hyperparameter to the same value in both optimizers"),
+    "missing_in_optimizer": ("create the optimizer after the last layer, and pass it all parameters"),
+    "evaluation_mode dropout_rate": ("call `model.train()` before each epoch, and set the same dropout rates"),
+    "step_skipped not_unscaled clipped_before_unscaling": (
+        "call `scaler.unscale_` before clipping, and compare the scale at the start"
+    ),
+    "attention_mask_missing special_tokens padding_length truncation_length labels_shifted": (
+        "compare the arguments of the tokenizer, and pass its attention mask to the model"
+    ),
+    "normalization channel_order prepared_differently": (
+        "compare mean, standard deviation, RGB or BGR, resizing and antialiasing"
+    ),
+    "scaled_weights": ("compare the initializers, or load one checkpoint in both scripts"),
+    "batch_statistics": ("use batches of one size, or `SyncBatchNorm`"),
+    "from_logits": ("set `from_logits=True` if the model has no softmax"),
+    "loss_reduction ignored_labels class_weights": (
+        "use the same reduction, ignored labels and class weights in both loss functions"
+    ),
+    "zero_grad_missing": ("call `zero_grad` once for each update"),
+    "accumulation_not_divided": ("divide the loss of each micro-batch by their number"),
+    "not_reduced": ("wrap the model in DistributedDataParallel, and call the wrapper"),
     "asynchronous": "set `strategy.max_staleness=0`, or expect another curve",
     "examples_not_evaluated evaluation": "evaluate all examples, including a last, smaller batch",
 }
@@ -89,6 +115,7 @@ WITHOUT_REMEDY = (
 # Remedies by stage, for causes that are named after a config key, a setting of a layer, or a loss formula
 STAGE_REMEDIES = {
     "config": "set the key to the same value on both sides",
+    "hyperparameters": "set it to the same value in both scripts",
     "activations": "set it to the same value in both layers",
     "loss": REMEDIES["loss_function"],
 }

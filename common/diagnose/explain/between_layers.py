@@ -74,12 +74,19 @@ class CodeSection:
 
     @property
     def known_outputs(self) -> list[tuple[str, np.ndarray]]:
-        """Titles and outputs of the layers that ran last before the code, the latest last."""
+        """Titles and outputs of the layers that ran last before the code, the latest last.
+
+        They are flattened if the code flattens the examples.
+        """
         return [
-            (output.title, output.returned)
+            (output.title, self._flatten(output.returned))
             for output in self.earlier_outputs[-EARLIER_LAYERS:]
             if output.returned is not None
         ]
+
+    def _flatten(self, output: np.ndarray) -> np.ndarray:
+        is_flattened = self.a.ndim == 2 < output.ndim and len(output) == len(self.a) and output.size == self.a.size
+        return output.reshape(self.a.shape) if is_flattened else output
 
     def list_terms(self, side: str) -> Terms:
         """Return what the last layers before the code received and returned on a side, in order, with titles."""

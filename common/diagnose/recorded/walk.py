@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
-from common.diagnose.findings import EQUAL, NOT_COMPARED, Stage
+from common.diagnose.findings import EQUAL, NOT_COMPARED, Cause, Stage
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.activations import compare_activations
@@ -87,19 +87,27 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
 
 
 def _drop_needless_causes(pair: RecordPair) -> None:
-    """Remove unexplained causes if a confirmed one explains the difference, and repetitions of a cause."""
-    causes = [cause for stage in pair.stages for cause in stage.causes]
-    is_explained = any(cause.confirmed for cause in causes)
-    known: set[tuple[str, str]] = set()
+    """Remove unexplained causes if a confirmed one explains the difference, and repetitions of earlier causes."""
+    is_explained = any(cause.confirmed for stage in pair.stages for cause in stage.causes)
+    kept: list[Cause] = []
     for stage in pair.stages:
-        kept = []
         for cause in stage.causes:
-            is_needless = is_explained and not cause.confirmed and cause.cause in UNEXPLAINED
-            is_repeated = stage.name != "activations" and (cause.cause, cause.side) in known and bool(known)
-            if not is_needless and not (is_repeated and all(other.stage != stage.name for other in kept)):
+            if is_explained and not cause.confirmed and cause.cause in UNEXPLAINED:
+                continue
+            earlier = next((other for other in kept if _is_repetition(cause, other)), None)
+            if earlier is None:
                 kept.append(cause)
-        known |= {(cause.cause, cause.side) for cause in kept}
-        stage.causes = kept
+            elif cause.confirmed:
+                kept[kept.index(earlier)] = replace(earlier, confirmed=True)
+    for stage in pair.stages:
+        stage.causes = [cause for cause in kept if cause.stage == stage.name]
+
+
+def _is_repetition(cause: Cause, earlier: Cause) -> bool:
+    """Check whether a later stage finds the same cause again. The stage "activations" names other tensors."""
+    if (cause.cause, cause.side) != (earlier.cause, earlier.side) or cause.stage == earlier.stage:
+        return False
+    return cause.stage != "activations" or cause.tensor == earlier.tensor
 
 
 def _list_notes(pair: RecordPair) -> list[str]:

@@ -8,13 +8,14 @@ import numpy as np
 
 from common.diagnose.explain.between_layers import CodeSection, LayerOutput, explain_code
 from common.diagnose.explain.layer import explain_layer
-from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.findings import Explanation, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import convert_calls
 from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_layer_weights
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.description import RecordedCall
 
 
@@ -91,8 +92,22 @@ class _LayerComparison:
             return
         check = self._check(layer.title, expected.returned, own.returned, may_begin_here=has_equal_input)
         if check.begins_here:
-            self.stage.add_explanation(layer.title, explain_layer(layer, expected, own, self.weights))
+            self.stage.add_explanation(layer.title, self._explain_layer(layer, expected, own))
         self.differs |= check.differs
+
+    def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, own: RecordedCall) -> Explanation:
+        explanation = explain_layer(layer, expected, own, self.weights)
+        sizes = [self._list_sizes(side) for side in self.pair.sides]
+        if layer.kind == "batch norm" and not explanation.confirmed and sizes[0] != sizes[1]:
+            sentence = (
+                f"{layer.title} normalizes by the statistics of {sizes[0][0]} examples in A and of {sizes[1][0]} in B: "
+                "micro-batches or processes have batches of other sizes"
+            )
+            return Explanation("batch_statistics", sentence, confirmed=False)
+        return explanation
+
+    def _list_sizes(self, side: RecordedSide) -> list[int]:
+        return sorted(set(side.count_examples(self.pair.equal_steps[0])))
 
     def _check(self, tensor: str, a: np.ndarray, b: np.ndarray, may_begin_here: bool) -> TensorCheck:
         check = self.stage.compare_arrays(tensor, a, b, self.pair.noise, may_begin_here=may_begin_here)

@@ -25,7 +25,9 @@ def compare_gradients(pair: RecordPair) -> Stage:
         stage.note = f"not compared: {reason}"
         return stage
     may_begin_here = not pair.has_difference("activations", "loss")
+    declared = bool(pair.get_stage("hyperparameters").causes)  # which move the weights after the first step
     for step in pair.equal_steps:
+        may_begin_here = may_begin_here and not (declared and step > pair.equal_steps[0])
         differing = _compare_step(stage, pair, step, may_begin_here)
         if differing:
             if may_begin_here:

@@ -13,6 +13,7 @@ from common.map.array_differences import list_different_settings
 
 # Settings that the frameworks fix: the stage "optimizer" computes with them
 OF_FRAMEWORK = ("epsilon_place", "rate_inside_velocity")
+EVALUATION_MODE = "evaluation_mode"  # name of a cause, which the stage "state" does not explain again
 LISTED = 3  # number of parameters that a sentence names
 Values = tuple[object, object]
 
@@ -149,7 +150,8 @@ def _compare_steps(stage: Stage, pair: RecordPair) -> None:
         stage.add_mismatch("clipping")
         sentence = f"the gradients are clipped to the norm {clipped[0]} in A and {clipped[1]} in B"
         cause = "not_clipped" if None in clipped else "clipping_norm"
-        stage.add_cause(cause, "a" if clipped[0] is None else "b", "clipping", sentence, confirmed=False)
+        has_effect = any(side.read_gradients(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
+        stage.add_cause(cause, "a" if clipped[0] is None else "b", "clipping", sentence, confirmed=has_effect)
 
 
 def _find_max_norm(pair: RecordPair, index: int) -> float | None:
@@ -195,4 +197,4 @@ def _compare_modes(stage: Stage, pair: RecordPair) -> None:
     stage.add_mismatch("mode")
     sentence = f"{side.name.upper()} trains in evaluation mode: call model.train() before each epoch; {matters[0]} and "
     sentence += "others compute something else"
-    stage.add_cause("evaluation_mode", side.name, "mode", sentence)
+    stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)

@@ -14,6 +14,7 @@ from common.diagnose.explain.moving_statistics import (
 )
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE
 
 STEP_NOISE = 2.0**-23
 FOLLOWING_NOISE = 1e-4  # relative; Adam moves an element that has only rounding errors as its gradient at random
@@ -40,7 +41,7 @@ def compare_states(pair: RecordPair) -> Stage:
                     (match.read_a, pair.a, step - 1), (match.read_a, pair.a, step), (match.read_b, pair.b, step),
                 )
             )  # fmt: skip
-            if before is None or a is None or b is None or a.shape != b.shape:
+            if before is None or a is None or b is None or a.shape != b.shape or a.dtype.kind != "f":
                 continue
             if step == pair.equal_steps[0]:
                 first_steps.append(FirstStep(match.title, *(x.astype(np.float64) for x in (before, a, b))))
@@ -50,7 +51,8 @@ def compare_states(pair: RecordPair) -> Stage:
             norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)))
             tensor = f"step {step}: {match.title}"
             stage.compare_arrays(tensor, a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
-    _explain(stage, first_steps, may_begin_here)
+    if not any(cause.cause == EVALUATION_MODE for cause in pair.get_stage("hyperparameters").causes):
+        _explain(stage, first_steps, may_begin_here)
     return stage
 
 
