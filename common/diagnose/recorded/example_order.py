@@ -36,7 +36,7 @@ def pair_arrays(
     pairs = [(name, name) for name in a if name in b]
     rest_a, rest_b = [name for name in a if name not in b], [name for name in b if name not in a]
     for name in list(rest_a):
-        candidates = [other for other in rest_b if _are_alike(a[name], b[other])]
+        candidates = [other for other in rest_b if are_labels or _are_alike(a[name], b[other])]
         if candidates:
             pairs.append((name, candidates[0]))
             rest_a.remove(name)

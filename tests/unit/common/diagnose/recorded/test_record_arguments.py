@@ -1,0 +1,48 @@
+"""The command common.diagnose for two records: its arguments, its report and its exit code."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.diagnose.__main__ import main
+from common.diagnose.recorded.record_arguments import parse_record_arguments
+from common.diagnose.recorded.walk import diagnose_records
+from common.errors import UserError
+from tests.unit.common.recording.numpy_script import NumpyScript, draw_batches
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = NumpyScript().write(tmp_path / "old"), NumpyScript(rate=0.02, batches=draw_batches(steps=2))
+    output = f"output={tmp_path}/report"
+    assert main([str(old), str(old), output]) == 0
+    assert "no difference" in capsys.readouterr().out
+    assert main([str(old), str(new.write(tmp_path / "new")), output]) == 1
+    printed = capsys.readouterr().out
+    assert "learning rate: 0.01, 0.01 in A and 0.02, 0.02 in B" in printed
+    assert "note: A has 3 steps and B 2; the 2 common ones are compared" in printed
+    report = json.loads((tmp_path / "report/diagnosis.json").read_text())
+    assert report["causes"][0]["cause"] == "learning_rate"
+    assert any("noise was not measured" in note for note in report["notes"])
+    assert "noise was not measured" in (tmp_path / "report/diagnosis.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["old"], "pass two records"),
+        (["old", "."], "not a record, and the other directory is one; compare a record with a run by"),
+        (["old", "old", "steps=2"], "steps=2: no key for two records, .* the keys are map, output"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    NumpyScript(batches=draw_batches(steps=1)).write(Path("old"))
+    with pytest.raises(UserError, match=message):
+        parse_record_arguments(arguments)
+
+
+def test_records_that_cannot_be_compared(tmp_path: Path) -> None:
+    old = NumpyScript().write(tmp_path / "old")
+    with pytest.raises(UserError, match="map=x.yaml: both records are of one framework; leave it out"):
+        diagnose_records(old, old, Path("x.yaml"))
