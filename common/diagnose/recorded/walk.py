@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
-from common.diagnose.findings import EQUAL, NOT_COMPARED, Cause, Stage
+from common.diagnose.findings import EQUAL, Cause, Stage
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.activations import compare_activations
@@ -76,7 +76,7 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
     """
     optimizer = pair.get_stage("optimizer")
     are_reproduced = optimizer.verdict == EQUAL and not optimizer.note
-    loss_differs = pair.get_stage("loss").verdict not in (EQUAL, NOT_COMPARED)
+    loss_differs = pair.has_difference("loss", "gradients")
     stage = pair.get_stage("hyperparameters")
     confirmed = []
     for cause in stage.causes:

@@ -44,7 +44,8 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
     if order is None and (order := find_order([array for array in arrays if not array.is_label])) is not None:
         arrays = [ArrayPair(x.name, x.a, _sort(x.b, order), x.is_label) for x in arrays]  # only labels differ
     elif order is not None:
-        pair.orders[step] = order
+        if not stage.causes:
+            pair.orders[step] = order
         stage.checks.append(TensorCheck(f"step {step}: examples", 0.0))
         if not np.array_equal(order, np.arange(len(order))):
             stage.note = f"step {step} has the same examples in another order; they are compared in A's order"

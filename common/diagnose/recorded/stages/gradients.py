@@ -8,6 +8,7 @@ from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import is_close
+from common.map.array_differences import relative_difference
 from common.map.proof import SMALL_GRADIENT_SHARE
 
 GRADIENT_NOISE = 4.0  # a gradient has several times the rounding errors of the activations that it follows from
@@ -25,7 +26,9 @@ def compare_gradients(pair: RecordPair) -> Stage:
         stage.note = f"not compared: {reason}"
         return stage
     may_begin_here = not pair.has_difference("activations", "loss")
-    declared = bool(pair.get_stage("hyperparameters").causes)  # which move the weights after the first step
+    causes = pair.get_stage("hyperparameters").causes
+    declared = bool(causes)  # which move the weights after the first step
+    may_begin_here = may_begin_here and not any(cause.tensor == "loss" for cause in causes)
     for step in pair.equal_steps:
         may_begin_here = may_begin_here and not (declared and step > pair.equal_steps[0])
         differing = _compare_step(stage, pair, step, may_begin_here)
@@ -73,7 +76,8 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
     if step == pair.equal_steps[0] or len(differing) < len(read_paired_gradients(pair, step)):
         for title, (a, b) in differing.items():
             explanation = explain_gradient(a, b, TOLERANCE)
-            if explanation.confirmed:
+            is_small = relative_difference(a, b) < 10 * TOLERANCE
+            if explanation.confirmed and not is_small:
                 stage.add_explanation(title, explanation, prefix=f"step {step}: {title}: ")
     if not stage.causes:
         sentence = f"step {step}: {len(differing)} gradients differ though the loss is the same"
@@ -104,6 +108,8 @@ def _explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -
             return Explanation(
                 "not_unscaled", f"the gradients of {name} still have the loss scale {scale:g}", side=side
             )
+    if abs(factor - 1) < 10 * TOLERANCE:
+        return None
     return Explanation("scaled_gradient", f"every gradient of B is {factor:.6g} times A's, and the loss is the same")
 
 

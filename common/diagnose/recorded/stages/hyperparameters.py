@@ -1,5 +1,6 @@
 """The stage "hyperparameters": optimizer, schedule, loss function and layers, in one vocabulary for both frameworks."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 
@@ -14,6 +15,9 @@ from common.map.array_differences import list_different_settings
 # Settings that the frameworks fix: the stage "optimizer" computes with them
 OF_FRAMEWORK = ("epsilon_place", "rate_inside_velocity")
 EVALUATION_MODE = "evaluation_mode"  # name of a cause, which the stage "state" does not explain again
+ROOT = "model"  # path of the model itself among its layers
+DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")
+SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")
 LISTED = 3  # number of parameters that a sentence names
 Values = tuple[object, object]
 
@@ -184,6 +188,20 @@ def _compare_layers(stage: Stage, pair: RecordPair) -> None:
         sentence = f"the rates of dropout are {listed[0]} in A and {listed[1]} in B"
         stage.add_cause("dropout_rate", "b", "dropout", sentence)
     _compare_modes(stage, pair)
+    if pair.a.is_torch == pair.b.is_torch:
+        _compare_model_config(stage, pair)
+
+
+def _compare_model_config(stage: Stage, pair: RecordPair) -> None:
+    """Compare what the models themselves declare, such as the activation in the config of transformers."""
+    roots = [{layer["path"]: layer["attributes"] for layer in side.layers}.get(ROOT, {}) for side in pair.sides]
+    has_dropout_cause = any(cause.cause == "dropout_rate" for cause in stage.causes)
+    for name, value in roots[0].items():
+        is_shown_by_layers = SHOWN_BY_LAYERS.search(name) or (has_dropout_cause and "drop" in name)
+        if DECIDING.search(name) and not is_shown_by_layers and value != roots[1].get(name, value):
+            stage.add_mismatch(name)
+            sentence = f"the model's {name} is {value} in A and {roots[1][name]} in B"
+            stage.add_cause(name, "b", name, sentence, confirmed=False)
 
 
 def _compare_modes(stage: Stage, pair: RecordPair) -> None:

@@ -9,7 +9,7 @@ from common.diagnose.recorded.loss_formulas import DOUBLE_SOFTMAX, NOT_FROM_LOGI
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide, count_labels
 
-PRECISION_NOISE = 10.0  # a loss in float32 is a sum, whose rounding is larger than one machine epsilon
+PRECISION_NOISE = 1.0  # a loss in float32 is a sum, whose rounding is larger than one machine epsilon
 
 
 def compare_losses(pair: RecordPair) -> Stage:

@@ -15,7 +15,9 @@ from common.diagnose.explain.moving_statistics import (
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE
+from common.diagnose.recorded.variable_pairs import VariableMatch
 
+FOLLOWING_SHARE = 1e-2  # largest relative difference of two elements of gradients that count as equal
 STEP_NOISE = 2.0**-23
 FOLLOWING_NOISE = 1e-4  # relative; Adam moves an element that has only rounding errors as its gradient at random
 
@@ -43,6 +45,9 @@ def compare_states(pair: RecordPair) -> Stage:
             )  # fmt: skip
             if before is None or a is None or b is None or a.shape != b.shape or a.dtype.kind != "f":
                 continue
+            is_followed = _find_followed(pair, match, step)
+            if is_followed is not None and is_followed.shape == a.shape:
+                b = np.where(is_followed, b, a)
             if step == pair.equal_steps[0]:
                 first_steps.append(FirstStep(match.title, *(x.astype(np.float64) for x in (before, a, b))))
             follows = updates_are_computed and pair.a.trainable.issuperset(match.names_a) and may_begin_here
@@ -54,6 +59,24 @@ def compare_states(pair: RecordPair) -> Stage:
     if not any(cause.cause == EVALUATION_MODE for cause in pair.get_stage("hyperparameters").causes):
         _explain(stage, first_steps, may_begin_here)
     return stage
+
+
+def _find_followed(pair: RecordPair, match: VariableMatch, step: int) -> np.ndarray | None:
+    """Return which elements had equal gradients in all steps so far; Adam moves the others by rounding errors.
+
+    The gradient of the bias of an attention's keys, for example, holds only rounding errors.
+    """
+    followed: np.ndarray | None = None
+    for earlier in [number for number in pair.equal_steps if number <= step]:
+        a, b = (
+            read(side.read_reduced_gradients(earlier), is_gradient=True)
+            for read, side in ((match.read_a, pair.a), (match.read_b, pair.b))
+        )
+        if a is None or b is None or a.shape != b.shape:
+            return None
+        is_equal = np.abs(a.astype(np.float64) - b) <= FOLLOWING_SHARE * np.abs(a)
+        followed = is_equal if followed is None else followed & is_equal
+    return followed
 
 
 def _explain(stage: Stage, first_steps: list[FirstStep], may_begin_here: bool) -> None:
