@@ -87,5 +87,5 @@ def _check_keys(value: object, hints: Mapping[str, object], place: str) -> None:
 
 
 def _build_error(value: object, title: str, place: str) -> UserError:
-    found = one_line(repr(value))[:60]
-    return UserError(f"{place.removesuffix('.')[:300]} must be {title}, is {found}; record the script again")
+    shown = one_line(repr(value))[:60]
+    return UserError(f"{place.removesuffix('.')[:300]} must be {title}, is {shown}; record the script again")

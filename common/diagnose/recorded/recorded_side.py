@@ -14,6 +14,7 @@ from common.recording.record_reader import Record
 
 Arrays = Mapping[str, np.ndarray]
 WEIGHTS_IN_MEMORY = 2  # number of steps: stages compare the weights before a step with those after it
+PARTS_IN_MEMORY = 64  # arrays of one kind of one micro-batch
 LABELS = "labels"  # the input that holds the labels if the model computes its own loss
 CLASS_WEIGHTS = "weight"  # the argument of a loss function with the weights of the classes
 
@@ -29,6 +30,7 @@ class RecordedSide:
     def __init__(self, name: str, record: Record) -> None:
         self.name, self.record = name, record
         self.read_batch = cache(self._read_batch)  # shared by several stages
+        self.read_part = lru_cache(PARTS_IN_MEMORY)(self._read_part)
         self.read_weights = lru_cache(WEIGHTS_IN_MEMORY)(self._read_weights)
 
     @property
@@ -99,7 +101,7 @@ class RecordedSide:
             for number in range(facts["micro_batches"])
         ]
 
-    def read_part(self, step: int, rank: int, number: int, kind: str) -> dict[str, np.ndarray]:
+    def _read_part(self, step: int, rank: int, number: int, kind: str) -> dict[str, np.ndarray]:
         """Return the arrays "input", "label" or "output" of one micro-batch."""
         return self.record.ranks[rank].open_step(step).select(f"batch/{number}/{kind}")
 

@@ -84,15 +84,15 @@ def _compare_ties(stage: Stage, pair: RecordPair) -> None:
 def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
     """Compare the settings of each pair of parameters; equal differences of several are one cause."""
     settings = [read_optimizer_settings(side) for side in pair.sides]
-    found: dict[tuple[str, str, str], list[str]] = {}
+    differences: dict[tuple[str, str, str], list[str]] = {}
     for match in pair.models.variables:
         a, b = settings[0].get(match.names_a[0]), settings[1].get(match.names_b[0])
         if a is None or b is None:
             continue
         for name, values in _list_differences(a, b):
-            found.setdefault((name, str(values[0]), str(values[1])), []).append(match.title)
+            differences.setdefault((name, str(values[0]), str(values[1])), []).append(match.title)
     compared = sum(match.names_a[0] in settings[0] for match in pair.models.variables)
-    for (name, value_a, value_b), titles in found.items():
+    for (name, value_a, value_b), titles in differences.items():
         cause, side = _name_cause(name, value_a, value_b, len(titles) < compared)
         places = "" if len(titles) == compared else f" for {', '.join(titles[:LISTED])}"
         if len(titles) > LISTED and places:

@@ -57,8 +57,13 @@ def make_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def empty(path: Path) -> None:
+    shutil.rmtree(path)
+    path.mkdir()
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no record": (lambda path: (shutil.rmtree(path), path.mkdir()), "not a record"),
+    "no record": (empty, "not a record"),
     "missing": (lambda path: shutil.rmtree(path), "no such directory"),
     "newer": (edit(lambda facts: facts.update(format=2)), "has format 2, and .* reads format 1; update Lockstep"),
     "half written": (lambda path: (path / "record.json").unlink(), "half written: no step is finished"),
@@ -90,7 +95,7 @@ def test_a_damaged_record_is_refused_in_one_line(name: str, record: Path, tmp_pa
     assert "\n" not in str(caught.value)
 
 
-RANK_DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+RANK_DAMAGES: dict[str, tuple[Callable[[Path], object], str | None]] = {
     "missing rank": (lambda path: shutil.rmtree(path / "rank-1"), "has no rank-1, and the script had 2 processes"),
     "missing first rank": (lambda path: shutil.rmtree(path / "rank-0"), "has no rank-0"),
     "linked rank": (lambda path: link(path / "rank-1"), "rank-1: a symbolic link"),
