@@ -108,8 +108,8 @@ class RecordPair:
         ]
         if not pairs:
             return 0.0
-        vectors = [np.concatenate([np.ravel(pair[side]).astype(np.float64) for pair in pairs]) for side in (0, 1)]
-        return relative_difference(*vectors)
+        a, b = (np.concatenate([np.ravel(arrays[side]).astype(np.float64) for arrays in pairs]) for side in (0, 1))
+        return relative_difference(a, b)
 
     def list_trained(self) -> list[VariableMatch]:
         """Return the pairs of variables that are trainable in A."""

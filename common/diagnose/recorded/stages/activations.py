@@ -122,7 +122,7 @@ class _LayerComparison:
     def _compare_outputs(self) -> None:
         """Compare the outputs of the models for all examples of the step."""
         step = self.pair.equal_steps[0]
-        arrays, *_ = pair_arrays(*(side.read_batch(step, "output") for side in self.pair.sides))
+        arrays, *_ = pair_arrays(self.pair.a.read_batch(step, "output"), self.pair.b.read_batch(step, "output"))
         for array in arrays:
             if array.a.shape[1:] != array.b.shape[1:]:
                 self.stage.add_mismatch(f"output {array.name}", may_begin_here=not self.differs)

@@ -1,7 +1,7 @@
 """The stage "hyperparameters": optimizer, schedule, loss function and layers, in one vocabulary for both frameworks."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from common.diagnose.findings import Stage, TensorCheck
@@ -19,7 +19,7 @@ ROOT = "model"  # path of the model itself among its layers
 DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")
 SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")
 LISTED = 3  # number of parameters that a sentence names
-Values = tuple[object, object]
+Values = Sequence[object]  # of A and of B
 
 
 def compare_hyperparameters(pair: RecordPair) -> Stage:

@@ -43,8 +43,8 @@ def find_closest_losses(pair: RecordPair, step: int) -> tuple[float, float] | No
     A script may divide the losses of micro-batches by their number, and processes may have numbers of labels of
     their own. What an update makes of them is compared by the gradients.
     """
-    readings = [_list_readings(side, step) for side in pair.sides]
-    return min(product(*readings), key=lambda losses: abs(losses[0] - losses[1]), default=None)
+    readings = product(_list_readings(pair.a, step), _list_readings(pair.b, step))
+    return min(readings, key=lambda losses: abs(losses[0] - losses[1]), default=None)
 
 
 def _list_readings(side: RecordedSide, step: int) -> list[float]:

@@ -65,6 +65,8 @@ class Gelu(NumpyScript):
 
 
 class ZeroGradMissing(NumpyScript):
+    total: Arrays  # gradients of all steps so far
+
     def change_gradients(self, step: int, gradients: Arrays) -> Arrays:
         self.total = {name: gradient + (self.total[name] if step > 1 else 0) for name, gradient in gradients.items()}
         return self.total
