@@ -13,7 +13,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
@@ -53,15 +54,7 @@ def open_or_build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
     manifest, _ = verify_directory(directory)
     if manifest is not None:
         return cast(Entries, manifest)
-    lock = FileLock(directory.with_name(directory.name + ".lock"))
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        raise UserError(
-            f"cache_dir={directory.parent}: cannot be written ({error.strerror}); choose another"
-        ) from error
-    with lock:
+    with lock_path(directory):
         manifest, problem = verify_directory(directory)
         if manifest is not None:  # another process built the directory while this one waited
             return cast(Entries, manifest)
@@ -73,6 +66,21 @@ def open_or_build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
             if error.errno in (None, errno.ENOSPC, errno.EDQUOT):  # NumPy reports an incomplete write without errno
                 raise build_write_error(f"cache_dir={directory.parent}", error) from error
             raise
+
+
+@contextmanager
+def lock_path(path: Path) -> Iterator[None]:
+    """Hold the file lock of a path in the cache directory. Raise UserError if the cache directory cannot be written."""
+    lock = FileLock(path.with_name(path.name + ".lock"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise UserError(f"cache_dir={path.parent}: cannot be written ({error.strerror}); choose another") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def compute_checksum(path: Path) -> str:

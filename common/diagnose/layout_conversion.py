@@ -54,6 +54,8 @@ def convert_layout(
     fitting = [candidate for candidate in candidates if candidate.shape == target.shape]
     if not fitting and array.ndim != target.ndim:
         fitting = [array.reshape(target.shape)]
+    if len(fitting) == 1:
+        return fitting[0]
     return min(fitting, key=lambda candidate: relative_difference(candidate, target), default=None)
 
 

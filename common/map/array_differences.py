@@ -4,6 +4,7 @@ PyTorch has the channels of images and sequences in the second axis, Keras in th
 but the first before a linear layer, so that the order of the features depends on the place of the channels.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from common.map.sublayers import LayerPair
 LayerSettings = Mapping[str, object]
 Shape = tuple[int, ...]
 LARGE = 1e3  # elements this many times larger than the small ones are compared one by one
+SMALL_SHARE = 0.1  # the share of the elements other than zero that count as small
 # The smallest norm to which differences of small elements beside large ones are relative: they may be rounding errors
 NORM_BESIDE_LARGE = 1e-6
 
@@ -32,22 +34,43 @@ def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0) -> fl
     Returns:
         The relative difference; infinity if one array has NaN, or an infinite element that the other does not have.
     """
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite]):
-        return np.inf
-    a, b = a[finite], b[finite]
+    a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
+    with np.errstate(over="ignore", invalid="ignore"):
+        gaps = np.abs(a - b)
+        is_finite = np.isfinite(gaps.sum())
+    if not is_finite:
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not np.array_equal(a[~finite], b[~finite]):
+            return np.inf
+        a, b, gaps = a[finite], b[finite], gaps[finite]
     magnitudes = np.maximum(np.abs(a), np.abs(b))
     if not magnitudes.any():
         return 0
+    large = _find_large(magnitudes)
+    if large is None:
+        norm = max(_compute_norm(a), _compute_norm(b), min_norm)
+        return _compute_norm(gaps) / norm
+    min_norm = max(min_norm, NORM_BESIDE_LARGE)
+    norm = max(_compute_norm(a[~large]), _compute_norm(b[~large]), min_norm)
+    largest = float((gaps[large] / np.maximum(magnitudes[large], min_norm)).max())
+    return max(_compute_norm(gaps[~large]) / norm, largest)
+
+
+def _find_large(magnitudes: np.ndarray) -> np.ndarray | None:
+    """Return a mask of the elements that are far larger than the small ones, or None if there are none."""
+    largest = magnitudes.max()
+    count = np.count_nonzero(magnitudes)
+    small_count = np.count_nonzero(magnitudes < largest / LARGE) - (len(magnitudes) - count)
+    if small_count <= SMALL_SHARE * (count - 1):  # counting is faster than the quantile
+        return None
     # A low quantile instead of the median, because most elements may be masked.
-    large = magnitudes > LARGE * np.quantile(magnitudes[magnitudes > 0], 0.1)
-    min_norm = max(min_norm, NORM_BESIDE_LARGE) if large.any() else min_norm
-    with np.errstate(over="ignore"):
-        gaps = np.abs(a - b)
-    norm = max(float(np.linalg.norm(a[~large])), float(np.linalg.norm(b[~large])), min_norm)
-    largest = float((gaps[large] / np.maximum(magnitudes[large], min_norm)).max(initial=0))
-    return max(float(np.linalg.norm(gaps[~large])) / norm if norm else 0, largest)
+    large = np.asarray(magnitudes > LARGE * np.quantile(magnitudes[magnitudes > 0], SMALL_SHARE))
+    return large if large.any() else None
+
+
+def _compute_norm(vector: np.ndarray) -> float:
+    """Return the norm in one thread. The threads of NumPy's norm wait in loops afterwards, which takes a core."""
+    return math.sqrt(np.einsum("i,i->", vector, vector))
 
 
 def move_channels_last(array: np.ndarray) -> np.ndarray:

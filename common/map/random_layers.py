@@ -84,7 +84,7 @@ def _find_difference(first: ObservedPass, second: ObservedPass) -> str | None:
     """Return the first layer that returns something else for the same input. The layers around it differ too."""
     for path, call in first.calls.items():
         other = second.calls.get(path, RecordedCall(None, None))
-        if _is_equal(call.received, other.received) and not _is_equal(call.returned, other.returned):
+        if not _is_equal(call.returned, other.returned) and _is_equal(call.received, other.received):
             return path
     return None
 

@@ -121,6 +121,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
     Thread(target=_exit_with_parent, daemon=True).start()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise PyTorch's threads wait in loops, on all cores
     with _discard_stderr():
         module = importlib.import_module(f"{package}.{module_name}")
     model = None

@@ -7,6 +7,7 @@ classifier or a pooler that the pretrained checkpoint lacks is drawn. A user's m
 import json
 import logging
 import shutil
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.data.abbreviation import abbreviate
 from common.data.arrays.array_cache import ArrayCache
-from common.data.atomic_directory import Manifest, compute_fingerprint, open_or_build, read_manifest
+from common.data.atomic_directory import Manifest, compute_fingerprint, lock_path, open_or_build, read_manifest
 from common.data.cache import Cache
 from common.models import bert, custom
 from common.models.hf_config import HfConfig
@@ -104,29 +105,30 @@ def _open_custom(config: Config, cache: Cache, description: dict[str, object]) -
     """Open the initial checkpoint of a user's model. Build it again if one of the user's files has changed.
 
     Two fingerprints name two paths. That of `description` names the list of the user's files, which a build finds out.
-    That of `description` and of the contents of these files names the checkpoint.
+    That of `description` and of the contents of these files names the checkpoint. Of several processes that find no
+    list, one builds the model under a file lock.
     """
     assert isinstance(cache, ArrayCache)
     check_labels(config, cache)
     description |= custom.identify(config, cache)
     list_path = Path(config.cache_dir) / f"custom-{compute_fingerprint(description)}.json"
-    files, built_model = read_file_list(list_path), None
-    if files is None:
-        built_model = custom.build(config, cache)
-        files = built_model.files
-        write_file_list(list_path, files)
-    directory = (
-        Path(config.cache_dir) / f"weights-{compute_fingerprint({**description, 'code': compute_checksums(files)})}"
-    )
+    with nullcontext() if read_file_list(list_path) else lock_path(list_path):
+        files, built_model = read_file_list(list_path), None
+        if files is None:
+            built_model = custom.build(config, cache)
+            files = built_model.files
+            write_file_list(list_path, files)
+        code = compute_checksums(files)
+        directory = Path(config.cache_dir) / f"weights-{compute_fingerprint({**description, 'code': code})}"
 
-    def build(partial: Path) -> Manifest:
-        model = built_model or custom.build(config, cache)
-        write_file_list(list_path, model.files)
-        (partial / "config.json").write_text(json.dumps(model.hf_config, indent=1))
-        save_file(model.weights, partial / WEIGHTS, metadata={"format": "pt"})
-        return {}
+        def build(partial: Path) -> Manifest:
+            model = built_model or custom.build(config, cache)
+            write_file_list(list_path, model.files)
+            (partial / "config.json").write_text(json.dumps(model.hf_config, indent=1))
+            save_file(model.weights, partial / WEIGHTS, metadata={"format": "pt"})
+            return {}
 
-    manifest = open_or_build(directory, build)
+        manifest = open_or_build(directory, build)
     initial = InitialCheckpoint(directory, manifest["checksums"][WEIGHTS])
     custom.check_strategy(config, initial.hf_config)
     return initial

@@ -7,8 +7,10 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from filelock import FileLock, Timeout
 
 from common.config.schema import Config
+from common.data.arrays.array_cache import ArrayCache
 from common.errors import UserError
 from common.map.side import Side
 from common.models import custom
@@ -340,6 +342,21 @@ def test_a_model_is_built_again_if_its_code_changes(
     build.side_effect = UserError("no module changing")
     with pytest.raises(UserError, match="no module changing"):
         open_initial(config)
+
+
+def test_of_several_processes_one_builds_a_model(
+    configure: ConfigureModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a model is built, another process that needs it waits for a file lock."""
+
+    def build(config: Config, cache: ArrayCache) -> custom.UserModel:
+        (lock,) = Path(config.cache_dir).glob("custom-*.json.lock")
+        with pytest.raises(Timeout):
+            FileLock(lock).acquire(timeout=0)
+        return custom.UserModel({}, {"statistics": [], "mixing_layers": {}}, [])
+
+    monkeypatch.setattr(custom, "build", build)
+    open_initial(configure("plain", None, f"cache_dir={tmp_path}"))
 
 
 @pytest.mark.slow
