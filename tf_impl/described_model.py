@@ -5,7 +5,7 @@ both models compute the same. The path of a layer is its name in the model. The 
 layer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import keras
@@ -21,6 +21,7 @@ from common.map.description import (
     ModelDescription,
     RecordedCall,
     VariableDescription,
+    list_received_shapes,
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
@@ -195,37 +196,48 @@ class DescribedModel:
             raise UserError(f"task.tf: the loss function raised {describe_error(error)}") from error
 
     def compute(
-        self,
-        weights: Mapping[str, np.ndarray],
-        training: bool,
-        projections: Mapping[str, np.ndarray],
-        replacements: Mapping[str, RecordedCall] | None = None,
+        self, weights: Mapping[str, np.ndarray], training: bool, replacements: Mapping[str, RecordedCall] | None = None
     ) -> ComputedPass:
-        """Compute a forward pass, and the gradients of the sum of all outputs, each multiplied by its projection.
+        """Compute a forward pass.
 
         Args:
             weights: The variables to set before the pass, by name.
             training: Whether the model is in training mode.
-            projections: An array of the shape of the output for each output, by name; if there are none, no gradients
-                are computed.
             replacements: What the counterparts of this model's layers received and returned in the other model, by
                 path, on which the layers then compute.
+
+        Returns:
+            The outputs, and the shapes of what layers received.
         """
         variables = self._get_variables()
         for name, array in weights.items():
             variables[name].assign(array)
-        trainable = {name: variable for name, variable in variables.items() if variable.trainable}
-        with ForwardTrace(self.model, replacements) as trace, tf.GradientTape() as tape:
-            outputs = self._call(training)
-            terms = [tf.reduce_sum(outputs[name] * array) for name, array in projections.items()]
-            loss = tf.add_n(terms) if terms else None
-        gradients = {}
-        if loss is not None:
-            zero = tf.UnconnectedGradients.ZERO
-            computed = tape.gradient(loss, [x.value for x in trainable.values()], unconnected_gradients=zero)
-            gradients = {name: tf.convert_to_tensor(x).numpy() for name, x in zip(trainable, computed, strict=True)}
-        arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
-        return ComputedPass(arrays, trace.calls, gradients, self.weights())
+        with ForwardTrace(self.model, replacements) as trace, tf.GradientTape() as self.tape:
+            self.last_outputs = self._call(training)
+        self.last_calls = trace.calls
+        arrays = {name: tensor.numpy() for name, tensor in self.last_outputs.items()}
+        return ComputedPass(arrays, list_received_shapes(trace.calls))
+
+    def calls(self, paths: Sequence[str] | None = None) -> dict[str, RecordedCall]:
+        """Return the calls of layers in the last pass by path; of all layers if `paths` is None."""
+        return {path: call for path, call in self.last_calls.items() if paths is None or path in paths}
+
+    def gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the gradients of the sum of the last outputs, each multiplied by its projection.
+
+        Call it once after a pass.
+
+        Args:
+            projections: An array of the shape of the output for each floating-point output, by name.
+        """
+        trainable = {name: variable for name, variable in self._get_variables().items() if variable.trainable}
+        computed = self.tape.gradient(
+            [self.last_outputs[name] for name in projections],
+            [variable.value for variable in trainable.values()],
+            output_gradients=[tf.cast(array, self.last_outputs[name].dtype) for name, array in projections.items()],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        return {name: tf.convert_to_tensor(x).numpy() for name, x in zip(trainable, computed, strict=True)}
 
     def _compute_training(self, seed: int) -> ObservedPass:
         """Compute a training pass with a seed of all random generators. Restore the variables."""

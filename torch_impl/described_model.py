@@ -5,7 +5,7 @@ both models compute the same. The path of a layer is its name in the model. The 
 layer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from common.map.description import (
     ModelDescription,
     RecordedCall,
     VariableDescription,
+    list_received_shapes,
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
@@ -165,37 +166,43 @@ class DescribedModel:
             raise UserError(f"task.torch: the loss function raised {describe_error(error)}") from error
 
     def compute(
-        self,
-        weights: Mapping[str, np.ndarray],
-        training: bool,
-        projections: Mapping[str, np.ndarray],
-        replacements: Mapping[str, RecordedCall] | None = None,
+        self, weights: Mapping[str, np.ndarray], training: bool, replacements: Mapping[str, RecordedCall] | None = None
     ) -> ComputedPass:
-        """Compute a forward pass, and the gradients of the sum of all outputs, each multiplied by its projection.
+        """Compute a forward pass.
 
         Args:
             weights: The variables to set before the pass, by name.
             training: Whether the model is in training mode.
-            projections: An array of the shape of the output for each output, by name; if there are none, no gradients
-                are computed.
             replacements: What the counterparts of this model's layers received and returned in the other model, by
                 path, on which the layers then compute.
+
+        Returns:
+            The outputs, and the shapes of what layers received.
         """
         variables = self._get_variables()
         with torch.no_grad():
             for name, array in weights.items():
                 variables[name].copy_(torch.from_numpy(array))
         with ForwardTrace(self.model, replacements) as trace:
-            outputs = self._call(training)
-        gradients = self._compute_gradients(outputs, projections) if projections else {}
-        arrays = {name: tensor.detach().numpy() for name, tensor in outputs.items()}
-        return ComputedPass(arrays, trace.calls, gradients, self.weights())
+            self.last_outputs = self._call(training)
+        self.last_calls = trace.calls
+        arrays = {name: tensor.detach().numpy() for name, tensor in self.last_outputs.items()}
+        return ComputedPass(arrays, list_received_shapes(trace.calls))
 
-    def _compute_gradients(
-        self, outputs: Mapping[str, torch.Tensor], projections: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def calls(self, paths: Sequence[str] | None = None) -> dict[str, RecordedCall]:
+        """Return the calls of layers in the last pass by path; of all layers if `paths` is None."""
+        return {path: call for path, call in self.last_calls.items() if paths is None or path in paths}
+
+    def gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the gradients of the sum of the last outputs, each multiplied by its projection.
+
+        Call it once after a pass.
+
+        Args:
+            projections: An array of the shape of the output for each floating-point output, by name.
+        """
         trainable = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
-        loss = sum((outputs[name] * torch.from_numpy(array)).sum() for name, array in projections.items())
+        loss = sum((self.last_outputs[name] * torch.from_numpy(array)).sum() for name, array in projections.items())
         assert isinstance(loss, torch.Tensor)
         if not trainable or not loss.requires_grad:
             return {name: np.zeros(parameter.shape) for name, parameter in trainable.items()}

@@ -109,19 +109,26 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class ComputedPass:
-    """A forward pass in float64, and its gradients.
+    """A forward pass in float64, and what was asked for about it afterwards.
 
     A gradient needs a scalar. It is the sum over all elements of the floating-point outputs, each of which is
     multiplied by a random factor. The factors of an output are its projection.
 
     Attributes:
         outputs: The outputs by name, including outputs of integers.
+        received_shapes: The shape of the first tensor that a layer received in its first call, by path.
         calls: The calls of layers by path, in the order in which they returned.
-        gradients: The gradients of that scalar by the name of the variable; empty if the pass had no projections.
+        gradients: The gradients of that scalar by the name of the variable.
         updated: All variables after the pass, by name.
     """
 
     outputs: Arrays
-    calls: dict[str, RecordedCall]
+    received_shapes: dict[str, tuple[int, ...]]
+    calls: dict[str, RecordedCall] = field(default_factory=dict)
     gradients: Arrays = field(default_factory=dict)
     updated: Arrays = field(default_factory=dict)
+
+
+def list_received_shapes(calls: Mapping[str, RecordedCall]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what layers received, by path."""
+    return {path: call.received.shape for path, call in calls.items() if call.received is not None}

@@ -3,17 +3,17 @@
 A factory is a user's function that builds a model. Each model lives in a process of its framework, its side.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from common.map.description import Arrays, ModelDescription
+from common.map.description import Arrays, ModelDescription, RecordedCall
 from common.map.input_specs import InputSpec, draw_inputs
 from common.map.map_file import read_map
 from common.map.pair_variables import ParameterMap, pair_variables
-from common.map.proof import Proof, prove_models
+from common.map.proof import Computation, Proof, map_weights, prove_models
 from common.map.side import Side, receive_all
 
 
@@ -29,6 +29,7 @@ class PairingRequest:
         map: The map file, whose pairs of variables take precedence; None if there is none.
         seed: The seed of the weights, of the inputs, and of the other random numbers of the proof.
         arrays: The values of the inputs, with channels last; None if they are drawn.
+        prove: Whether to prove that the models compute the same.
     """
 
     torch: str
@@ -38,17 +39,29 @@ class PairingRequest:
     map: Path | None = None
     seed: int = 0
     arrays: Mapping[str, np.ndarray] | None = None
+    prove: bool = True
 
 
 @dataclass(frozen=True)
 class PairedModels:
-    """Two models, their parameter map and its proof."""
+    """Two models, their parameter map and its proof.
+
+    Attributes:
+        torch_description: The description of PyTorch's model.
+        keras_description: The description of Keras's model.
+        parameter_map: The parameter map.
+        initial_weights: The weights of PyTorch's model, as its factory draws them.
+        proof: The proof; None if a variable has no counterpart, or if the request asks for no proof.
+        dropout_inputs: The arrays that the dropout layers of PyTorch and of Keras receive, by path; empty if a variable
+            has no counterpart.
+    """
 
     torch_description: ModelDescription
     keras_description: ModelDescription
     parameter_map: ParameterMap
-    initial_weights: Arrays  # of PyTorch's model, as its factory draws them
-    proof: Proof | None  # None if a variable has no counterpart
+    initial_weights: Arrays
+    proof: Proof | None
+    dropout_inputs: tuple[Arrays, Arrays] = field(default_factory=lambda: ({}, {}))
 
     @property
     def proven(self) -> bool:
@@ -90,7 +103,28 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
     transformations = read_map(request.map, torch_description, keras_description) if request.map else {}
     parameter_map = pair_variables(torch_description, keras_description, transformations)
     initial_weights = torch_side.call("weights")
-    proof = None
-    if not parameter_map.unmatched_torch and not parameter_map.unmatched_keras:
-        proof = prove_models(torch_side, keras_side, torch_description, keras_description, parameter_map, request.seed)
-    return PairedModels(torch_description, keras_description, parameter_map, initial_weights, proof)
+    models = PairedModels(torch_description, keras_description, parameter_map, initial_weights, None)
+    if not parameter_map.is_complete:
+        return models
+    has_dropout = bool(torch_description.dropouts or keras_description.dropouts)
+    if request.prove:
+        descriptions = torch_description, keras_description
+        models = replace(models, proof=prove_models(torch_side, keras_side, *descriptions, parameter_map, request.seed))
+    elif has_dropout:
+        weights = map_weights(parameter_map, initial_weights, keras_description)
+        Computation(torch_side, keras_side, initial_weights, weights).run(training=False)
+    if not has_dropout:
+        return models
+    return replace(
+        models,
+        dropout_inputs=(
+            _read_inputs(torch_side, torch_description.dropouts),
+            _read_inputs(keras_side, keras_description.dropouts),
+        ),
+    )
+
+
+def _read_inputs(side: Side, paths: Iterable[str]) -> Arrays:
+    """Return the arrays that the layers at these paths received in the last pass of a side."""
+    calls: Mapping[str, RecordedCall] = side.call("calls", paths=list(paths))
+    return {path: call.received for path, call in calls.items() if call.received is not None}

@@ -46,6 +46,11 @@ class ParameterMap:
     unmatched_keras: list[str] = field(default_factory=list)
 
     @property
+    def is_complete(self) -> bool:
+        """Return whether every variable has a counterpart."""
+        return not self.unmatched_torch and not self.unmatched_keras
+
+    @property
     def torch_names(self) -> set[str]:
         """The names of PyTorch's variables that have a counterpart."""
         return {source.name for pair in self.variable_pairs for source in pair.transformation.sources}

@@ -5,8 +5,8 @@ which variables correspond. The proof is numerical: float64 makes an accidental 
 impossible.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,13 +33,11 @@ class Proof:
         errors: Sentences about what differs; empty if the models compute the same.
         notes: Sentences about differences that are no errors.
         measured: The largest relative difference of each comparison, by its name, such as "outputs in training mode".
-        dropout_inputs: The arrays that the dropout layers of PyTorch and of Keras receive, by path.
     """
 
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     measured: dict[str, float] = field(default_factory=dict)
-    dropout_inputs: tuple[Arrays, Arrays] = field(default_factory=lambda: ({}, {}))
 
 
 def prove_models(
@@ -52,15 +50,14 @@ def prove_models(
 ) -> Proof:
     """Compute both models in float64, first in evaluation and then in training mode, and compare them.
 
-    The proof ends at the first mode in which they differ. In each mode a first pass finds out the shapes of the
-    outputs, for which factors are drawn. The second pass uses them to compute gradients. `seed` is the seed of these
-    factors, and of the weights that replace constant ones.
+    The proof ends at the first mode in which they differ. `seed` is the seed of the factors of the outputs, and of the
+    weights that replace constant ones.
     """
     proof = Proof(
         notes=[*_note_sums(parameter_map), *_note_unused(parameter_map, torch_description, keras_description)]
     )
     weights = draw_constants(torch_side.call("weights"), torch_description, seed)
-    computation = _Computation(torch_side, keras_side, weights, map_weights(parameter_map, weights, keras_description))
+    computation = Computation(torch_side, keras_side, weights, map_weights(parameter_map, weights, keras_description))
     proof.errors += _compare_trainable(parameter_map, torch_description, keras_description)
     keras_initial = keras_side.call("weights")
     stream = np.random.default_rng(seed)
@@ -70,18 +67,15 @@ def prove_models(
         if error:
             proof.errors.append(f"in {mode} {error}")
             return proof
-        projections = draw_projections(outputs, torch_pass.outputs, stream)
-        torch_pass, keras_pass = computation.run(training, *projections)
         difference = largest_difference(outputs, torch_pass, keras_pass)
-        proof.dropout_inputs = (
-            _get_inputs(torch_description.dropouts, torch_pass),
-            _get_inputs(keras_description.dropouts, keras_pass),
-        )
         proof.measured[f"outputs in {mode}"] = difference
         if difference > OUTPUT_TOLERANCE:
-            cause = explain_first_difference(parameter_map.layer_pairs, torch_pass, keras_pass, OUTPUT_TOLERANCE)
+            passes = computation.add_calls(torch_pass, keras_pass)
+            cause = explain_first_difference(parameter_map.layer_pairs, *passes, OUTPUT_TOLERANCE)
             proof.errors.append(f"in {mode} the outputs differ by {difference:.1e} of their norm; {cause}")
             return proof
+        projections = draw_projections(outputs, torch_pass.outputs, stream)
+        torch_pass, keras_pass = computation.add_gradients(torch_pass, keras_pass, *projections)
         difference, error = _compare_gradients(parameter_map, torch_pass, keras_pass)
         proof.measured[f"gradients in {mode}"] = difference
         errors = [
@@ -136,7 +130,7 @@ def map_weights(parameter_map: ParameterMap, weights: Arrays, keras_description:
 
 
 @dataclass(frozen=True)
-class _Computation:
+class Computation:
     """The computation of both models with corresponding weights."""
 
     torch_side: Side
@@ -144,26 +138,38 @@ class _Computation:
     torch_weights: Arrays
     keras_weights: Arrays
 
-    def run(
-        self,
-        training: bool,
-        torch_projections: Mapping[str, np.ndarray] | None = None,
-        keras_projections: Mapping[str, np.ndarray] | None = None,
-    ) -> tuple[ComputedPass, ComputedPass]:
-        """Compute a pass of both models, with gradients if there are projections of the outputs."""
-        for side, weights, projections in (
-            (self.torch_side, self.torch_weights, torch_projections),
-            (self.keras_side, self.keras_weights, keras_projections),
-        ):
-            side.send("compute", weights=weights, training=training, projections=projections or {})
+    def run(self, training: bool) -> tuple[ComputedPass, ComputedPass]:
+        """Compute a pass of both models."""
+        self.torch_side.send("compute", weights=self.torch_weights, training=training)
+        self.keras_side.send("compute", weights=self.keras_weights, training=training)
         torch_pass, keras_pass = receive_all(self.torch_side, self.keras_side)
         return torch_pass, keras_pass
 
+    def add_calls(self, torch_pass: ComputedPass, keras_pass: ComputedPass) -> tuple[ComputedPass, ComputedPass]:
+        """Return the last passes with the calls of all layers."""
+        for side in (self.torch_side, self.keras_side):
+            side.send("calls")
+        torch_calls, keras_calls = receive_all(self.torch_side, self.keras_side)
+        return replace(torch_pass, calls=torch_calls), replace(keras_pass, calls=keras_calls)
 
-def _get_inputs(paths: Iterable[str], computed: ComputedPass) -> Arrays:
-    """Return the arrays that the layers at these paths received."""
-    inputs = {path: computed.calls[path].received for path in paths}
-    return {path: array for path, array in inputs.items() if array is not None}
+    def add_gradients(
+        self,
+        torch_pass: ComputedPass,
+        keras_pass: ComputedPass,
+        torch_projections: Mapping[str, np.ndarray],
+        keras_projections: Mapping[str, np.ndarray],
+    ) -> tuple[ComputedPass, ComputedPass]:
+        """Return the last passes with gradients, and with the variables after the pass."""
+        self.torch_side.send("gradients", projections=torch_projections)
+        self.keras_side.send("gradients", projections=keras_projections)
+        torch_gradients, keras_gradients = receive_all(self.torch_side, self.keras_side)
+        for side in (self.torch_side, self.keras_side):
+            side.send("weights")
+        torch_updated, keras_updated = receive_all(self.torch_side, self.keras_side)
+        return (
+            replace(torch_pass, gradients=torch_gradients, updated=torch_updated),
+            replace(keras_pass, gradients=keras_gradients, updated=keras_updated),
+        )
 
 
 def _compare_gradients(

@@ -4,6 +4,7 @@ It is a part of the proof that a PyTorch and a Keras model compute the same. A p
 correspond.
 """
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -131,7 +132,5 @@ def _describe_momentum(torch_momentum: object, keras_momentum: object) -> str:
 
 def _count_values(sublayer: Sublayer, torch_pass: ComputedPass) -> int | None:
     """Count the values of a channel in the batch. Return None for a layer that training mode does not call."""
-    call = torch_pass.calls.get(sublayer.path)
-    if call is None or call.received is None:
-        return None
-    return call.received.size // call.received.shape[1]
+    shape = torch_pass.received_shapes.get(sublayer.path)
+    return None if shape is None else math.prod(shape) // shape[1]

@@ -119,6 +119,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         map=Path(settings.map) if settings.map else None,
         seed=config.train.seed % 2**32,
         arrays=input_arrays,
+        prove=settings.prove,
     )
     with ExitStack() as stack:
         sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
@@ -134,7 +135,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         if settings.has_aligned_dropout:
             check_noise(descriptions)
         if models is not None:
-            _check_match(models, settings.prove)
+            _check_match(models)
         outputs, mixing_losses = {}, []
         for side, description in descriptions.items():
             factory = f"model.{side}={factories[side]}"
@@ -243,13 +244,13 @@ def _has_fixed_batches(config: Config, cache: ArrayCache) -> bool:
     return config.strategy.kind != "parameter_server" and all(has_equal_batches(len(split), size) for split in splits)
 
 
-def _check_match(models: PairedModels, prove: bool) -> None:
-    """Raise UserError unless all variables are matched and, with `prove`, the models are proven to be the same."""
+def _check_match(models: PairedModels) -> None:
+    """Raise UserError unless all variables are matched and no proof shows that the models differ."""
     advice = "python -m common.map shows all of it, and writes a map file for model.map"
-    if models.proof is None:
+    if not models.parameter_map.is_complete:
         lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
-    if prove and models.proof.errors:
+    if models.proof is not None and models.proof.errors:
         raise UserError(f"model.torch, model.tf: are not the same: {models.proof.errors[0]}; {advice}")
 
 

@@ -24,11 +24,10 @@ def pair_noises(models: PairedModels | None, descriptions: Mapping[str, ModelDes
     if models is None:
         layers = [layer for description in descriptions.values() for layer in description.dropouts.values()]
         return [asdict(DropoutPair(layer.name, layer.name, layer.noise, None)) for layer in layers]
-    assert models.proof is not None
     try:
         return [
             asdict(pair)
-            for pair in pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
+            for pair in pair_dropouts(models.torch_description, models.keras_description, *models.dropout_inputs)
         ]
     except UserError as error:
         advice = "make them the same, or set model.dropout_semantics=native"

@@ -1,6 +1,7 @@
 """The comparison of a pair's layers one by one, as common.diagnose does it, without a training run."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,8 +34,8 @@ def compare_layers_alone(
         side_weights = (
             arrays if side == "torch" else map_weights(models.parameter_map, dict(arrays), models.keras_description)
         )
-        computed = sides[side].call("compute", weights=side_weights, training=False, projections={}, **replacements)
-        return _to_observation(computed, descriptions[side])
+        computed = sides[side].call("compute", weights=side_weights, training=False, **replacements)
+        return _to_observation(replace(computed, calls=sides[side].call("calls")), descriptions[side])
 
     observed_a, observed_b = observe(a, weights), observe(b, weights)
     replacements = select_replacements(matches, convert_calls(matches, observed_a, observed_b), observed_b)

@@ -20,7 +20,7 @@ def pair_dropouts_of(pair_models: PairModels, torch: str, keras: str) -> list[Dr
     assert models.proof is not None
     assert models.proven
     assert models.torch_description.noise == models.keras_description.noise == []
-    return pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
+    return pair_dropouts(models.torch_description, models.keras_description, *models.dropout_inputs)
 
 
 @pytest.mark.parametrize("torch", ["transformer", f"{HERE}:torch_sequence_first"])

@@ -21,7 +21,7 @@ def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:
     assert models.proof is not None
     assert models.proven
     assert models.torch_description.noise == models.keras_description.noise == []
-    pairs = pair_dropouts(models.torch_description, models.keras_description, *models.proof.dropout_inputs)
+    pairs = pair_dropouts(models.torch_description, models.keras_description, *models.dropout_inputs)
     names = ("attention.self.dropout", "attention.output.dropout", "output.dropout")
     layers = [f"bert.encoder.layer.{index}.{name}" for index in range(2) for name in names]
     assert [pair.torch for pair in pairs] == ["bert.embeddings.dropout", *layers]
