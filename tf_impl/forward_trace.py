@@ -6,7 +6,7 @@ a layer is its name in the model.
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 
 import keras
@@ -49,15 +49,26 @@ class ForwardTrace:
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
 
-    def __init__(self, model: keras.Layer, replacements: Mapping[str, RecordedCall] | None = None) -> None:
-        """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer in this model."""
+    def __init__(
+        self,
+        model: keras.Layer,
+        replacements: Mapping[str, RecordedCall] | None = None,
+        paths: Collection[str] | None = None,
+    ) -> None:
+        """Prepare to trace a model.
+
+        Args:
+            model: The model.
+            replacements: The calls of counterparts, by the path of the layer in this model.
+            paths: The paths of the layers whose calls are recorded; None records all.
+        """
         self.entered: dict[str, keras.Layer] = {}
         self.composites: dict[str, str] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
-        self._replacements = replacements or {}
+        self._replacements, self._recorded = replacements or {}, paths
         self._paths: dict[int, str] = {id(model): "model"}
         self._stack: list[keras.Layer] = []  # the layers that the pass is in
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
@@ -119,7 +130,7 @@ class ForwardTrace:
             finally:
                 self._stack.pop()
             self.counts[path] += 1
-            if path not in self.calls:
+            if path not in self.calls and (self._recorded is None or path in self._recorded):
                 computed = first_tensor(returned) if activation.received is None else activation.received
                 self.calls[path] = RecordedCall(_swap_order(layer, to_array(received)), to_array(computed))
             if replacement is not None and activation.received is None:

@@ -4,7 +4,7 @@ common.diagnose compares two runs, A and B. Its process for each run calls these
 weights and gradients have PyTorch's names and shapes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,9 @@ import tensorflow as tf
 from common.config.compose import load_config
 from common.config.saved_config import CONFIG
 from common.data.batches import Arrays
-from common.diagnose.observation import Observation
+from common.diagnose.layer_match import LayerMatch
+from common.diagnose.layout_conversion import perturb_calls
+from common.diagnose.observation import Observation, PerturbedObservation, measure_perturbation
 from common.map.description import RecordedCall
 from common.run.inputs import open_inputs
 from tf_impl.batches import to_tensors
@@ -50,6 +52,7 @@ class ObservedModel:
         shard: Sequence[Arrays],
         weight: float,
         training: bool,
+        paths: Collection[str],
         replacements: Mapping[str, RecordedCall] | None = None,
     ) -> Observation:
         """Compute a shard.
@@ -59,6 +62,7 @@ class ObservedModel:
             shard: The micro-batches.
             weight: The total weight of the global batch, by which the summed losses are divided.
             training: Whether the model is in training mode.
+            paths: The paths of the layers whose calls are returned.
             replacements: What the counterparts of this model's layers received and returned in the other model, by
                 path, for the first micro-batch. The layers then compute on these arrays, and no gradients are computed.
         """
@@ -69,7 +73,7 @@ class ObservedModel:
         for index, micro_batch in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
                 if index == 0:
-                    with ForwardTrace(self.model, replacements) as trace:
+                    with ForwardTrace(self.model, replacements, paths) as trace:
                         batch_outputs, batch_losses = self._forward(micro_batch, training)
                     calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
                 else:
@@ -81,7 +85,32 @@ class ObservedModel:
                 summed = [a + b for a, b in zip(summed, arrays, strict=True)]
             losses.append(batch_losses.numpy())
             outputs.append(batch_outputs.numpy())
-        return Observation(outputs, losses, calls, unflattened_shapes, self._convert_to_torch(summed))
+        self.observation = Observation(outputs, losses, calls, unflattened_shapes, self._convert_to_torch(summed))
+        return self.observation
+
+    def compute_perturbed(
+        self,
+        weights: Mapping[str, np.ndarray],
+        shard: Sequence[Arrays],
+        weight: float,
+        training: bool,
+        layers: Sequence[LayerMatch] | None = None,
+    ) -> PerturbedObservation:
+        """Compute a shard on weights that are moved by rounding, and measure how far the last `compute` is from it.
+
+        Args:
+            weights: As in `compute`, like the next three.
+            shard: See above.
+            weight: See above.
+            training: See above.
+            layers: The pairs of layers whose arrays are moved too: each layer of this model, which is A's, then
+                receives and returns what it did in the last `compute`, moved at random. None moves no arrays.
+        """
+        original = self.observation
+        replacements = None if layers is None else perturb_calls(layers, original, seed=len(weights))
+        perturbed = self.compute(weights, shard, weight, training, original.calls.keys(), replacements)
+        self.observation = original
+        return measure_perturbation(original, perturbed)
 
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float

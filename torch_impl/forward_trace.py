@@ -5,7 +5,7 @@ a layer is its name in the model.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -42,15 +42,26 @@ class ForwardTrace:
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
 
-    def __init__(self, model: torch.nn.Module, replacements: Mapping[str, RecordedCall] | None = None) -> None:
-        """Prepare to trace a model. replacements: the calls of counterparts, by the path of the layer in this model."""
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        replacements: Mapping[str, RecordedCall] | None = None,
+        paths: Collection[str] | None = None,
+    ) -> None:
+        """Prepare to trace a model.
+
+        Args:
+            model: The model.
+            replacements: The calls of counterparts, by the path of the layer in this model.
+            paths: The paths of the layers whose calls are recorded; None records all.
+        """
         self.entered: dict[str, torch.nn.Module] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
-        self._model, self._replacements = model, replacements or {}
+        self._model, self._replacements, self._recorded = model, replacements or {}, paths
         # By path: what a layer with a replacement would have received without it.
         self._received: dict[str, np.ndarray | None] = {}
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
@@ -106,7 +117,7 @@ class ForwardTrace:
         ) -> object:
             self._stack.pop()
             self.counts[path] += 1
-            if path in self.calls:
+            if path in self.calls or (self._recorded is not None and path not in self._recorded):
                 return None
             computed = _swap_axes(module, to_array(first_tensor(returned)))
             if path in self._replacements:

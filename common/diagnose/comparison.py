@@ -15,11 +15,11 @@ from common.config.strategies import PACKAGES
 from common.diagnose.drift import RoundingDrift
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Stage
 from common.diagnose.layer_match import LayerMatch, match_layers
-from common.diagnose.layout_conversion import convert_calls, perturb_calls, select_replacements
+from common.diagnose.layout_conversion import convert_calls, select_replacements
 from common.diagnose.model_observations import ModelObservations
-from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
 from common.diagnose.side_run import SideRun
+from common.map.array_differences import compute_norm
 from common.map.proof import SMALL_GRADIENT_SHARE
 from common.map.side import Side, receive_all
 
@@ -107,7 +107,7 @@ class SideComparison:
 
         The norm of a tiny gradient counts as SMALL_GRADIENT_SHARE of the norm of A's largest gradient.
         """
-        norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
+        norms = {name: compute_norm(gradient) for name, gradient in self.gradients.items()}
         smallest_norm = SMALL_GRADIENT_SHARE * max(norms.values(), default=0.0)
         noise = {}
         for name, gradient in self.gradients.items():
@@ -122,7 +122,7 @@ class SideComparison:
 
         Adam divides a gradient by its own size, so that these parameters move at random and are not compared.
         """
-        norms = {name: float(np.linalg.norm(gradient)) for name, gradient in self.gradients.items()}
+        norms = {name: compute_norm(gradient) for name, gradient in self.gradients.items()}
         return {name for name, norm in norms.items() if norm < NEGLIGIBLE_GRADIENT * max(norms.values())}
 
     @cached_property
@@ -157,17 +157,18 @@ class SideComparison:
         process_a, process_b = self.processes["a"], self.processes["b"]
         weights_b = _select_weights(weights, self.b.states[0].weights)
 
-        a: Observation = process_a.call("compute", weights=weights, **inputs)
-        process_a.send("compute", weights=_perturb_weights(weights, self.precision), **inputs)
-        process_b.send("compute", weights=weights_b, **inputs)
-        a_perturbed, b = receive_all(process_a, process_b)
+        paths_a = [path for layer in self.layers for path in layer.paths_a]
+        paths_b = [path for layer in self.layers for path in layer.paths_b]
+        process_a.send("compute", weights=weights, paths=paths_a, **inputs)
+        process_b.send("compute", weights=weights_b, paths=paths_b, **inputs)
+        a, b = receive_all(process_a, process_b)
 
-        perturbed_calls = perturb_calls(self.layers, a, seed=len(weights))
+        process_a.send("compute_perturbed", weights=_perturb_weights(weights, self.precision), **inputs)
         replacements = select_replacements(self.layers, convert_calls(self.layers, a, b), b)
+        process_b.send("compute", weights=weights_b, paths=paths_b, replacements=replacements, **inputs)
+        a_perturbed, b_isolated = receive_all(process_a, process_b)
         perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))
-        process_b.send("compute", weights=weights_b, replacements=replacements, **inputs)
-        process_a.send("compute", weights=perturbed_weights, replacements=perturbed_calls, **inputs)
-        a_isolated, b_isolated = receive_all(process_a, process_b)
+        a_isolated = process_a.call("compute_perturbed", weights=perturbed_weights, layers=self.layers, **inputs)
         return ModelObservations(
             a=a,
             a_perturbed=a_perturbed,

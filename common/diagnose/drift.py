@@ -9,6 +9,7 @@ import numpy as np
 
 from common.config.schema import Config
 from common.diagnose.side_run import SideRun
+from common.map.array_differences import compute_norm
 from common.training.schedule import compute_learning_rate
 
 
@@ -42,7 +43,7 @@ class RoundingDrift:
                 else:
                     change = _adam_change(run.config, noise_per_element, second_moment, batch.step)
                 drift[name] = drift.get(name, 0.0) + rate * change
-            self._drift_norms.append({name: float(np.linalg.norm(distance)) for name, distance in drift.items()})
+            self._drift_norms.append({name: compute_norm(distance) for name, distance in drift.items()})
 
     def compute_weight_drift(self, steps: int, name: str) -> float:
         """Return the norm of a weight's drift after `steps` steps, relative to the weight's norm.
@@ -53,8 +54,8 @@ class RoundingDrift:
         drift, weights = self._drift_norms[steps], self._weight_norms[steps]
         if name in drift:
             return drift[name] / weights[name] if weights[name] else 0.0
-        total_weight = float(np.linalg.norm([weights[parameter] for parameter in drift]))
-        return float(np.linalg.norm([*drift.values()])) / (total_weight or 1.0)
+        total_weight = compute_norm([weights[parameter] for parameter in drift])
+        return compute_norm([*drift.values()]) / (total_weight or 1.0)
 
     def compute_loss_drift(self, steps: int, loss: float) -> float:
         """Return how far the weights' drift after `steps` steps may move a loss, relative to the loss."""
@@ -63,7 +64,7 @@ class RoundingDrift:
 
 
 def _norms(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
-    return {name: float(np.linalg.norm(array)) for name, array in arrays.items()}
+    return {name: compute_norm(array) for name, array in arrays.items()}
 
 
 def _sgd_change(config: Config, noise: float) -> float:

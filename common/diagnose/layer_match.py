@@ -4,16 +4,18 @@ A is the reference run of a diagnosis, and B the run that is compared with it; e
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
 from common.config.models import CustomModelSettings
+from common.diagnose.observation import CallNoise
 from common.diagnose.side_run import SideRun
 from common.map.description import RecordedCall
 from common.models.custom import PairedLayer
 
-Calls = Mapping[str, RecordedCall]  # by the path of the layer
+Call = TypeVar("Call", RecordedCall, CallNoise)  # what a layer received and returned, or its noise
 LayerSettings = Mapping[str, object]  # such as {"epsilon": 1e-5}
 
 
@@ -47,19 +49,29 @@ class LayerMatch:
         """Name of the pair in reports."""
         return self.path_a if self.path_a == self.path_b else f"{self.path_a} | {self.path_b}"
 
-    def get_call_of_a(self, calls: Calls) -> RecordedCall | None:
-        """Return what the layer of A received and returned, or None if it was not called."""
+    @property
+    def paths_a(self) -> list[str]:
+        """Paths of the layers in A that receive the input or return the output."""
+        return [*self.entries_a, self.path_a]
+
+    @property
+    def paths_b(self) -> list[str]:
+        """The same of B."""
+        return [*self.entries_b, self.path_b]
+
+    def get_call_of_a(self, calls: Mapping[str, Call]) -> Call | None:
+        """Return what the layer of A received and returned, or its noise, or None if it was not called."""
         return _join_calls(calls, self.path_a, self.entries_a)
 
-    def get_call_of_b(self, calls: Calls) -> RecordedCall | None:
+    def get_call_of_b(self, calls: Mapping[str, RecordedCall]) -> RecordedCall | None:
         """Return what the layer of B received and returned, or None if it was not called."""
         return _join_calls(calls, self.path_b, self.entries_b)
 
 
-def _join_calls(calls: Calls, path: str, entries: tuple[str, ...]) -> RecordedCall | None:
+def _join_calls(calls: Mapping[str, Call], path: str, entries: tuple[str, ...]) -> Call | None:
     """Return what the first of the entries received and what the layer at a path returned."""
     call, entry = calls.get(path), calls.get(entries[0] if entries else path)
-    return RecordedCall(entry.received, call.returned) if call is not None and entry is not None else None
+    return replace(call, received=entry.received) if call is not None and entry is not None else None
 
 
 def match_layers(a: SideRun, b: SideRun, layers_a: Mapping[str, str], layers_b: Mapping[str, str]) -> list[LayerMatch]:

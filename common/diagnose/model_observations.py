@@ -10,7 +10,7 @@ import numpy as np
 
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import convert_layout
-from common.diagnose.observation import Observation
+from common.diagnose.observation import Observation, PerturbedObservation
 from common.diagnose.rounding import find_common_precision
 
 
@@ -36,8 +36,8 @@ class ModelObservations:
     """
 
     a: Observation
-    a_perturbed: Observation
-    a_isolated: Observation
+    a_perturbed: PerturbedObservation
+    a_isolated: PerturbedObservation
     b: Observation
     b_isolated: Observation
     layers: Sequence[LayerMatch]
@@ -54,7 +54,7 @@ class ModelObservations:
         return a if converted is None else converted
 
     @property
-    def layer_noise(self) -> Observation:
+    def layer_noise(self) -> PerturbedObservation:
         """The perturbed computation that shows the noise of a single layer.
 
         Two frameworks in bfloat16 choose differently which operations stay in float32. Their layers are therefore

@@ -7,7 +7,7 @@ reproduce an array.
 
 import numpy as np
 
-from common.map.array_differences import relative_difference
+from common.map.array_differences import compute_norm, relative_difference
 
 # The distance between 1 and the next larger number of each precision
 MACHINE_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
@@ -72,8 +72,8 @@ def is_close(a: np.ndarray, b: np.ndarray, tolerance: float | None = None) -> bo
         types = {find_narrowest_type(a), find_narrowest_type(b)}
         precision = next((name for name in ("bfloat16", "float32") if name in types), "float64")
         tolerance = EXPLANATION_TOLERANCE[precision]
-    norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(b)))
-    return float(np.linalg.norm(a - b)) <= tolerance * norm
+    norm = max(compute_norm(a), compute_norm(b))
+    return compute_norm(a - b) <= tolerance * norm
 
 
 def perturb(array: np.ndarray, epsilon: float, seed: int = 0) -> np.ndarray:

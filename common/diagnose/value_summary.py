@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.map.array_differences import compute_norm
+
 BINS = 32
 
 
@@ -53,7 +55,7 @@ def summarize_values(a: np.ndarray, b: np.ndarray) -> ValueSummary | None:
         smallest,
         StatisticPair("mean", float(finite_a.mean()), float(finite_b.mean())),
         largest,
-        StatisticPair("norm", float(np.linalg.norm(finite_a)), float(np.linalg.norm(finite_b))),
+        StatisticPair("norm", compute_norm(finite_a), compute_norm(finite_b)),
     ]
     if a.size > 1:
         with np.errstate(invalid="ignore"):

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from common.map.description import ComputedPass
 from common.map.sublayers import LayerPair
@@ -48,12 +49,12 @@ def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0) -> fl
         return 0
     large = _find_large(magnitudes)
     if large is None:
-        norm = max(_compute_norm(a), _compute_norm(b), min_norm)
-        return _compute_norm(gaps) / norm
+        norm = max(compute_norm(a), compute_norm(b), min_norm)
+        return compute_norm(gaps) / norm if norm else 0  # a norm underflows to 0
     min_norm = max(min_norm, NORM_BESIDE_LARGE)
-    norm = max(_compute_norm(a[~large]), _compute_norm(b[~large]), min_norm)
+    norm = max(compute_norm(a[~large]), compute_norm(b[~large]), min_norm)
     largest = float((gaps[large] / np.maximum(magnitudes[large], min_norm)).max())
-    return max(_compute_norm(gaps[~large]) / norm, largest)
+    return max(compute_norm(gaps[~large]) / norm, largest)
 
 
 def _find_large(magnitudes: np.ndarray) -> np.ndarray | None:
@@ -68,8 +69,9 @@ def _find_large(magnitudes: np.ndarray) -> np.ndarray | None:
     return large if large.any() else None
 
 
-def _compute_norm(vector: np.ndarray) -> float:
+def compute_norm(array: npt.ArrayLike) -> float:
     """Return the norm in one thread. The threads of NumPy's norm wait in loops afterwards, which takes a core."""
+    vector = np.asarray(array, np.float64).ravel()
     return math.sqrt(np.einsum("i,i->", vector, vector))
 
 

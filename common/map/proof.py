@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from common.errors import UserError
-from common.map.array_differences import explain_first_difference, relative_difference
+from common.map.array_differences import compute_norm, explain_first_difference, relative_difference
 from common.map.description import Arrays, ComputedPass, ModelDescription
 from common.map.output_pairs import draw_projections, largest_difference, pair_outputs
 from common.map.pair_variables import ParameterMap
@@ -180,7 +180,7 @@ def _compare_gradients(
     The error names the last differing gradient in the order of execution, which is nearest to the output: the backward
     pass spreads a difference from there to the earlier layers.
     """
-    norms = [float(np.linalg.norm(gradient)) for gradient in keras_pass.gradients.values()]
+    norms = [compute_norm(gradient) for gradient in keras_pass.gradients.values()]
     min_norm = SMALL_GRADIENT_SHARE * max(norms, default=0)
     torch_arrays = {**torch_pass.updated, **torch_pass.gradients}
     largest, message = 0.0, ""

@@ -8,6 +8,7 @@ import numpy as np
 
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
+from common.map.array_differences import compute_norm
 
 
 def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanation:
@@ -28,7 +29,7 @@ def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanat
     factor = float((a * b).sum() / (a * a).sum())
     if factor and is_close(a * factor, b, tolerance):
         return Explanation("scaled_gradient", f"its gradient in B is {factor:.6g} times A's, and the loss is the same")
-    rows = [row for row in range(len(a)) if np.linalg.norm(a[row] - b[row]) > tolerance * np.linalg.norm(a)]
+    rows = [row for row in range(len(a)) if compute_norm(a[row] - b[row]) > tolerance * compute_norm(a)]
     if a.ndim == 2 and len(rows) == 1:
         run = next((name for name, gradient in (("A", a), ("B", b)) if not gradient[rows[0]].any()), None)
         if run:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.diagnose.rounding import is_close
+from common.map.array_differences import compute_norm
 
 STORED_BITS = {"tf32": 10, "bfloat16": 7, "float16": 10}  # stored bits of the mantissa, by type
 LARGEST_FLOAT16 = 65504.0  # TF32 and bfloat16 have the range of float32
@@ -60,15 +61,15 @@ def find_product_type(product: Product, a: np.ndarray, b: np.ndarray) -> str | N
     multiply = _find_multiplication(product, a)
     if multiply is None:
         return None
-    difference = float(np.linalg.norm(b - a))
+    difference = compute_norm(b - a)
     errors = {
-        name: min(float(np.linalg.norm(output - b)) for output in _multiply_rounded(multiply, product, name, b))
+        name: min(compute_norm(output - b) for output in _multiply_rounded(multiply, product, name, b))
         for name in STORED_BITS
     }
     name = min(errors, key=errors.__getitem__)
     if errors[name] <= UNEXPLAINED_SHARE * difference:
         return name
-    is_float32 = np.array_equal(b, b.astype(np.float32)) and difference <= FLOAT32_ERROR * float(np.linalg.norm(a))
+    is_float32 = np.array_equal(b, b.astype(np.float32)) and difference <= FLOAT32_ERROR * compute_norm(a)
     return "float32" if is_float32 else None
 
 

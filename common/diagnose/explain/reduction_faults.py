@@ -10,6 +10,7 @@ import numpy as np
 from common.diagnose.explain.step_gradients import StepGradients, clip_factor, global_norm, sum_gradients
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import SIGNIFICANT_BITS
+from common.map.array_differences import compute_norm
 
 UNEXPLAINED = "reduction"  # name of the cause if no fault is found
 # Causes that change the slots themselves. The weights after such a step differ for the same reason.
@@ -151,7 +152,7 @@ def _explain_weight_decay(gradients: StepGradients) -> Explanation | None:
     """Check whether a multiple of the parameters is added to the gradients."""
     columns = np.stack([gradients.flatten(gradients.expected_sum), gradients.flatten(gradients.weights)], axis=1)
     (factor, decay), *_ = np.linalg.lstsq(columns, gradients.recovered_vector, rcond=None)
-    added_norm = abs(decay) * float(np.linalg.norm(columns[:, 1]))
+    added_norm = abs(decay) * compute_norm(columns[:, 1])
     is_negligible = added_norm <= gradients.tolerance * global_norm(gradients.expected_sum)
     if is_negligible or not gradients.matches(columns @ [factor, decay], gradients.tolerance):
         return None
@@ -182,4 +183,6 @@ def _relative_error(gradients: StepGradients) -> float:
     """Return the difference between the update's gradients before clipping and the sum, relative to the sum."""
     factor = clip_factor(gradients.reported_norm, gradients.settings.max_grad_norm)
     expected = gradients.flatten(gradients.expected_sum)
-    return float(np.linalg.norm(expected - gradients.recovered_vector / factor) / np.linalg.norm(expected))
+    difference = compute_norm(expected - gradients.recovered_vector / factor)
+    norm = compute_norm(expected)
+    return difference / norm if norm else np.inf

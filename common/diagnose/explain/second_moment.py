@@ -12,6 +12,7 @@ import numpy as np
 from common.diagnose.explain.step_gradients import estimate_slot_noise
 from common.diagnose.explain.update_formula import CHANGE_EPSILONS, OptimizerUpdate
 from common.diagnose.findings import Explanation
+from common.map.array_differences import compute_norm
 
 NATIVE_OPTIMIZER_ERROR = 3e-6  # relative: a framework's own optimizer rounds constants to float32
 SMALLEST_NORM = 1e-12  # relative to the largest squared gradient
@@ -38,7 +39,7 @@ class SecondMoment:
     @property
     def error(self) -> float:
         """Difference between the contribution and the squared gradient, relative to `norm`."""
-        return float(np.linalg.norm(self.contribution - self.squared_gradient)) / self.norm
+        return compute_norm(self.contribution - self.squared_gradient) / self.norm
 
     @property
     def differing_rows(self) -> np.ndarray:
@@ -57,16 +58,16 @@ def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
     if settings.kind == "sgd" or not beta2:
         return
     slot_noise = estimate_slot_noise(settings, update.slots_before, update.slots_after)
-    largest = max((float(np.linalg.norm(gradient**2)) for gradient in update.gradients.values()), default=0.0)
+    largest = max((compute_norm(gradient**2) for gradient in update.gradients.values()), default=0.0)
     for name, gradient in update.gradients.items():
         if settings.kind != "adamw":  # Adam's weight decay is part of the gradient
             gradient = gradient + settings.weight_decay * update.weights_before[name]
         after = update.slots_after[f"exp_avg_sq.{name}"]
         before = update.slots_before.get(f"exp_avg_sq.{name}", np.zeros_like(after))
-        norm = max(float(np.linalg.norm(gradient**2)), SMALLEST_NORM * largest) or 1.0
-        slot_size = float(np.linalg.norm(after) + np.linalg.norm(before))
+        norm = max(compute_norm(gradient**2), SMALLEST_NORM * largest) or 1.0
+        slot_size = compute_norm(after) + compute_norm(before)
         rounding = 2 * update.machine_epsilon * slot_size / (1 - beta2)
-        rounding += CHANGE_EPSILONS * slot_noise[name] * float(np.linalg.norm(gradient))
+        rounding += CHANGE_EPSILONS * slot_noise[name] * compute_norm(gradient)
         contribution = (after - beta2 * before) / (1 - beta2)
         yield SecondMoment(name, gradient**2, contribution, norm, NATIVE_OPTIMIZER_ERROR + rounding / norm)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from common.diagnose.explain.update_settings import UpdateSettings
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, MACHINE_EPSILON, precision_of_weights
+from common.map.array_differences import compute_norm
 
 Gradients = Mapping[str, np.ndarray]  # by parameter name; the slots have this type too
 # Applied to the upper bound of a slot's rounding error, because a check tolerates a multiple of its noise anyway
@@ -65,7 +66,7 @@ def estimate_slot_noise(settings: UpdateSettings, before: Gradients, after: Grad
     epsilon = MACHINE_EPSILON[precision_of_weights(settings.precision)]
     for name in _list_parameters(slot, after):
         new, old = after[f"{slot.name}.{name}"], before.get(f"{slot.name}.{name}", np.zeros(1))
-        size = float(np.linalg.norm(new) + slot.decay * np.linalg.norm(old))
+        size = compute_norm(new) + slot.decay * compute_norm(old)
         noise[name] = SLOT_NOISE_FACTOR * epsilon * size / slot.share
     return noise
 
@@ -131,7 +132,7 @@ class StepGradients:
     @cached_property
     def tolerance(self) -> float:
         """Largest relative difference from the recovered gradients up to which computed gradients explain them."""
-        noise = float(np.linalg.norm([*self.noise.values()])) / (float(np.linalg.norm(self.recovered_vector)) or 1.0)
+        noise = compute_norm([*self.noise.values()]) / (compute_norm(self.recovered_vector) or 1.0)
         return max(EXPLANATION_TOLERANCE[self.settings.precision], 10 * noise)
 
     @cached_property
@@ -187,5 +188,5 @@ class StepGradients:
 
     def matches(self, vector: np.ndarray, tolerance: float) -> bool:
         """Check whether a vector equals the gradients that the update used."""
-        size = float(np.linalg.norm(self.recovered_vector)) or 1.0
-        return float(np.linalg.norm(vector - self.recovered_vector)) < tolerance * size
+        size = compute_norm(self.recovered_vector) or 1.0
+        return compute_norm(vector - self.recovered_vector) < tolerance * size

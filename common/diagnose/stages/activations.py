@@ -16,11 +16,12 @@ from common.diagnose.findings import Stage
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import convert_calls
 from common.diagnose.model_observations import ModelObservations
+from common.diagnose.observation import CallNoise
 from common.diagnose.rounding import measure_noise
 from common.map.description import RecordedCall
 
 EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"  # names of the two stages
-NO_CALL = RecordedCall(None, None)  # of a layer that the forward pass did not enter
+NO_CALL, NO_NOISE = RecordedCall(None, None), CallNoise(None, None)  # of a layer that the forward pass did not enter
 
 
 def compare_activations(comparison: SideComparison) -> list[Stage]:
@@ -58,21 +59,22 @@ class _LayerComparison:
         isolated = layer.get_call_of_b(models.b_isolated.calls)
         if expected is None or isolated is None:
             return
-        call_a, layer_noise_call, model_noise_call = (
-            layer.get_call_of_a(observation.calls) or NO_CALL
-            for observation in (models.a, models.layer_noise, models.a_perturbed)
+        call_a = layer.get_call_of_a(models.a.calls) or NO_CALL
+        layer_noise, whole_noise = (
+            layer.get_call_of_a(observation.noise) or NO_NOISE
+            for observation in (models.layer_noise, models.a_perturbed)
         )
-        model_noise = measure_noise(call_a.returned, model_noise_call.returned)
+        model_noise = whole_noise.returned or 0.0
         a, b = expected.received, isolated.received
         if a is not None and b is not None and a.shape == b.shape:
-            noise = measure_noise(call_a.received, layer_noise_call.received, model_noise)
+            noise = model_noise if layer_noise.received is None else layer_noise.received
             tensor, precision = f"input of {layer.title}", models.precision_of(a, b)
             if self.stage.compare_arrays(tensor, a, b, noise, precision=precision).differs:
                 self._explain_code(tensor, layer.title, a, b)
         elif a is None and expected.returned is None:
             return
         if expected.returned is not None and isolated.returned is not None:
-            noise = measure_noise(call_a.returned, layer_noise_call.returned, model_noise)
+            noise = model_noise if layer_noise.returned is None else layer_noise.returned
             self._compare_returned(layer, expected, isolated, noise, model_noise)
         returned = call_a.returned if expected.returned is None else expected.returned
         self.earlier_outputs.append(LayerOutput(layer.title, returned, a, b))

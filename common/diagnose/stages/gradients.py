@@ -13,6 +13,7 @@ from common.diagnose.findings import Stage
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close, measure_noise
 from common.diagnose.stages.activations import EVALUATION_MODE, TRAINING_MODE
 from common.diagnose.stages.initial_weights import find_one_sided_ties
+from common.map.array_differences import compute_norm
 from common.map.proof import SMALL_GRADIENT_SHARE
 
 SCALED_GRADIENT = "scaled_gradient"
@@ -32,7 +33,7 @@ def compare_gradients(comparison: SideComparison) -> list[Stage]:
         stage.add_mismatch(name)
         sentence = f"{name} is trained in {trained_in} only: the other side has it frozen"
         stage.add_cause("not_trained", frozen_in, name, sentence)
-    min_norm = SMALL_GRADIENT_SHARE * max((float(np.linalg.norm(gradient)) for gradient in a.values()), default=0.0)
+    min_norm = SMALL_GRADIENT_SHARE * max((compute_norm(gradient) for gradient in a.values()), default=0.0)
     for name, gradient in a.items():
         if name not in b or name in ties.values():  # compared above
             continue

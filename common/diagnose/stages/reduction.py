@@ -9,6 +9,7 @@ import numpy as np
 from common.diagnose.explain.reduction_faults import explain_reduction
 from common.diagnose.explain.step_gradients import StepGradients, global_norm
 from common.diagnose.findings import Stage
+from common.map.array_differences import compute_norm
 from common.map.proof import SMALL_GRADIENT_SHARE
 
 SMALLEST_NOISE = 1e-13  # relative; for gradients whose estimated noise is smaller
@@ -41,7 +42,7 @@ def _compare_gradients(stage: Stage, place: str, gradients: StepGradients) -> li
     differing = []
     for name in gradients.names:
         expected = gradients.expected_sum[name] * gradients.expected_factor
-        norm = max(float(np.linalg.norm(expected)), smallest_norm)
+        norm = max(compute_norm(expected), smallest_norm)
         noise = max(SMALLEST_NOISE, gradients.noise.get(name, 0.0) / norm if norm else 0.0)
         check = stage.compare_arrays(
             f"{place}: {name}",

@@ -16,6 +16,7 @@ from common.diagnose.explain.moving_statistics import (
 )
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.side_run import SideRun
+from common.map.array_differences import compute_norm
 
 # Rounding error of the weights and losses of one step, relative to their norm; a run in bfloat16 has them in float32
 STEP_NOISE = {"float64": 1e-12, "float32": 2.0**-23, "bfloat16": 2.0**-23}
@@ -68,11 +69,11 @@ def _compare_weights(
             weight_b = state_b.weights.get(name)
             if weight_b is None or weight_b.shape != weight.shape or name in comparison.noisy_parameters:
                 continue
-            min_norm = float(np.linalg.norm(weight))  # Adam moves elements without a gradient by rounding errors
+            min_norm = compute_norm(weight)  # Adam moves elements without a gradient by rounding errors
             if is_moving_statistic(name):  # a mean is compared relative to the standard deviation
                 variance = state_a.weights.get(name_moving_variance(name))
                 if variance is not None:
-                    min_norm = max(min_norm, float(np.linalg.norm(np.sqrt(np.abs(variance)))))
+                    min_norm = max(min_norm, compute_norm(np.sqrt(np.abs(variance))))
             stage.compare_arrays(
                 f"step {a.steps_before + count}: {name}",
                 weight,

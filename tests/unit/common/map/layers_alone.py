@@ -9,7 +9,7 @@ from common.diagnose.findings import Stage
 from common.diagnose.layer_match import build_match
 from common.diagnose.layout_conversion import convert_calls, perturb_calls, select_replacements
 from common.diagnose.model_observations import ModelObservations
-from common.diagnose.observation import Observation
+from common.diagnose.observation import Observation, measure_perturbation
 from common.diagnose.rounding import MACHINE_EPSILON, perturb
 from common.diagnose.stages.activations import compare_layers
 from common.map.description import ComputedPass, ModelDescription
@@ -43,8 +43,10 @@ def compare_layers_alone(
         "activations",
         ModelObservations(
             a=observed_a,
-            a_perturbed=observe(a, moved),
-            a_isolated=observe(a, moved, replacements=perturb_calls(matches, observed_a, seed=1)),
+            a_perturbed=measure_perturbation(observed_a, observe(a, moved)),
+            a_isolated=measure_perturbation(
+                observed_a, observe(a, moved, replacements=perturb_calls(matches, observed_a, seed=1))
+            ),
             b=observed_b,
             b_isolated=observe(b, weights, replacements=replacements),
             layers=matches,

@@ -10,7 +10,7 @@ from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import convert_calls, unpack_tokens
 from common.diagnose.model_observations import ModelObservations
-from common.diagnose.observation import Observation
+from common.diagnose.observation import Observation, measure_perturbation
 from common.diagnose.stages.activations import compare_layers
 from common.map.description import RecordedCall
 
@@ -28,7 +28,8 @@ def test_outputs_are_compared_in_the_layout_of_b(has_channels_first: bool) -> No
     outputs_b = STREAM.standard_normal((2, 4, 5, 3))
     outputs_a = np.moveaxis(outputs_b, -1, 1) if has_channels_first else outputs_b[..., :2]
     a, b = (Observation([outputs], [], {}, {}, {}) for outputs in (outputs_a, outputs_b))
-    models = ModelObservations(a, a, a, b, b, [], {}, {})
+    noise = measure_perturbation(a, a)
+    models = ModelObservations(a, noise, noise, b, b, [], {}, {})
     np.testing.assert_array_equal(models.outputs_of_a, outputs_b if has_channels_first else outputs_a)
     stage = compare_layers("activations", models)
     assert [cause.cause for cause in stage.causes] == ([] if has_channels_first else ["shape_of_outputs"])
@@ -66,7 +67,8 @@ def compare(calls_b: dict[str, RecordedCall]) -> Stage:
     a = Observation([OUTPUTS], [], calls_a, {}, {})
     b = replace(a, calls={f"keras/{name}": call for name, call in calls_b.items()})
     assert convert_calls(LAYERS, a, b).keys() == {layer.path_b for layer in LAYERS}
-    return compare_layers("activations", ModelObservations(a, a, a, b, b, LAYERS, BATCH, WEIGHTS))
+    noise = measure_perturbation(a, a)
+    return compare_layers("activations", ModelObservations(a, noise, noise, b, b, LAYERS, BATCH, WEIGHTS))
 
 
 def test_the_same_layers_are_equal() -> None:

@@ -6,7 +6,7 @@ import pytest
 from common.diagnose.findings import Stage
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.model_observations import ModelObservations
-from common.diagnose.observation import Observation
+from common.diagnose.observation import Observation, measure_perturbation
 from common.diagnose.stages.activations import compare_layers
 from common.map.description import RecordedCall
 
@@ -20,7 +20,10 @@ def compare(returned_a: np.ndarray, returned_b: np.ndarray, precision: str, is_o
         Observation([RETURNED], [RETURNED[:, 0]], {"norm": RecordedCall(RECEIVED, returned)}, {}, {})
         for returned in (returned_a, returned_b)
     )
-    return compare_layers("activations", ModelObservations(a, a, a, b, b, [LAYER], {}, {}, precision, is_one_framework))
+    noise = measure_perturbation(a, a)
+    return compare_layers(
+        "activations", ModelObservations(a, noise, noise, b, b, [LAYER], {}, {}, precision, is_one_framework)
+    )
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
