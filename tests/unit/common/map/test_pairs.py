@@ -1,8 +1,12 @@
 """Layers and models that are paired without help and proven equal in float64."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.unit.common.map.conftest import PairModels
+from common.map.pair_models import pair_models as pair_on_sides
+from common.map.side import Side
+from tests.unit.common.map.conftest import PairModels, Sides, build_request
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +93,22 @@ def test_is_paired_and_proven(pair_models: PairModels, name: str) -> None:
         expected = NOTES[name]
         assert (expected or "") in "\n".join(models.proof.notes)
         assert bool(models.proof.notes) == (expected is not None)
+
+
+@pytest.mark.parametrize(("prove", "passes"), [(True, 4), (False, 0)])
+def test_a_proof_computes_each_mode_once(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, prove: bool, passes: int
+) -> None:
+    """Arrays of layers are sent only if the models differ, or if they have dropout layers."""
+    name = "batch_norm"
+    functions: list[str] = []
+    send = Side.send
+
+    def record(side: Side, function: str, **arguments: object) -> None:
+        functions.append(function)
+        send(side, function, **arguments)
+
+    monkeypatch.setattr(Side, "send", record)
+    models = pair_on_sides(sides["torch"], sides["tf"], replace(build_request(name, name, MODELS[name]), prove=prove))
+    assert models.proven == prove
+    assert (functions.count("compute"), functions.count("calls")) == (passes, 0)
