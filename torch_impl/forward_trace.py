@@ -48,12 +48,9 @@ class ForwardTrace:
         replacements: Mapping[str, RecordedCall] | None = None,
         paths: Collection[str] | None = None,
     ) -> None:
-        """Prepare to trace a model.
+        """Prepare to trace a model, with the calls of counterparts by the path of the layer in this model.
 
-        Args:
-            model: The model.
-            replacements: The calls of counterparts, by the path of the layer in this model.
-            paths: The paths of the layers whose calls are recorded; None records all.
+        The calls of the layers at `paths` are recorded; None records all.
         """
         self.entered: dict[str, torch.nn.Module] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
