@@ -98,7 +98,7 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, wit
     "optimizer.py:Optimizer.update": "PyTorch keeps gradients in parameters, TensorFlow passes them as arguments",
     "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",
 }
-# Files that only one side has, except strategies and contestants. CONTRIBUTING.md gives the reasons.
+# Files that only one side has, except strategies, contestants and recorders. CONTRIBUTING.md gives the reasons.
 ONE_SIDED_FILES = {
     "torch_impl": [
         "attention.py",
@@ -281,7 +281,7 @@ def test_imports_inside_functions_are_found() -> None:
 
 def test_the_two_sides_have_the_same_files() -> None:
     torch, tf = (
-        {name for name in read_sources(side) if not name.startswith(("strategies/", "contestants/"))}
+        {name for name in read_sources(side) if not name.startswith(("strategies/", "contestants/", "record/"))}
         - set(ONE_SIDED_FILES.get(side, []))
         for side in SIDES
     )

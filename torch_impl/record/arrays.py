@@ -1,0 +1,56 @@
+"""Tensors of a training script as NumPy arrays, and the names of tensors in nested containers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+
+NUMPY_TYPES = {  # the types that both NumPy and safetensors have
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32,
+    torch.float64,
+}  # fmt: skip
+
+
+def view_tensor(tensor: torch.Tensor) -> np.ndarray:
+    """Return the values of a tensor. The array may share the tensor's memory: use it before the script goes on."""
+    values = tensor.detach()
+    if values.layout != torch.strided:
+        values = values.to_dense()
+    if values.is_complex():
+        values = torch.view_as_real(values)
+    if values.dtype not in NUMPY_TYPES:
+        values = values.to(torch.float32)
+    array: np.ndarray = values.cpu().resolve_neg().numpy()
+    return array
+
+
+def copy_tensor(tensor: torch.Tensor) -> np.ndarray:
+    """Return a copy of the values of a tensor."""
+    array = view_tensor(tensor)
+    shares_memory = tensor.layout == torch.strided and array.__array_interface__["data"][0] == tensor.data_ptr()
+    return np.array(array, order="C") if shares_memory else np.ascontiguousarray(array).reshape(array.shape)
+
+
+def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in nested containers with the paths of keys and positions, such as "0.labels"."""
+    if isinstance(nested, torch.Tensor):
+        yield name or "0", nested
+        return
+    items: Iterator[tuple[object, object]] = iter(())
+    if isinstance(nested, Mapping):
+        items = iter(list(nested.items()))
+    elif isinstance(nested, (list, tuple)):
+        items = iter(enumerate(nested))
+    elif dataclasses.is_dataclass(nested) and not isinstance(nested, type):
+        items = iter(vars(nested).items())
+    for key, value in items:
+        yield from name_tensors(value, f"{name}.{key}" if name else str(key))
+
+
+def first_tensor(nested: object) -> torch.Tensor | None:
+    """Return the first floating-point tensor in nested containers; if there is none, the first tensor of any type."""
+    tensors = [tensor for _, tensor in name_tensors(nested)]
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0] if tensors else None)

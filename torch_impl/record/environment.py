@@ -1,0 +1,68 @@
+"""Versions, device and flags of the process in which a script trains, and its rank."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from common.recording.record_format import Environment
+
+LIBRARIES = ("transformers", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "peft", "torchvision", "timm")
+
+
+def describe_environment(model: torch.nn.Module) -> Environment:
+    """Describe the environment in which a model is trained."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    libraries = {name: getattr(sys.modules.get(name), "__version__", None) for name in LIBRARIES}
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "versions": {**versions, **{name: str(version) for name, version in libraries.items() if version}},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "flags": {**_read_flags(), "world_size": find_rank()[1], **read_autocast(device.type)},
+    }
+
+
+def read_autocast(device_type: str) -> dict[str, object]:
+    """Return the type to which autocast rounds now: {"autocast": "bfloat16"}, or None if it is off."""
+    if device_type == "cuda":
+        is_enabled, dtype = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+    else:
+        is_enabled, dtype = torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
+    return {"autocast": str(dtype).replace("torch.", "") if is_enabled else None}
+
+
+def find_rank() -> tuple[int, int]:
+    """Return the rank of this process and the number of processes."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    # torchrun sets these variables, and the script may start its process group later
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def _read_flags() -> dict[str, object]:
+    readers: dict[str, Callable[[], object]] = {
+        "tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
+        "cudnn_tf32": lambda: torch.backends.cudnn.allow_tf32,
+        "matmul_precision": torch.get_float32_matmul_precision,
+        "deterministic": torch.are_deterministic_algorithms_enabled,
+        "cudnn_deterministic": lambda: torch.backends.cudnn.deterministic,
+        "cudnn_benchmark": lambda: torch.backends.cudnn.benchmark,
+        "threads": torch.get_num_threads,
+        "default_dtype": lambda: str(torch.get_default_dtype()).replace("torch.", ""),
+        "seed": torch.initial_seed,
+    }
+    flags: dict[str, object] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some versions warn about names that others lack
+        for name, read in readers.items():
+            try:
+                flags[name] = read()
+            except Exception:  # a version without this flag, or one that refuses to read it
+                flags[name] = None
+    return flags

@@ -1,0 +1,95 @@
+"""Gradients of a step: of this rank before the reduction, before clipping, and as the optimizer receives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from torch_impl.record.arrays import copy_tensor
+
+Arrays = dict[str, np.ndarray]
+
+
+class GradientObserver:
+    """Copies gradients by the name of the parameter.
+
+    After each backward pass it copies all gradients, because it cannot know which pass is the last one before the
+    script clips them. The memory is used again in the next pass.
+    """
+
+    def __init__(self, name_parameters: Callable[[], dict[str, torch.Tensor]]) -> None:
+        """Prepare to copy. name_parameters: returns the current parameters by name."""
+        self._name_parameters = name_parameters
+        self._after_backward: Arrays = {}
+        self._local: Arrays = {}
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def register_local(self, guard: Callable[[Callable[..., object]], object]) -> None:
+        """Register a hook for each trainable parameter, which sees the gradient before ranks reduce it."""
+        for name, parameter in self._name_parameters().items():
+            if parameter.requires_grad:
+                hook = guard(self._make_hook(name))
+                self._handles.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
+
+    def remove(self) -> None:
+        """Remove the hooks and all copies."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._after_backward.clear()
+        self._local.clear()
+
+    def copy_after_backward(self) -> None:
+        """Copy the gradients at the end of a backward pass."""
+        for name, parameter in self._name_parameters().items():
+            if parameter.grad is None:
+                self._after_backward.pop(name, None)
+                continue
+            memory = self._after_backward.get(name)
+            if memory is not None and parameter.grad.layout == torch.strided and memory.shape == parameter.grad.shape:
+                torch.from_numpy(memory).copy_(parameter.grad.detach())
+            else:
+                self._after_backward[name] = copy_tensor(parameter.grad)
+
+    def take(self, backward_scale: float, step_scale: float) -> Arrays:
+        """Return the gradients of a step, as they are named in a record. Call it immediately before the update.
+
+        Args:
+            backward_scale: The factor by which a gradient scaler multiplied the loss, or 1.
+            step_scale: The factor by which the gradients are still multiplied, because the optimizer divides them.
+        """
+        gradients: Arrays = {}
+        for name, parameter in self._name_parameters().items():
+            unclipped = _divide(self._after_backward.get(name), backward_scale)
+            local = _divide(self._local.get(name), backward_scale)
+            if parameter.grad is None:
+                continue
+            gradient = _divide(copy_tensor(parameter.grad), step_scale)
+            assert gradient is not None
+            if unclipped is not None and _are_equal(gradient, unclipped):
+                gradient = unclipped  # frees the copy
+            elif unclipped is not None:
+                gradients[f"gradient_unclipped/{name}"] = unclipped
+            gradients[f"gradient/{name}"] = gradient
+            if local is not None and not _are_equal(local, gradient):
+                gradients[f"gradient_local/{name}"] = local
+        self._local.clear()
+        return gradients
+
+    def _make_hook(self, name: str) -> Callable[[torch.Tensor], None]:
+        def add(gradient: torch.Tensor) -> None:
+            copy = copy_tensor(gradient)
+            self._local[name] = self._local[name] + copy if name in self._local else copy
+
+        return add
+
+
+def _divide(array: np.ndarray | None, scale: float) -> np.ndarray | None:
+    """Divide as a gradient scaler does: by a multiplication in the type of the array."""
+    return array if array is None or scale == 1 else array * np.asarray(1 / scale, array.dtype)
+
+
+def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")

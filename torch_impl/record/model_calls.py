@@ -1,0 +1,177 @@
+"""Forward passes of a model that a training script calls: their inputs and outputs, and the arrays of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from common.recording.record_format import LayerFacts
+from common.recording.record_writer import Sample
+from torch_impl.record.arrays import first_tensor, name_tensors
+from torch_impl.record.copies import Copies
+from torch_impl.record.environment import read_autocast
+from torch_impl.record.graph import collect_nodes, split_used
+from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
+
+MAX_PENDING = 16  # calls that wait for a backward pass; a script that evaluates with gradients has no end of them
+Guard = Callable[[Callable[..., object]], Callable[..., Any]]
+
+
+@dataclass
+class ModelCall:
+    """A forward pass.
+
+    Attributes:
+        inputs: What the model received, by name.
+        outputs: What it returned, by name.
+        layers: What layers received and returned, as layer/PATH/input and layer/PATH/output.
+        facts: The layers in the order in which the pass entered them.
+        nodes: The nodes of the outputs in the graph.
+        parts: The paths of layers that the script called instead of the model.
+    """
+
+    inputs: dict[str, np.ndarray | Sample] = field(default_factory=dict)
+    outputs: dict[str, np.ndarray | Sample] = field(default_factory=dict)
+    layers: dict[str, np.ndarray | Sample] = field(default_factory=dict)
+    facts: list[LayerFacts] = field(default_factory=list)
+    nodes: set[object] = field(default_factory=set)
+    parts: list[str] = field(default_factory=list)
+
+
+class CallObserver:
+    """Observes the forward passes of a model through hooks.
+
+    Attributes:
+        pending: The calls for which no backward pass was seen yet.
+        is_paused: Whether a backward pass runs. It calls layers again if they are checkpointed.
+        records_layers: Whether the next calls record the arrays of layers.
+        copies: The copies of inputs, outputs and layers, and the limit of their bytes.
+        autocast: The type to which autocast rounds within the model; None if it is off.
+    """
+
+    def __init__(self, model: torch.nn.Module, on_start: Callable[[], None], copies: Copies) -> None:
+        """Prepare to observe an unwrapped model. on_start: called before each forward pass."""
+        self.pending: list[ModelCall] = []
+        self.is_paused = False
+        self.records_layers = True
+        self.copies = copies
+        self.autocast: object = None
+        self._model, self._on_start = model, on_start
+        self._has_layers = False
+        self._stack: list[str] = []  # paths of the layers that the pass is in
+        self._names: dict[int, str] = {}  # of variables, by identity
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def register(self, entry: torch.nn.Module, guard: Guard, with_layers: bool) -> None:
+        """Register the hooks.
+
+        Args:
+            entry: The module whose hooks run before and after the model.
+            guard: Returns a hook that cannot raise errors.
+            with_layers: Whether the layers have hooks.
+        """
+        self._has_layers = with_layers
+        self._add(entry, guard, self._enter_model, self._leave_model)
+        for name, layer in self._model.named_modules() if with_layers else ():
+            if layer is not entry:
+                path = clean_name(name)
+                self._add(layer, guard, self._make_enter_layer(path), self._make_leave_layer(path))
+
+    def remove(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self.pending.clear()
+
+    def take(self, ancestors: set[object]) -> list[ModelCall]:
+        """Return the calls on which a loss depends. ancestors: the nodes of the graph on which it depends."""
+        calls, later = split_used(self.pending, ancestors)
+        if not calls and later and not later[-1].nodes:  # outputs in a container that the recorder does not know
+            calls, later = later[-1:], []
+        self.pending = later
+        self._stack.clear()
+        return calls
+
+    def _add(
+        self, module: torch.nn.Module, guard: Guard, enter: Callable[..., object], leave: Callable[..., object]
+    ) -> None:
+        self._handles.append(module.register_forward_pre_hook(guard(enter), with_kwargs=True))
+        self._handles.append(module.register_forward_hook(guard(leave), with_kwargs=True))
+
+    def _enter_model(self, module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        if self.is_paused or not torch.is_grad_enabled():
+            return
+        self._stack = [ROOT]
+        self._begin(name_arguments(args, kwargs))
+        self._describe(ROOT, self._model, None)
+
+    def _leave_model(self, module: torch.nn.Module, args: object, kwargs: object, returned: object) -> None:
+        if self._stack[:1] == [ROOT]:
+            self._stack.clear()
+            self._end(returned)
+
+    def _make_enter_layer(self, path: str) -> Callable[..., None]:
+        def enter(module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+            if self.is_paused or not (self._stack or torch.is_grad_enabled()):
+                return
+            if not self._stack:
+                self._begin_part(path, name_arguments(args, kwargs))
+            self._stack.append(path)
+            self.autocast = self.autocast or read_autocast(_get_device_type(module))["autocast"]
+            call = self.pending[-1]
+            name = f"layer/{path}/input"
+            if not self.records_layers or name in call.layers or any(facts["path"] == path for facts in call.facts):
+                return
+            received = first_tensor((args, dict(kwargs)))
+            self._describe(path, module, find_unflattened_shape(received))
+            if received is not None:
+                call.layers[name] = self.copies.copy(received)
+
+        return enter
+
+    def _make_leave_layer(self, path: str) -> Callable[..., None]:
+        def leave(module: torch.nn.Module, args: object, kwargs: object, returned: object) -> None:
+            if self.is_paused or path not in self._stack:
+                return
+            del self._stack[self._stack.index(path) :]
+            call, name, tensor = self.pending[-1], f"layer/{path}/output", first_tensor(returned)
+            if self.records_layers and name not in call.layers and tensor is not None:
+                call.layers[name] = self.copies.copy(tensor)
+            if not self._stack and call.parts:
+                self._end(returned)
+
+        return leave
+
+    def _begin(self, arguments: object) -> None:
+        self._on_start()
+        self._names = {id(tensor): name for name, tensor in name_variables(self._model).items()}
+        self.pending = [*self.pending[1 - MAX_PENDING :], ModelCall(inputs=self.copies.copy_all(arguments))]
+
+    def _begin_part(self, path: str, arguments: object) -> None:
+        """Begin or continue a pass in which the script calls layers instead of the model."""
+        if not (self.pending and self.pending[-1].parts):
+            self._begin(arguments)
+        self.pending[-1].parts.append(path)
+
+    def _end(self, returned: object) -> None:
+        call = self.pending[-1]
+        call.outputs = self.copies.copy_all(returned)
+        call.nodes |= collect_nodes(tensor for _, tensor in name_tensors(returned))
+
+    def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None) -> None:
+        if self.records_layers and self._has_layers:
+            self.pending[-1].facts.append(describe_layer(path, layer, self._names, shape))
+
+
+def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a call by keyword or position."""
+    return {**{str(position): value for position, value in enumerate(args)}, **kwargs}
+
+
+def _get_device_type(module: torch.nn.Module) -> str:
+    return next((parameter.device.type for parameter in module.parameters(recurse=False)), "cpu")

@@ -1,0 +1,95 @@
+"""Sentences about what a recorder cannot see, with what to change in the script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from torch_impl.record.model_calls import ModelCall
+from torch_impl.record.step import LossCall, Step
+
+NO_STEP = (
+    "steps: the script ended, and the recorder saw no step of the optimizer; pass the optimizer that the loop steps, "
+    "and create the recorder before the loop"
+)
+FAILED = "the record ends in step {}, and the training goes on: {}: {}"
+CLOSURE = (
+    "gradients: the optimizer calls its closure several times in a step; those of the last call are recorded; "
+    "compare with an optimizer that calls it once"
+)
+OTHER_BACKWARD = (
+    "losses: a backward pass does not depend on the last forward pass of the model; it is not recorded; "
+    "add the losses, and call backward once"
+)
+
+
+def list_notes(is_sharded: bool, has_layers: bool, entry: torch.nn.Module) -> list[str]:
+    """Return the sentences about a model that is not recorded in full.
+
+    Args:
+        is_sharded: Whether each rank holds a part of the parameters only.
+        has_layers: Whether the recorder sees the layers.
+        entry: The module whose hooks run before and after the model.
+    """
+    sentences = []
+    if is_sharded:
+        sentences.append(
+            "weights, gradients and slots: the parameters are sharded over the ranks; record a run with "
+            "DistributedDataParallel or one process"
+        )
+    if getattr(entry, "_compiled_call_impl", None) is not None:
+        sentences.append(
+            "inputs and outputs: model.compile() hides them; call torch.compile(model), or record without compilation"
+        )
+    if type(entry).__name__ == "DataParallel":
+        sentences.append("layers: DataParallel copies the model in each step; record a run on one device")
+    elif not has_layers:
+        sentences.append("layers: torch.compile computes them as one function; record a run without compilation")
+    return sentences
+
+
+def list_batch_notes(calls: Sequence[ModelCall], loss_calls: Sequence[LossCall]) -> list[str]:
+    """Return the sentences about a micro-batch: its forward passes and its calls of loss functions."""
+    sentences = []
+    if not calls:
+        sentences.append(
+            "inputs and outputs: the recorder saw no forward pass of the model; pass the model that the loop calls"
+        )
+    elif len(calls) > 1:
+        sentences.append(
+            f"inputs and outputs: the script calls the model {len(calls)} times before a backward pass; those of the "
+            "first call are recorded; call the model once on the joined inputs to record all of them"
+        )
+    if calls and calls[0].parts:
+        paths = ", ".join(dict.fromkeys(calls[0].parts))
+        sentences.append(
+            f"inputs and outputs: the script calls layers of the model ({paths}) instead of the model; the inputs of "
+            "the first one and the outputs of the last one are recorded; call the model itself to record its own"
+        )
+    if not loss_calls:
+        sentences.append(
+            "labels and loss function: the recorder saw no call of a loss function of torch.nn.functional; compute the "
+            "loss with one of them to record its labels"
+        )
+    elif len(loss_calls) > 1:
+        names = ", ".join(call.facts["name"] for call in loss_calls)
+        sentences.append(
+            f"loss function: the script calls several ({names}); the arguments of the first one are recorded"
+        )
+    return sentences
+
+
+def list_step_notes(step: Step, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Return the sentences about an optimizer step."""
+    sentences = []
+    if not step.micro_batches:
+        sentences.append(
+            f"step {step.number}: the optimizer stepped without a backward pass of the model; its inputs, labels and "
+            "loss are not recorded; call loss.backward() in each step"
+        )
+    if step.gradients is None:
+        sentences.append(f"step {step.number}: the optimizer stepped without gradients that the recorder saw")
+    if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
+        sentences.append("slots: ZeroRedundancyOptimizer keeps them on several ranks; record a run without it")
+    return sentences

@@ -1,0 +1,97 @@
+"""Functions of PyTorch that are replaced while a recorder records, and restored afterwards."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+LOSS_FUNCTIONS = (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
+    "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
+)  # fmt: skip
+Before = Callable[..., object]
+After = Callable[..., object]
+
+
+class Patches:
+    """Replaced functions. Each calls the original function, between two functions of the recorder."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[Any, str, Any, Any]] = []  # owner, name, original and replacement
+
+    def observe(self, owner: Any, name: str, before: Before | None = None, after: After | None = None) -> None:  # noqa: ANN401  module or class
+        """Call functions before and after a method of a class or a function of a module.
+
+        Args:
+            owner: The class or module.
+            name: The name of the function.
+            before: Receives the arguments.
+            after: Receives the result and the arguments.
+        """
+        self._replace(owner, name, _surround(vars(owner)[name], before, after))
+
+    def observe_everywhere(self, module: Any, names: tuple[str, ...], after: After) -> None:  # noqa: ANN401
+        """Call a function after functions of a module, also if other modules imported them by name."""
+        originals = [vars(module)[name] for name in names if name in vars(module)]
+        replacements = {id(function): _surround(function, None, after) for function in originals}
+        for owner in list(sys.modules.values()):
+            for name, value in list(getattr(owner, "__dict__", {}).items()):
+                if id(value) in replacements:
+                    self._replace(owner, name, replacements[id(value)])
+
+    def restore(self) -> None:
+        """Restore the functions, except for those that something else replaced in the meantime."""
+        for owner, name, original, replacement in reversed(self._replaced):
+            if vars(owner).get(name) is replacement:
+                setattr(owner, name, original)
+        self._replaced.clear()
+
+    def _replace(self, owner: Any, name: str, replacement: Callable[..., object]) -> None:  # noqa: ANN401
+        self._replaced.append((owner, name, vars(owner)[name], replacement))
+        setattr(owner, name, replacement)
+
+
+def list_scheduler_classes() -> Iterator[type]:
+    """Yield the classes of learning rate schedulers that define how a scheduler steps."""
+    for kind in vars(torch.optim.lr_scheduler).values():
+        if inspect.isclass(kind) and "step" in vars(kind) and kind.__module__ == "torch.optim.lr_scheduler":
+            yield kind
+
+
+def find_scaler_class() -> type:
+    """Return the class that scales gradients, by the version of PyTorch."""
+    kind: type = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+    return kind
+
+
+def bind_arguments(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by parameter, with defaults."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _surround(original: Callable[..., Any], before: Before | None, after: After | None) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def replacement(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  of any function
+        if is_compiling():
+            return original(*args, **kwargs)
+        if before is not None:
+            before(*args, **kwargs)
+        result = None
+        try:
+            result = original(*args, **kwargs)
+        finally:  # also if a script catches an error of the function
+            if after is not None:
+                after(original, result, args, kwargs)
+        return result
+
+    return replacement

@@ -1,0 +1,192 @@
+"""A recorder of the first optimizer steps of a training script, in the process of the script.
+
+Hooks of the model and the optimizer, and functions of PyTorch that are replaced for the time of the recording, report
+what the script computes. The recorder copies it and changes nothing: no values, no graph, no random numbers. After the
+last recorded step it removes itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from common.recording.record_format import ModelFacts
+from common.recording.record_writer import RecordWriter
+from torch_impl.record import notes
+from torch_impl.record.arrays import view_tensor
+from torch_impl.record.check_arguments import check_arguments
+from torch_impl.record.copies import Copies
+from torch_impl.record.environment import describe_environment, find_rank
+from torch_impl.record.gradients import GradientObserver
+from torch_impl.record.model_calls import CallObserver
+from torch_impl.record.model_facts import (
+    describe_all_layers,
+    describe_model,
+    find_entry,
+    has_compiled_layers,
+    is_sharded,
+    name_variables,
+    unwrap_model,
+)
+from torch_impl.record.optimizer_facts import describe_optimizer, describe_scheduler, unwrap_optimizer, view_slots
+from torch_impl.record.patches import is_compiling
+from torch_impl.record.script_patches import ScriptPatches
+from torch_impl.record.step import Arrays, Step
+from torch_impl.record.step_observer import StepObserver
+from torch_impl.record.update_hooks import Arguments, UpdateHooks
+
+MIN_COPIED_BYTES = 64 << 20  # of layers, and of the batches of a step, even if the model is small
+COPIED_SHARE = 0.75  # their share of the bytes of the variables: the record stays below 12 times the parameters
+
+
+class Recorder:
+    """Records the first optimizer steps of a training script. Create it after the model and the optimizer.
+
+    What cannot be recorded is no error of the training: record.json names it in `not_recorded`.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        steps: int = 3,
+        scheduler: object = None,
+        max_bytes: int = 2 << 30,
+    ) -> None:
+        """Start to record.
+
+        Args:
+            directory: The directory of the record. An earlier record there is replaced.
+            model: The model as the script calls it, also if DistributedDataParallel, Accelerate or torch.compile
+                wrapped it.
+            optimizer: The optimizer that updates it.
+            steps: The number of optimizer steps to record.
+            scheduler: The scheduler of the learning rate. Without it, the recorder sees the scheduler when it steps.
+            max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
+
+        Raises:
+            ValueError: An argument is wrong, or the directory has files that no recorder wrote.
+        """
+        self._optimizer = check_arguments(model, optimizer, steps)
+        self._model, self._steps = unwrap_model(model), steps
+        self._is_sharded = is_sharded(model)
+        rank, world_size = find_rank()
+        environment = describe_environment(self._model)
+        environment["flags"]["compiled"] = has_compiled_layers(model)
+        self._writer = RecordWriter(str(directory), "torch", environment, rank, world_size, max_bytes)
+        self._has_started = False
+        self._is_recording = self._writer.is_open
+        self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes()))
+        self._gradients = GradientObserver(self._name_parameters)
+        self._observer = StepObserver(self._optimizer, self._calls, self._gradients, self._writer.note)
+        self._observer.scheduler = scheduler
+        if self._is_recording:
+            self._install(model, world_size)
+
+    def close(self) -> None:
+        """End the record before all steps are recorded. The end of the script does it too."""
+        if self._is_recording:
+            if not self._writer.facts["steps"]:
+                self._writer.note(notes.NO_STEP)
+            self._finish(complete=False)
+
+    def _install(self, model: torch.nn.Module, world_size: int) -> None:
+        atexit.register(self.close)
+        entry, has_layers = find_entry(model)
+        for sentence in notes.list_notes(self._is_sharded, has_layers, entry):
+            self._writer.note(sentence)
+        self._calls.register(entry, self._guard, has_layers)
+        if world_size > 1:
+            self._gradients.register_local(self._guard)
+        self._hooks = UpdateHooks(self._optimizer, self._guard(self._before_update), self._guard(self._write_step))
+        self._patches = ScriptPatches(self._observer, self._after_scaler_step, self._guard)
+
+    def _guard(self, function: Callable[..., object]) -> Callable[..., Any]:
+        """Return a function that does nothing while PyTorch compiles, and ends the recording instead of an error."""
+
+        @functools.wraps(function)
+        def guarded(*args: object, **kwargs: object) -> object:
+            if is_compiling() or not self._is_recording:
+                return None
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                sentence = notes.FAILED.format(self._observer.step.number, type(error).__name__, error)
+                self._writer.note(sentence)
+                warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+                self._finish(complete=False)
+                return None
+
+        return guarded
+
+    def _name_variables(self) -> dict[str, torch.Tensor]:
+        return {} if self._is_sharded else name_variables(self._model)
+
+    def _name_parameters(self) -> dict[str, torch.Tensor]:
+        variables = self._name_variables().items()
+        return {name: tensor for name, tensor in variables if isinstance(tensor, torch.nn.Parameter)}
+
+    def _get_copied_bytes(self) -> int:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in self._name_variables().values())
+        return max(MIN_COPIED_BYTES, int(COPIED_SHARE * size))
+
+    def _view_weights(self) -> Arrays:
+        return {f"weight/{name}": view_tensor(tensor) for name, tensor in self._name_variables().items()}
+
+    def _start(self) -> None:
+        """Write the state before the first step. Called before each forward pass."""
+        if not self._has_started:
+            self._has_started = True
+            self._writer.write_start({**self._view_weights(), **view_slots(self._optimizer, self._name_variables())})
+
+    def _before_update(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+        self._start()
+        return self._observer.before_update(args, kwargs, self._guard(self._observer.after_closure))
+
+    def _after_scaler_step(self, optimizer: object) -> None:
+        """Record a step that a gradient scaler skipped: the optimizer did not step."""
+        step = self._observer.step
+        if unwrap_optimizer(optimizer) is self._optimizer and step.micro_batches and step.gradients is None:
+            self._observer.take_gradients()
+            step.is_skipped = True
+            self._write_step()
+
+    def _write_step(self) -> None:
+        """Write the step that has just ended, and end the record after the last one."""
+        step, facts, variables = self._observer.step, self._writer.facts, self._name_variables()
+        facts["model"] = facts["model"] or self._describe_model(variables)
+        facts["optimizer"] = facts["optimizer"] or describe_optimizer(self._optimizer, variables)
+        facts["loss"] = self._observer.loss
+        if self._observer.scheduler is not None:
+            facts["scheduler"] = describe_scheduler(self._observer.scheduler)
+        facts["environment"]["flags"]["autocast"] = self._calls.autocast
+        for sentence in notes.list_step_notes(step, self._optimizer):
+            self._writer.note(sentence)
+        arrays: Arrays = {**self._view_weights(), **(step.gradients or {})}
+        if step.number in (1, self._steps):
+            arrays.update(view_slots(self._optimizer, variables))
+        self._writer.write_step(step.describe(), {**arrays, **step.name_batch_arrays()})
+        self._observer.step = Step(step.number + 1)
+        self._calls.copies = Copies(self._get_copied_bytes())
+        if step.number == self._steps or not self._writer.is_open:
+            self._finish(complete=step.number == self._steps)
+
+    def _describe_model(self, variables: dict[str, torch.Tensor]) -> ModelFacts:
+        return describe_model(self._model, self._observer.layers or describe_all_layers(self._model, variables))
+
+    def _finish(self, complete: bool) -> None:
+        """End the record, and leave nothing of it in the script."""
+        self._is_recording = False
+        self._calls.remove()
+        self._gradients.remove()
+        self._hooks.remove()
+        self._patches.restore()
+        atexit.unregister(self.close)
+        self._writer.close(complete)
+        del self._model, self._optimizer, self._observer, self._calls, self._gradients, self._hooks, self._patches

@@ -1,0 +1,74 @@
+"""The functions of PyTorch that tell a recorder what a script does between the forward pass and the update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_impl.record.patches import (
+    LOSS_FUNCTIONS,
+    Patches,
+    bind_arguments,
+    find_scaler_class,
+    list_scheduler_classes,
+)
+from torch_impl.record.step_observer import StepObserver
+
+
+class ScriptPatches:
+    """Replaces the functions for the time of the recording."""
+
+    def __init__(
+        self,
+        observer: StepObserver,
+        after_scaler_step: Callable[[object], None],
+        guard: Callable[[Callable[..., object]], Callable[..., Any]],
+    ) -> None:
+        """Replace the functions.
+
+        Args:
+            observer: Receives what the script does.
+            after_scaler_step: Receives the optimizer that a gradient scaler stepped, or whose step it skipped.
+            guard: Returns a function that cannot raise errors.
+        """
+        self._patches, self._observer, self._report_scaler_step = Patches(), observer, after_scaler_step
+        self._backward_depth = 0  # checkpointed layers compute backward passes within a backward pass
+        observe = self._patches.observe
+        self._patches.observe_everywhere(torch.nn.functional, LOSS_FUNCTIONS, guard(observer.on_loss))
+        self._patches.observe_everywhere(torch.nn.utils.clip_grad, ("clip_grad_norm_",), guard(self._on_clip))
+        observe(torch.autograd, "backward", guard(self._before_backward), guard(self._after_backward))
+        observe(find_scaler_class(), "scale", None, guard(self._on_scale))
+        observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))
+        for kind in list_scheduler_classes():
+            observe(kind, "step", guard(self._on_scheduler_step))
+
+    def restore(self) -> None:
+        """Restore the functions."""
+        self._patches.restore()
+
+    def _before_backward(self, tensors: object, *_: object, **__: object) -> None:
+        self._backward_depth += 1
+        if self._backward_depth == 1:
+            self._observer.before_backward(tensors)
+
+    def _after_backward(self, *_: object) -> None:
+        self._backward_depth -= 1
+        if self._backward_depth == 0:
+            self._observer.after_backward()
+
+    def _on_clip(self, function: Callable[..., object], _: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
+        self._observer.on_clip(float(bind_arguments(function, args, kwargs)["max_norm"]))
+
+    def _on_scale(self, function: Callable[..., object], _: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
+        arguments = bind_arguments(function, args, kwargs)
+        self._observer.on_scaled_loss(arguments["self"], arguments["outputs"])
+
+    def _after_scaler_step(
+        self, function: Callable[..., object], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._report_scaler_step(bind_arguments(function, args, kwargs)["optimizer"])
+
+    def _on_scheduler_step(self, scheduler: object, *_: object, **__: object) -> None:
+        self._observer.on_scheduler_step(scheduler)

@@ -1,0 +1,121 @@
+"""What a recorder saw of the optimizer step that the script computes now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+import numpy as np
+import torch
+
+from common.recording.record_format import LossFacts, StepFacts
+from common.recording.record_writer import Sample, list_plain_values
+from torch_impl.record.copies import Copies
+from torch_impl.record.graph import collect_nodes
+from torch_impl.record.model_calls import ModelCall
+from torch_impl.record.patches import bind_arguments
+
+Arrays = dict[str, Union[np.ndarray, Sample]]  # noqa: UP007  Python 3.9 evaluates it
+
+
+@dataclass
+class LossCall:
+    """A call of a loss function of PyTorch."""
+
+    facts: LossFacts
+    labels: Arrays
+    nodes: set[object]
+
+
+@dataclass
+class MicroBatch:
+    """The forward passes and the loss of a backward pass."""
+
+    call: ModelCall | None
+    loss_calls: list[LossCall]
+    loss: float | None
+
+    def name_arrays(self, number: int) -> Arrays:
+        """Return the inputs, labels and outputs as they are named in a record. number: of the micro-batch."""
+        call = self.call or ModelCall()
+        kinds = {"input": call.inputs, "label": self._name_labels(), "output": call.outputs}
+        return {f"batch/{number}/{kind}/{name}": arrays[name] for kind, arrays in kinds.items() for name in arrays}
+
+    def _name_labels(self) -> Arrays:
+        return {
+            f"{name}.{index}" if index else name: label
+            for index, call in enumerate(self.loss_calls)
+            for name, label in call.labels.items()
+        }
+
+
+@dataclass
+class Step:
+    """An optimizer step.
+
+    Attributes:
+        number: The number of the step, from 1.
+        micro_batches: The micro-batches so far.
+        loss_calls: The calls of loss functions for which no backward pass was seen yet.
+        scaled_loss: The last loss that a gradient scaler received.
+        loss_scale: The factor by which it multiplied the loss.
+        max_norm: The norm to which the script clipped the gradients.
+        rates: The learning rates that the update uses.
+        gradients: The gradients, as they are named in a record.
+        closure_calls: How often the optimizer called its closure.
+        is_skipped: Whether a gradient scaler left the update out.
+    """
+
+    number: int
+    micro_batches: list[MicroBatch] = field(default_factory=list)
+    loss_calls: list[LossCall] = field(default_factory=list)
+    scaled_loss: torch.Tensor | None = None
+    loss_scale: float | None = None
+    max_norm: float | None = None
+    rates: list[float] = field(default_factory=list)
+    gradients: dict[str, np.ndarray] | None = None
+    closure_calls: int = 0
+    is_skipped: bool = False
+
+    def describe(self) -> StepFacts:
+        """Return the numbers of the step."""
+        return {
+            "step": self.number,
+            "micro_batches": len(self.micro_batches),
+            "losses": [batch.loss for batch in self.micro_batches],
+            "rates": self.rates,
+            "loss_scale": self.loss_scale,
+            "skipped": self.is_skipped,
+            "max_norm": self.max_norm,
+        }
+
+    def name_batch_arrays(self) -> Arrays:
+        """Return the arrays of the micro-batches, and of the layers in the first one, as they are named in a record."""
+        arrays: Arrays = {}
+        for number, batch in enumerate(self.micro_batches):
+            arrays.update(batch.name_arrays(number))
+        first_call = self.micro_batches[0].call if self.micro_batches else None
+        return {**arrays, **(first_call.layers if first_call is not None else {})}
+
+    def take_loss(self, losses: object) -> float | None:
+        """Return the loss of a backward pass, as the script computed it: without the factor of a gradient scaler."""
+        loss = losses if self.scaled_loss is None else self.scaled_loss
+        if isinstance(loss, (list, tuple)) and len(loss) == 1:
+            loss = loss[0]
+        self.scaled_loss = None
+        return float(loss.detach()) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
+
+
+def describe_loss_call(
+    function: object, result: object, args: tuple[object, ...], kwargs: Mapping[str, object], copies: Copies
+) -> LossCall | None:
+    """Describe a call of a loss function; None if nothing can be differentiated with respect to its result."""
+    if not (callable(function) and isinstance(result, torch.Tensor) and result.grad_fn is not None):
+        return None
+    arguments = bind_arguments(function, args, dict(kwargs))
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    plain = {name: value for name, value in arguments.items() if name not in tensors}
+    labels = {name: copies.copy(tensor) for name, tensor in tensors.items() if not tensor.requires_grad}
+    facts: LossFacts = {"name": getattr(function, "__name__", ""), "arguments": list_plain_values(plain)}
+    return LossCall(facts, labels, collect_nodes([result]))

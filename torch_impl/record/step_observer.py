@@ -1,0 +1,143 @@
+"""Observer of the steps of a training script, from the forward pass to the gradients that the optimizer receives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from common.recording.record_format import LayerFacts, LossFacts
+from torch_impl.record import notes
+from torch_impl.record.gradients import GradientObserver
+from torch_impl.record.graph import find_ancestors, split_used
+from torch_impl.record.model_calls import MAX_PENDING, CallObserver
+from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
+from torch_impl.record.step import MicroBatch, Step, describe_loss_call
+from torch_impl.record.update_hooks import Arguments
+
+
+class StepObserver:
+    """Collects what the hooks and the replaced functions report.
+
+    Attributes:
+        step: The step that the script computes now.
+        loss: The first loss function that the script called.
+        layers: The layers of the first micro-batch; None until its backward pass.
+        scheduler: The scheduler of the optimizer, once it was seen.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        calls: CallObserver,
+        gradients: GradientObserver,
+        note: Callable[[str], None],
+    ) -> None:
+        """Prepare to observe.
+
+        Args:
+            optimizer: The optimizer.
+            calls: Observes the forward passes.
+            gradients: Copies the gradients.
+            note: Receives sentences about what cannot be recorded.
+        """
+        self.step = Step(1)
+        self.loss: LossFacts | None = None
+        self.layers: list[LayerFacts] | None = None
+        self.scheduler: object = None
+        self._optimizer, self._note = optimizer, note
+        self._calls, self._gradients = calls, gradients
+
+    def on_loss(self, function: object, result: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Notice a call of a loss function."""
+        if torch.is_grad_enabled():
+            call = describe_loss_call(function, result, args, kwargs, self._calls.copies)
+            self.step.loss_calls = [*self.step.loss_calls[-MAX_PENDING:], *([call] if call is not None else [])]
+
+    def on_scaled_loss(self, scaler: Any, loss: object) -> None:  # noqa: ANN401  its class depends on the version
+        """Notice that a gradient scaler multiplied a loss."""
+        if scaler.is_enabled():
+            self.step.scaled_loss, self.step.loss_scale = loss, float(scaler.get_scale())
+
+    def before_backward(self, tensors: Any) -> None:  # noqa: ANN401  a tensor or several
+        """Notice the begin of a backward pass: the end of a micro-batch."""
+        losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        nodes = {node for item in [*self._calls.pending, *self.step.loss_calls] for node in item.nodes}
+        ancestors = find_ancestors(losses, nodes)
+        has_pending_calls = bool(self._calls.pending)
+        calls = self._calls.take(ancestors)
+        loss_calls, self.step.loss_calls = split_used(self.step.loss_calls, ancestors)
+        loss = self.step.take_loss(losses)
+        self._calls.is_paused = True
+        if has_pending_calls and not calls:
+            self._note(notes.OTHER_BACKWARD)
+            return
+        for sentence in notes.list_batch_notes(calls, loss_calls):
+            self._note(sentence)
+        self.step.micro_batches.append(MicroBatch(calls[0] if calls else None, loss_calls, loss))
+        if loss_calls and self.loss is None:
+            self.loss = loss_calls[0].facts
+        if calls and self.layers is None:
+            self.layers = calls[0].facts
+            self._calls.records_layers = False
+
+    def after_backward(self) -> None:
+        """Notice the end of a backward pass."""
+        self._calls.is_paused = False
+        self._gradients.copy_after_backward()
+
+    def on_clip(self, max_norm: float) -> None:
+        """Notice that the script clips the norm of gradients."""
+        self.step.max_norm = max_norm
+
+    def on_scheduler_step(self, scheduler: object) -> None:
+        """Notice that a scheduler steps."""
+        if unwrap_optimizer(getattr(scheduler, "optimizer", None)) is self._optimizer:
+            self.scheduler = self.scheduler or scheduler
+
+    def before_update(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], on_closure: Callable[[], object]
+    ) -> Arguments | None:
+        """Notice the begin of an update: copy the gradients that the optimizer receives.
+
+        An optimizer that has a closure receives them when the closure ends.
+
+        Args:
+            args: The positional arguments of the step, with the optimizer.
+            kwargs: The keyword arguments of the step.
+            on_closure: Called after the closure.
+
+        Returns:
+            Other arguments for the step if it has a closure.
+        """
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if not callable(closure):
+            self.take_gradients()
+            return None
+
+        def observed_closure() -> object:
+            result = closure()
+            on_closure()
+            return result
+
+        return (args[0], observed_closure), {}
+
+    def after_closure(self) -> None:
+        """Notice that the optimizer called its closure."""
+        self.step.closure_calls += 1
+        if self.step.closure_calls > 1:
+            self._note(notes.CLOSURE)
+        self.take_gradients()
+
+    def take_gradients(self) -> None:
+        """Copy the gradients that the optimizer receives."""
+        step, optimizer = self.step, self._optimizer
+        remaining_scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides by it itself
+        is_infinite = getattr(optimizer, "found_inf", None)
+        step.rates = read_rates(optimizer)
+        step.gradients = self._gradients.take(
+            1 if step.loss_scale is None else step.loss_scale,
+            1 if remaining_scale is None else float(remaining_scale),
+        )
+        step.is_skipped = is_infinite is not None and bool(is_infinite)

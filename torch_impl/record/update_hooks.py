@@ -1,0 +1,56 @@
+"""Hooks before and after the steps of an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class UpdateHooks:
+    """Two hooks that can be removed while PyTorch calls them.
+
+    PyTorch iterates over the hooks without copying them. Only the last one can be removed during the iteration.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        before: Callable[[tuple[Any, ...], dict[str, Any]], Arguments | None],
+        after: Callable[[], object],
+    ) -> None:
+        """Register the hooks.
+
+        Args:
+            optimizer: The optimizer.
+            before: Receives the arguments of the step, and returns None or other arguments.
+            after: Called after the step.
+        """
+        self._before, self._after = before, after
+        self._is_before, self._is_removed = False, False
+        self._pre_handle = optimizer.register_step_pre_hook(self._run_before)
+        self._post_handle = optimizer.register_step_post_hook(self._run_after)
+
+    def remove(self) -> None:
+        """Remove the hooks, at the latest after the current step."""
+        self._is_removed = True
+        if not self._is_before:
+            self._pre_handle.remove()
+            self._post_handle.remove()
+
+    def _run_before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:  # noqa: ANN401
+        optimizer._optimizer_step_post_hooks.move_to_end(self._post_handle.id)
+        self._is_before = True
+        try:
+            return self._before(args, kwargs)
+        finally:
+            self._is_before = False
+
+    def _run_after(self, *_: object) -> None:
+        if self._is_removed:
+            self.remove()
+        else:
+            self._after()
