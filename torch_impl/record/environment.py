@@ -30,7 +30,9 @@ def describe_environment(model: torch.nn.Module) -> Environment:
 
 def read_autocast(device_type: str) -> dict[str, object]:
     """Return the type to which autocast rounds now: {"autocast": "bfloat16"}, or None if it is off."""
-    if device_type == "cuda":
+    if hasattr(torch, "get_autocast_dtype"):
+        is_enabled, dtype = torch.is_autocast_enabled(device_type), torch.get_autocast_dtype(device_type)
+    elif device_type == "cuda":
         is_enabled, dtype = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
     else:
         is_enabled, dtype = torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()

@@ -48,7 +48,8 @@ def describe_scheduler(scheduler: object) -> dict[str, object]:
         scheduler = scheduler.scheduler
     kind = type(scheduler)
     facts: dict[str, object] = {"name": f"{kind.__module__}.{kind.__qualname__}"}
-    public = {name: value for name, value in vars(scheduler).items() if not name.startswith("_")}
+    state = ("last_epoch", "verbose")  # no hyperparameters
+    public = {name: value for name, value in vars(scheduler).items() if not name.startswith("_") and name not in state}
     for function in public.pop("lr_lambdas", []):
         while isinstance(function, functools.partial):
             facts.update(list_plain_values(function.keywords))

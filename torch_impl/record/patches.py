@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -38,20 +38,20 @@ class Patches:
         """
         self._replace(owner, name, _surround(vars(owner)[name], before, after))
 
-    def observe_everywhere(self, module: Any, names: tuple[str, ...], after: After) -> None:  # noqa: ANN401
-        """Call a function after functions of a module, also if other modules imported them by name."""
-        originals = [vars(module)[name] for name in names if name in vars(module)]
-        replacements = {id(function): _surround(function, None, after) for function in originals}
-        for owner in list(sys.modules.values()):
-            for name, value in list(getattr(owner, "__dict__", {}).items()):
-                if id(value) in replacements:
-                    self._replace(owner, name, replacements[id(value)])
+    def observe_everywhere(self, observers: dict[Callable[..., object], After]) -> None:
+        """Call a function after other functions, in every module that has them. observers: by the other function."""
+        replacements = {id(function): _surround(function, None, after) for function, after in observers.items()}
+        for owner, name, function in list_module_values(replacements):
+            self._replace(owner, name, replacements[id(function)])
 
     def restore(self) -> None:
         """Restore the functions, except for those that something else replaced in the meantime."""
         for owner, name, original, replacement in reversed(self._replaced):
             if vars(owner).get(name) is replacement:
                 setattr(owner, name, original)
+        originals = {id(replacement): original for _, _, original, replacement in self._replaced}
+        for owner, name, function in list_module_values(originals):  # modules that were imported in the meantime
+            setattr(owner, name, originals[id(function)])
         self._replaced.clear()
 
     def _replace(self, owner: Any, name: str, replacement: Callable[..., object]) -> None:  # noqa: ANN401
@@ -59,11 +59,27 @@ class Patches:
         setattr(owner, name, replacement)
 
 
+def list_module_values(identities: Collection[int]) -> list[tuple[Any, str, Any]]:
+    """Return the values of modules with these identities, as (module, name, value)."""
+    return [
+        (module, name, value)
+        for module in list(sys.modules.values())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if id(value) in identities
+    ]
+
+
 def list_scheduler_classes() -> Iterator[type]:
     """Yield the classes of learning rate schedulers that define how a scheduler steps."""
     for kind in vars(torch.optim.lr_scheduler).values():
         if inspect.isclass(kind) and "step" in vars(kind) and kind.__module__ == "torch.optim.lr_scheduler":
             yield kind
+
+
+def list_loss_functions() -> list[Callable[..., object]]:
+    """Return PyTorch's loss functions."""
+    functions = vars(torch.nn.functional)
+    return [functions[name] for name in LOSS_FUNCTIONS if name in functions]
 
 
 def find_scaler_class() -> type:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from torch_impl.record.patches import (
-    LOSS_FUNCTIONS,
     Patches,
     bind_arguments,
     find_scaler_class,
+    list_loss_functions,
     list_scheduler_classes,
 )
 from torch_impl.record.step_observer import StepObserver
@@ -36,8 +36,11 @@ class ScriptPatches:
         self._patches, self._observer, self._report_scaler_step = Patches(), observer, after_scaler_step
         self._backward_depth = 0  # checkpointed layers compute backward passes within a backward pass
         observe = self._patches.observe
-        self._patches.observe_everywhere(torch.nn.functional, LOSS_FUNCTIONS, guard(observer.on_loss))
-        self._patches.observe_everywhere(torch.nn.utils.clip_grad, ("clip_grad_norm_",), guard(self._on_clip))
+        functions: dict[Callable[..., object], Callable[..., object]] = {
+            **{function: guard(observer.on_loss) for function in list_loss_functions()},
+            torch.nn.utils.clip_grad_norm_: guard(self._on_clip),
+        }
+        self._patches.observe_everywhere(functions)
         observe(torch.autograd, "backward", guard(self._before_backward), guard(self._after_backward))
         observe(find_scaler_class(), "scale", None, guard(self._on_scale))
         observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))

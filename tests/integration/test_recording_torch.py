@@ -1,0 +1,132 @@
+"""Tests of the recorder in PyTorch scripts as users write them: the losses do not change, and the record is complete.
+
+The scripts run in the process of the tests, because starting a process takes longer than a script.
+"""
+
+import importlib.util
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState, GradientState
+from safetensors.numpy import load_file
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+SCRIPTS = ROOT / "tests" / "scripts"
+STEPS = 3
+NEEDS_LIGHTNING = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="Lightning is not installed")
+RUN_TWICE = """import runpy, sys
+script, directory = sys.argv[1:]
+for arguments in ([], ["--record", directory]):
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+"""
+
+
+def run_script(
+    name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> list[str]:
+    """Return the lines with losses that a script prints."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    capsys.readouterr()
+    runpy.run_path(str(SCRIPTS / name), run_name="__main__")
+    return [line for line in capsys.readouterr().out.splitlines() if "loss " in line]
+
+
+def read_record(directory: Path) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
+    """Return record.json and the tensors at the start and after each step."""
+    files = ["start", *(f"step-{step:08d}" for step in range(1, STEPS + 1))]
+    facts: dict[str, Any] = json.loads((directory / "record.json").read_text())
+    return facts, [load_file(directory / f"{name}.safetensors") for name in files]
+
+
+def list_names(tensors: dict[str, np.ndarray], prefix: str) -> set[str]:
+    return {name.removeprefix(f"{prefix}/") for name in tensors if name.startswith(f"{prefix}/")}
+
+
+def check_record(facts: dict[str, Any], files: list[dict[str, np.ndarray]], micro_batches: int) -> None:
+    assert facts["complete"]
+    assert [step["micro_batches"] for step in facts["steps"]] == [micro_batches] * STEPS
+    variables, optimizer = facts["model"]["variables"], facts["optimizer"]
+    updated = {name for group in optimizer["groups"] for name in group["parameters"]}
+    assert updated == {name for name, variable in variables.items() if variable["trainable"]}
+    assert (optimizer["missing"], optimizer["frozen"]) == ([], [])
+    for tensors in files:
+        assert list_names(tensors, "weight") == set(variables)
+    for tensors in files[1:]:
+        assert list_names(tensors, "gradient") == updated
+        assert all(f"batch/{number}/label" in "".join(tensors) for number in range(micro_batches))
+    assert list_names(files[1], "slot") and not list_names(files[2], "slot") and list_names(files[3], "slot")
+    assert list_names(files[1], "layer") and not list_names(files[2], "layer")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "micro_batches", "autocast", "scheduler"),
+    [
+        ("torch_loop.py", [], 1, None, "OneCycleLR"),
+        ("torch_loop.py", ["--amp", "--accumulate=2"], 2, "bfloat16", "OneCycleLR"),
+        ("accelerate_loop.py", [], 2, "bfloat16", "LambdaLR"),
+        ("trainer.py", [], 2, None, "LambdaLR"),
+        pytest.param("lightning_module.py", [], 2, None, "StepLR", marks=NEEDS_LIGHTNING),
+    ],
+)
+def test_a_recorded_script_prints_the_same_losses(
+    name: str,
+    arguments: list[str],
+    micro_batches: int,
+    autocast: str | None,
+    scheduler: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = run_script(name, arguments, monkeypatch, capsys)
+    recorded = run_script(name, [*arguments, "--record", str(tmp_path)], monkeypatch, capsys)
+    assert alone == recorded
+    assert len(alone) >= 6
+    facts, files = read_record(tmp_path)
+    check_record(facts, files, micro_batches)
+    assert facts["environment"]["flags"]["autocast"] == autocast
+    assert facts["scheduler"]["name"].endswith(f".{scheduler}")
+    assert facts["loss"]["name"] == "cross_entropy"
+    assert [len(step["losses"]) for step in facts["steps"]] == [micro_batches] * STEPS
+    clipped = [tensors for tensors in files[1:] if list_names(tensors, "gradient_unclipped")]
+    assert all(step["max_norm"] for step in facts["steps"])
+    for tensors in clipped:
+        norm = np.sqrt(sum(np.sum(tensors[key] ** 2.0) for key in tensors if key.startswith("gradient/")))
+        assert norm == pytest.approx(facts["steps"][0]["max_norm"], rel=1e-4)
+
+
+def test_ranks_record_their_gradients_before_the_reduction(tmp_path: Path) -> None:
+    driver, directory = tmp_path / "run_twice.py", tmp_path / "record"
+    driver.write_text(RUN_TWICE)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(driver)]
+    completed = subprocess.run(
+        [*command, str(SCRIPTS / "torch_ddp.py"), str(directory)],
+        cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert completed.returncode == 0, completed.stderr
+    losses = [line for line in completed.stdout.splitlines() if line.startswith("loss ")]
+    assert len(losses) == 24
+    assert losses[:12] == losses[12:]
+    ranks = [read_record(directory / f"rank-{rank}") for rank in range(2)]
+    for rank, (facts, files) in enumerate(ranks):
+        assert (facts["rank"], facts["world_size"], facts["not_recorded"]) == (rank, 2, [])
+        check_record(facts, files, 1)
+    (_, first), (_, second) = ranks
+    for ours, other in zip(first[1:], second[1:], strict=True):
+        for name in list_names(ours, "gradient"):
+            local = torch.from_numpy(ours[f"gradient_local/{name}"] + other[f"gradient_local/{name}"])
+            torch.testing.assert_close(local / 2, torch.from_numpy(ours[f"gradient/{name}"]), rtol=1e-5, atol=1e-7)
+        assert not np.array_equal(ours["batch/0/input/0"], other["batch/0/input/0"])
