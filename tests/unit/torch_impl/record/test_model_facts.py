@@ -1,0 +1,49 @@
+"""Tests of the description of a model in a record."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from torch_impl.record.model_facts import describe_layer, describe_model, find_entry, find_unflattened_shape, is_sharded
+
+
+@pytest.mark.parametrize(
+    ("tensor", "shape"),
+    [
+        (torch.zeros(2, 3, 4, 5).flatten(1), [3, 4, 5]),
+        (functional.dropout(functional.relu(torch.zeros(2, 3, 4, requires_grad=True).reshape(2, -1))), [3, 4]),
+        (functional.linear(torch.zeros(2, 3, 4).flatten(1), torch.zeros(12, 12, requires_grad=True)), None),
+        (torch.zeros(2, 3, 4, requires_grad=True).mean(2), None),
+        (torch.zeros(2, 3, 4).reshape(6, 4), None),
+        (torch.zeros(2, 3, 4), None),
+        (None, None),
+    ],
+)
+def test_shapes_before_flattening(tensor: torch.Tensor | None, shape: list[int] | None) -> None:
+    assert find_unflattened_shape(tensor) == shape
+
+
+def test_kinds_and_roles() -> None:
+    class OwnNorm(nn.LayerNorm):
+        pass
+
+    layer = OwnNorm(4, eps=1e-3)
+    names = {id(layer.weight): "norm.weight", id(layer.bias): "norm.bias"}
+    facts = describe_layer("norm", layer.eval(), names)
+    assert (facts["kind"], facts["training"]) == ("LayerNorm", False)
+    assert facts["attributes"] == {"normalized_shape": [4], "eps": 1e-3, "elementwise_affine": True}
+    assert facts["variables"] == {"weight": "norm.weight", "bias": "norm.bias"}
+    attention = nn.MultiheadAttention(4, 2)
+    names = {id(tensor): name for name, tensor in attention.named_parameters()}
+    assert "out_proj.weight" in describe_layer("attention", attention, names)["variables"]
+
+
+def test_tied_variables_and_wrappers() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    assert describe_model(model, [])["tied"] == [["0.weight", "1.weight"]]
+    assert find_entry(nn.DataParallel(model)) == (model, True)
+    compiled = torch.compile(model)
+    assert find_entry(compiled) == (compiled, False)
+    assert not is_sharded(model)
