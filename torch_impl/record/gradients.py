@@ -31,7 +31,7 @@ class GradientObserver:
         for name, parameter in self._name_parameters().items():
             if parameter.requires_grad:
                 hook = guard(self._make_hook(name))
-                self._handles.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
+                self._handles.append(parameter.register_hook(hook))
 
     def remove(self) -> None:
         """Remove the hooks and all copies."""

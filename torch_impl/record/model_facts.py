@@ -76,11 +76,7 @@ def clean_name(name: str) -> str:
 def name_variables(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the parameters and buffers of an unwrapped model by name, tied ones once."""
     variables = [*model.named_parameters(), *model.named_buffers()]
-    return {
-        clean_name(name): tensor
-        for name, tensor in variables
-        if not isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
-    }
+    return {clean_name(name): tensor for name, tensor in variables if not torch.nn.parameter.is_lazy(tensor)}
 
 
 def describe_model(model: torch.nn.Module, layers: list[LayerFacts]) -> ModelFacts:

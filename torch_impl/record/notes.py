@@ -13,6 +13,9 @@ NO_STEP = (
     "steps: the script ended, and the recorder saw no step of the optimizer; pass the optimizer that the loop steps, "
     "and create the recorder before the loop"
 )
+NO_SCHEDULER = (
+    "scheduler: the optimizer has one, which did not step while the recorder recorded; pass scheduler= to record it"
+)
 FAILED = "the record ends in step {}, and the training goes on: {}: {}"
 CLOSURE = (
     "gradients: the optimizer calls its closure several times in a step; those of the last call are recorded; "

@@ -58,6 +58,11 @@ def describe_scheduler(scheduler: object) -> dict[str, object]:
     return {**facts, **list_plain_values(public)}
 
 
+def is_scheduled(optimizer: torch.optim.Optimizer) -> bool:
+    """Check whether a scheduler counts the steps of an optimizer."""
+    return any(hasattr(optimizer.step, mark) for mark in ("_wrapped_by_lr_sched", "_with_counter"))  # by version
+
+
 def read_rates(optimizer: torch.optim.Optimizer) -> list[float]:
     """Return the current learning rate of each parameter group; NaN if a group has none."""
     return [float(group.get("lr", float("nan"))) for group in optimizer.param_groups]

@@ -33,7 +33,13 @@ from torch_impl.record.model_facts import (
     name_variables,
     unwrap_model,
 )
-from torch_impl.record.optimizer_facts import describe_optimizer, describe_scheduler, unwrap_optimizer, view_slots
+from torch_impl.record.optimizer_facts import (
+    describe_optimizer,
+    describe_scheduler,
+    is_scheduled,
+    unwrap_optimizer,
+    view_slots,
+)
 from torch_impl.record.patches import is_compiling
 from torch_impl.record.script_patches import ScriptPatches
 from torch_impl.record.step import Arrays, Step
@@ -165,6 +171,8 @@ class Recorder:
         facts["loss"] = self._observer.loss
         if self._observer.scheduler is not None:
             facts["scheduler"] = describe_scheduler(self._observer.scheduler)
+        elif step.number == self._steps and is_scheduled(self._optimizer):
+            self._writer.note(notes.NO_SCHEDULER)
         facts["environment"]["flags"]["autocast"] = self._calls.autocast
         for sentence in notes.list_step_notes(step, self._optimizer):
             self._writer.note(sentence)

@@ -1,5 +1,7 @@
 """Tests of the description of a model in a record."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -44,6 +46,6 @@ def test_tied_variables_and_wrappers() -> None:
     model[1].weight = model[0].weight
     assert describe_model(model, [])["tied"] == [["0.weight", "1.weight"]]
     assert find_entry(nn.DataParallel(model)) == (model, True)
-    compiled = torch.compile(model)
+    compiled: Any = torch.compile(model)
     assert find_entry(compiled) == (compiled, False)
     assert not is_sharded(model)

@@ -266,7 +266,8 @@ def test_parameters_outside_the_optimizer(tmp_path: Path) -> None:
     assert [group["hyperparameters"]["lr"] for group in facts["groups"]] == [0.1, 0.01]
 
 
-def test_a_scheduler_is_seen_when_it_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_scheduler_is_seen_when_it_steps(steps: bool, tmp_path: Path) -> None:
     schedulers: list[Any] = []
 
     def build_scheduled(model: Any) -> torch.optim.Optimizer:
@@ -276,15 +277,16 @@ def test_a_scheduler_is_seen_when_it_steps(tmp_path: Path) -> None:
 
     def update_scheduled(model: Any, optimizer: Any) -> torch.Tensor:
         loss = update(model, optimizer)
-        schedulers[-1].step()
+        if steps:
+            schedulers[-1].step()
         return loss
 
     train(tmp_path, update_model=update_scheduled, build_optimizer=build_scheduled)
     facts = read_facts(tmp_path)
-    assert facts["scheduler"] == {
-        "name": "torch.optim.lr_scheduler.StepLR", "step_size": 1, "gamma": 0.5, "base_lrs": [0.01],
-    }  # fmt: skip
-    assert [step["rates"] for step in facts["steps"]] == [[0.01], [0.005], [0.0025]]
+    expected = {"name": "torch.optim.lr_scheduler.StepLR", "step_size": 1, "gamma": 0.5, "base_lrs": [0.01]}
+    assert facts["scheduler"] == (expected if steps else None)
+    assert [note[:10] for note in facts["not_recorded"]] == ([] if steps else ["scheduler:"])
+    assert [step["rates"][0] for step in facts["steps"]] == ([0.01, 0.005, 0.0025] if steps else [0.01] * 3)
 
 
 def test_a_script_that_ends_early(tmp_path: Path) -> None:
