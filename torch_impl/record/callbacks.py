@@ -66,15 +66,26 @@ class LightningEvents(CallbackRecorder):
 
 def build_callback(name: str) -> type:
     """Return TrainerRecorder or LightningRecorder. Raise ImportError if its library is missing."""
-    if name == "TrainerRecorder":
-        from transformers import TrainerCallback as Base
+    events, base = (TrainerEvents, _import_trainer_base()) if name == "TrainerRecorder" else (
+        LightningEvents, _import_lightning_base()
+    )  # fmt: skip
+    return type(name, (events, base), {"__doc__": events.__doc__, "__module__": "torch_impl.record"})
 
-        events: type = TrainerEvents
-    else:
-        events = LightningEvents
-        # the two packages have different classes; a script uses the one that it has imported
-        if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
-            from pytorch_lightning import Callback as Base
-        else:
-            from lightning.pytorch import Callback as Base
-    return type(name, (events, Base), {"__doc__": events.__doc__, "__module__": "torch_impl.record"})
+
+def _import_trainer_base() -> type:
+    from transformers import TrainerCallback
+
+    return TrainerCallback
+
+
+def _import_lightning_base() -> type:
+    # The two packages have different classes. A script uses the one that it has imported.
+    if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
+        import pytorch_lightning
+
+        old: type = pytorch_lightning.Callback
+        return old
+    import lightning.pytorch
+
+    base: type = lightning.pytorch.Callback
+    return base

@@ -55,7 +55,7 @@ class StepObserver:
             call = describe_loss_call(function, result, args, kwargs, self._calls.copies)
             self.step.loss_calls = [*self.step.loss_calls[-MAX_PENDING:], *([call] if call is not None else [])]
 
-    def on_scaled_loss(self, scaler: Any, loss: object) -> None:  # noqa: ANN401  its class depends on the version
+    def on_scaled_loss(self, scaler: Any, loss: Any) -> None:  # noqa: ANN401  its class depends on the version
         """Notice that a gradient scaler multiplied a loss."""
         if scaler.is_enabled():
             self.step.scaled_loss, self.step.loss_scale = loss, float(scaler.get_scale())
@@ -63,7 +63,7 @@ class StepObserver:
     def before_backward(self, tensors: Any) -> None:  # noqa: ANN401  a tensor or several
         """Notice the begin of a backward pass: the end of a micro-batch."""
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        nodes = {node for item in [*self._calls.pending, *self.step.loss_calls] for node in item.nodes}
+        nodes = set().union(*(call.nodes for call in self._calls.pending), *(c.nodes for c in self.step.loss_calls))
         ancestors = find_ancestors(losses, nodes)
         has_pending_calls = bool(self._calls.pending)
         calls = self._calls.take(ancestors)
