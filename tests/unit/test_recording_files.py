@@ -13,7 +13,7 @@ FILES = [
     *(path for side in ("torch_impl", "tf_impl") for path in sorted((ROOT / side / "record").glob("*.py"))),
 ]
 STANDARD = {"__future__", "atexit", "collections", "contextlib", "dataclasses", "functools", "hashlib", "inspect"} | {
-    "itertools", "json", "math", "os", "pathlib", "platform", "re", "sys", "threading", "time", "types", "typing",
+    "io", "itertools", "json", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time", "types", "typing",
     "warnings", "weakref",
 }  # fmt: skip
 ALLOWED = STANDARD | {"numpy", "safetensors", "common"}

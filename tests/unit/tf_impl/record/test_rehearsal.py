@@ -1,0 +1,41 @@
+"""Tests of rehearsals: their effects on variables, random generators and iterators are undone."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_impl.record.rehearsal import NotVisibleError, Rehearsal
+
+
+def test_effects_are_undone(capsys: pytest.CaptureFixture[str]) -> None:
+    variable, generator = tf.Variable([1.0, 2.0]), tf.random.Generator.from_seed(1)
+    state = generator.state.numpy()
+    expected = []
+    for rehearses in (False, True):
+        tf.random.set_seed(7)
+        random.seed(7)
+        np.random.seed(7)
+        if rehearses:
+            with Rehearsal(creates_variables=False, uses_xla=False):
+                variable.assign_add([1.0, 1.0])
+                variable.scatter_nd_update([[0]], [9.0])
+                generator.normal([3])
+                tf.random.uniform([2])
+                random.random()
+                np.random.rand()
+                print("printed")
+        expected.append((float(tf.random.uniform([])), random.random(), np.random.rand()))
+    assert expected[0] == expected[1]
+    assert variable.numpy().tolist() == [1.0, 2.0]
+    assert np.array_equal(generator.state.numpy(), state)
+    assert capsys.readouterr().out == ""
+    assert not tf.config.functions_run_eagerly()
+
+
+def test_iterators_of_the_script_do_not_move() -> None:
+    iterator = iter(tf.data.Dataset.range(3))
+    with pytest.raises(NotVisibleError, match="call the tf.function with the batch"), Rehearsal(False, False):
+        next(iterator)
+    assert int(next(iterator)) == 0

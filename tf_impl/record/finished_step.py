@@ -1,0 +1,77 @@
+"""A step after the optimizer's update: what the update changed, and the gradients that it used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tf_impl.record import notes
+from tf_impl.record.gradients import clip_gradients, recover_gradients, relative_difference
+from tf_impl.record.optimizer_facts import Optimizer, count_updates, read_loss_scale, read_slots, unwrap_optimizer
+from tf_impl.record.step import Step
+from tf_impl.record.tensors import Arrays
+
+
+class FinishedStep:
+    """A step whose context ended.
+
+    Attributes:
+        has_updated: Whether the optimizer updated, or skipped its update. If not, the step goes on.
+        is_skipped: Whether a loss scale left the update out.
+        slots: The slots after the step.
+    """
+
+    def __init__(self, step: Step, optimizer: Optimizer, iterations: int, variables: Mapping[str, Any]) -> None:
+        """Look at the optimizer.
+
+        Args:
+            step: The step.
+            optimizer: The optimizer after it.
+            iterations: The number of updates before it.
+            variables: The variables of the model by name.
+        """
+        self._step, self._optimizer = step, optimizer
+        self._inner = unwrap_optimizer(optimizer)
+        updates = count_updates(optimizer) - iterations
+        scale = read_loss_scale(optimizer)
+        has_scale = step.loss_scale is not None and scale is not None
+        self.is_skipped = updates == 0 and has_scale and scale < step.loss_scale  # type: ignore[operator]
+        self.has_updated = updates > 0 or self.is_skipped
+        self._updates = updates
+        self.slots = read_slots(optimizer, variables) if self.has_updated else {}
+
+    def read_gradients(self, tolerance: float, note: Callable[[str], None]) -> Arrays:
+        """Return the gradients of the update as they are named in a record.
+
+        Args:
+            tolerance: Relative difference up to which the rehearsed gradients explain the update.
+            note: Takes a sentence about what was not seen.
+        """
+        step = self._step
+        accumulated = getattr(self._inner, "gradient_accumulation_steps", None) or 1
+        from_tape = {name: array / accumulated for name, array in step.sum_tape_gradients().items()}
+        received = from_tape if accumulated > 1 else step.received or from_tape
+        clipped = clip_gradients(self._optimizer, received)
+        after = self.slots.get("momentums", {})
+        used = {} if self._updates != 1 else recover_gradients(self._inner, step.momentums, after, step.rate)
+        if self._updates > 1:
+            note(notes.SEVERAL_UPDATES.format(step.number, self._updates))
+        if not used:
+            note(notes.COMPUTED_GRADIENTS.format(type(self._inner).__name__))
+            used = clipped
+        used = {name: array for name, array in used.items() if name in received or not received}
+        is_clipped = step.max_norm is not None or relative_difference(clipped, received) > 0
+        difference = relative_difference(clipped, used)
+        if difference > tolerance:
+            note(notes.DIFFERENT_GRADIENTS.format(step.number, difference))
+        arrays: Arrays = {f"gradient/{name}": array for name, array in used.items()}
+        if is_clipped or difference > tolerance:
+            raw = from_tape if step.max_norm is not None else received
+            arrays.update({f"gradient_unclipped/{name}": array for name, array in raw.items()})
+        self._set_max_norm()
+        return arrays
+
+    def _set_max_norm(self) -> None:
+        limit = getattr(self._inner, "global_clipnorm", None)
+        if limit is not None:
+            self._step.max_norm = float(limit)

@@ -1,0 +1,81 @@
+"""Gradients of the real update, which the optimizer's slots imply, and clipping as Keras's optimizers do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
+
+Gradients = Mapping[str, np.ndarray]
+# Optimizers whose momentums are averages of gradients, with the hyperparameter of the average
+AVERAGES = {"Adam": "beta_1", "AdamW": "beta_1", "Nadam": "beta_1", "Adamax": "beta_1", "Lamb": "beta_1"} | {
+    "Lion": "beta_2"
+}
+
+
+def recover_gradients(optimizer: Optimizer, before: Gradients, after: Gradients, rate: float) -> dict[str, np.ndarray]:
+    """Return the clipped gradients of an update, from the momentums before and after it; empty if they imply none.
+
+    Args:
+        optimizer: The optimizer.
+        before: The momentums before the update; empty before the first.
+        after: The momentums after the update.
+        rate: The learning rate of the update, which SGD's momentums contain.
+    """
+    solve = _find_equation(unwrap_optimizer(optimizer), rate)
+    if solve is None:
+        return {}
+    decay, share = solve
+    gradients = {}
+    for name, array in after.items():
+        new = array.astype(np.float64)
+        old = before[name] if name in before else np.zeros_like(new)
+        gradients[name] = ((new - decay * old) / share).astype(array.dtype)
+    return gradients
+
+
+def clip_gradients(optimizer: Optimizer, gradients: Gradients) -> dict[str, np.ndarray]:
+    """Clip gradients as the optimizer's arguments say."""
+    inner = unwrap_optimizer(optimizer)
+    if getattr(inner, "clipnorm", None) is not None:
+        return {name: _clip(array, inner.clipnorm, norm_of({name: array})) for name, array in gradients.items()}
+    if getattr(inner, "global_clipnorm", None) is not None:
+        norm = norm_of(gradients)
+        return {name: _clip(array, inner.global_clipnorm, norm) for name, array in gradients.items()}
+    if getattr(inner, "clipvalue", None) is not None:
+        return {name: np.clip(array, -inner.clipvalue, inner.clipvalue) for name, array in gradients.items()}
+    return dict(gradients)
+
+
+def norm_of(gradients: Gradients) -> float:
+    """Return the norm of all gradients as one vector."""
+    return float(np.sqrt(sum(float(np.square(array.astype(np.float64)).sum()) for array in gradients.values())))
+
+
+def relative_difference(gradients: Gradients, reference: Gradients) -> float:
+    """Return the norm of the difference between gradients of the same variables, relative to the reference."""
+    difference = {name: gradients[name].astype(np.float64) - reference[name] for name in reference if name in gradients}
+    return norm_of(difference) / (norm_of({name: reference[name] for name in difference}) or 1.0)
+
+
+def _find_equation(optimizer: Any, rate: float) -> tuple[float, float] | None:  # noqa: ANN401  any optimizer
+    """Return (decay, share) of momentums = decay * momentums + share * gradient; None if they are none of this form."""
+    kinds = [kind.__name__ for kind in type(optimizer).__mro__]
+    average = next((AVERAGES[kind] for kind in kinds if kind in AVERAGES), None)
+    if average is not None:
+        decay = float(_read(optimizer, average))
+        return decay, 1 - decay
+    if "SGD" in kinds and float(_read(optimizer, "momentum") or 0.0) > 0 and rate > 0:
+        return float(_read(optimizer, "momentum")), -rate
+    return None
+
+
+def _read(optimizer: Any, name: str) -> Any:  # noqa: ANN401  a number or a variable
+    return optimizer.get_config()[name] if hasattr(optimizer, "get_config") else getattr(optimizer, name)
+
+
+def _clip(array: np.ndarray, limit: float, norm: float) -> np.ndarray:
+    return array * np.asarray(min(1.0, limit / norm) if norm else 1.0, array.dtype)

@@ -1,0 +1,51 @@
+"""Iterators over one batch that a compiled function takes for an iterator over a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+
+class OneBatch:
+    """An iterator over one batch that was taken from another iterator.
+
+    A tf.function that was compiled for the other iterator is not compiled again for this one: both have the same type
+    and the same element_spec, with the same unknown dimensions.
+
+    Attributes:
+        iterator: The iterator.
+    """
+
+    def __init__(self, original: Iterator[object], batch: object, strategy: tf.distribute.Strategy) -> None:
+        """Make the iterator.
+
+        Args:
+            original: Iterator of tf.data, or of a strategy.
+            batch: What it returned.
+            strategy: Strategy of the model.
+        """
+        # The object that owns the resources of `iterator` must live as long.
+        if isinstance(original, tf.distribute.DistributedIterator):
+            shards = split_by_replica(batch, strategy)
+            self._owner = iter(strategy.distribute_datasets_from_function(lambda _: _concatenate(shards)))
+        else:
+            self._owner = iter(tf.data.Dataset.from_tensors(batch))
+        tensors = tf.nest.flatten(self._owner, expand_composites=True)
+        self.iterator = tf.nest.pack_sequence_as(original, tensors, expand_composites=True)
+
+
+def split_by_replica(batch: object, strategy: tf.distribute.Strategy) -> list[object]:
+    """Return the part of a distributed batch for each replica of this process."""
+
+    def select(replica: int) -> object:
+        return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[replica], batch)
+
+    return [select(replica) for replica in range(len(strategy.extended.worker_devices))]
+
+
+def _concatenate(elements: list[object]) -> tf.data.Dataset:
+    dataset = tf.data.Dataset.from_tensors(elements[0])
+    for element in elements[1:]:
+        dataset = dataset.concatenate(tf.data.Dataset.from_tensors(element))
+    return dataset

@@ -1,0 +1,170 @@
+"""Observer of the layers that a forward pass enters: what they receive and return, and how they are nested."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from common.recording.record_format import LayerFacts
+from tf_impl.record.model_facts import (
+    COMPOSITE_KINDS,
+    RECURRENT_KINDS,
+    Layer,
+    describe_layer,
+    get_kind,
+    has_own_variables,
+    make_unique,
+)
+from tf_impl.record.tensors import Arrays, Copies, first_tensor
+
+# Kinds with an activation, of which a record has what the activation receives: PyTorch's layers have no activation
+ACTIVATED_KINDS = {"Dense", "EinsumDense"} | {
+    f"{kind}{n}D{suffix}"
+    for n in (1, 2, 3)
+    for kind in ("Conv", "DepthwiseConv", "SeparableConv")
+    for suffix in ("", "Transpose")
+}
+
+
+class LayerObserver:
+    """Observer of one forward pass of a model.
+
+    Attributes:
+        facts: The layers in the order in which the pass entered them. Their variables are filled in afterwards.
+        layers: The layers by path.
+        arrays: The first tensors that they received and returned, as they are named in a record.
+    """
+
+    def __init__(self, model: Layer, copies: Copies, see: Callable[[Callable[[], None]], None]) -> None:
+        """Prepare to observe.
+
+        Args:
+            model: The model.
+            copies: Copies the tensors.
+            see: Calls a function of the observer, and keeps its errors from a real step.
+        """
+        self.facts: list[LayerFacts] = []
+        self.layers: dict[str, Layer] = {}
+        self.arrays: Arrays = {}
+        self._copies, self._see = copies, see
+        self._paths: dict[int, str] = {id(model): "model"}
+        self._stack: list[Layer] = []  # the layers that the pass is in
+        self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
+
+    def call(self, original: Callable[..., object], layer: Layer, args: Sequence[object], kwargs: dict) -> object:
+        """Call a layer, and record the call if it is the first one of this layer."""
+        if any(get_kind(outer) in RECURRENT_KINDS for outer in self._stack):
+            return original(layer, *args, **kwargs)  # one time step of the recurrent layer
+        received = first_tensor([args, kwargs])
+        if received is None or not hasattr(received, "numpy"):
+            return original(layer, *args, **kwargs)  # a symbolic call, which builds the layer
+        path = self._find_path(layer)
+        is_first = path not in self.layers
+        if is_first:
+            self.layers[path] = layer
+            self._see(lambda: self._enter(layer, path, args, kwargs))
+        self._stack.append(layer)
+        activation = _Activation(layer) if is_first else None
+        try:
+            returned = original(layer, *args, **kwargs)
+        finally:
+            self._leave(layer, activation)
+        if activation is not None:
+            self._see(lambda: self._copy(f"layer/{path}/output", activation.received, returned))
+        return returned
+
+    def reshape(self, original: Callable[..., tf.Tensor], args: Sequence[object], kwargs: dict) -> tf.Tensor:
+        """Call tf.reshape, and remember the shape of examples that the model flattens."""
+        returned = original(*args, **kwargs)
+        before = getattr(args[0] if args else kwargs["tensor"], "shape", None)
+        # A layer with variables reshapes its weights, not what another layer receives.
+        reshapes_weights = self._stack and has_own_variables(self._stack[-1]) and get_kind(self._stack[-1]) != "Flatten"
+        is_flat = before is not None and len(before) >= 3 and len(returned.shape) == 2
+        if is_flat and returned.shape[0] == before[0] and not reshapes_weights:
+            self._shapes[int(returned.shape[1])] = tuple(int(size) for size in before[1:])
+        return returned
+
+    @property
+    def is_within_layer(self) -> bool:
+        """Whether a layer computes now."""
+        return bool(self._stack)
+
+    def _enter(self, layer: Layer, path: str, args: Sequence[object], kwargs: dict) -> None:
+        facts = describe_layer(layer, path, {})
+        received = first_tensor([args, _order_arguments(layer, kwargs)])
+        if self._stack and get_kind(self._stack[-1]) in COMPOSITE_KINDS:
+            facts["composite"] = self._find_path(self._stack[-1])
+        if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
+            facts["unflattened_shape"] = list(self._shapes[received.shape[1]])
+            if facts["kind"] == "Dense":  # later inputs of this size come from a Dense layer
+                del self._shapes[received.shape[1]]
+        training = _get_training(layer, args, kwargs)
+        outer = [known for known in self.facts if self._stack and self.layers[known["path"]] is self._stack[-1]]
+        facts["training"] = bool(outer and outer[0]["training"]) if training is None else bool(training)
+        self.facts.append(facts)
+        self._copy(f"layer/{path}/input", None, received)
+
+    def _leave(self, layer: Layer, activation: _Activation | None) -> None:
+        self._stack.remove(layer)
+        if activation is not None:
+            activation.restore()
+
+    def _copy(self, name: str, preferred: tf.Tensor | None, nested: object) -> None:
+        tensor = first_tensor(nested) if preferred is None else preferred
+        if tensor is not None:
+            self.arrays.update(self._copies.copy({name: tensor}))
+
+    def _find_path(self, layer: Layer) -> str:
+        if id(layer) not in self._paths:
+            taken = dict.fromkeys(self._paths.values())
+            self._paths[id(layer)] = make_unique(getattr(layer, "path", None) or layer.name, taken)
+        return self._paths[id(layer)]
+
+
+class _Activation:
+    """The activation of a layer, replaced during a call of the layer by a function that keeps what it receives."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.received: tf.Tensor | None = None
+        self._attributes = vars(layer)
+        self._original = self._attributes.get("activation") if get_kind(layer) in ACTIVATED_KINDS else None
+        if self._original is not None:
+            self._attributes["activation"] = self._record
+
+    def restore(self) -> None:
+        """Give the layer its activation back."""
+        if self._original is not None:
+            self._attributes["activation"] = self._original
+
+    def _record(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.received = inputs
+        assert self._original is not None
+        return self._original(inputs)
+
+
+def _order_arguments(layer: Layer, kwargs: dict) -> dict:
+    """Return keyword arguments in the order of the parameters of the layer, whatever their order in the call."""
+    names = [name for name in inspect.signature(layer.call).parameters if name in kwargs]
+    return {name: kwargs[name] for name in dict.fromkeys([*names, *kwargs])}
+
+
+def _get_training(layer: Layer, args: Sequence[object], kwargs: dict) -> object:
+    parameters = list(inspect.signature(layer.call).parameters)
+    position = parameters.index("training") if "training" in parameters else len(args)
+    return kwargs.get("training", args[position] if position < len(args) else None)
+
+
+def describe_layers(observed: LayerObserver | None, names: Mapping[int, str]) -> list[LayerFacts]:
+    """Describe the layers that a pass entered, now that they have their variables; none if it was not observed.
+
+    Args:
+        observed: The observer of the pass.
+        names: The names of the model's variables by identity.
+    """
+    facts = observed.facts if observed is not None else []
+    for layer in facts:
+        assert observed is not None
+        layer.update(variables=describe_layer(observed.layers[layer["path"]], layer["path"], names)["variables"])
+    return facts

@@ -1,0 +1,133 @@
+"""Description of a Keras model: the names of its variables, and its layers with their attributes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from common.recording.record_format import LayerFacts, ModelFacts
+from common.recording.record_writer import list_plain_values
+
+Layer = Any  # of Keras 2 or Keras 3; `keras.Layer` is one of them
+KERAS_LAYER = re.compile(r"(tf_)?keras\.(src\.)?layers\.(?!layer$)")  # the modules of Keras's own layers
+RECURRENT_KINDS = {"LSTM", "GRU", "SimpleRNN", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
+COMPOSITE_KINDS = {"MultiHeadAttention", "GroupedQueryAttention", "Bidirectional"}
+INTERNAL_ATTRIBUTES = {"built", "name", "supports_masking", "autocast", "stateful", "trainable", "supports_jit"}
+
+
+def find_layer_class(layer: Layer) -> type:
+    """Return the class Layer of the Keras that a layer comes from.
+
+    Raises:
+        ValueError: The object is no Keras layer.
+    """
+    for kind in type(layer).__mro__:
+        if kind.__name__ == "Layer" and kind.__module__.partition(".")[0] in ("keras", "tf_keras", "tensorflow"):
+            return kind
+    raise ValueError(f"model: is a {type(layer).__name__}; pass a keras.Model or keras.Layer")
+
+
+def find_keras(layer: Layer) -> ModuleType:
+    """Return the module keras or tf_keras that a layer comes from."""
+    return sys.modules[find_layer_class(layer).__module__.partition(".")[0]]
+
+
+def make_unique(path: str, taken: Mapping[str, object]) -> str:
+    """Return the path if it is not taken, else path#2, path#3 ..."""
+    count = sum(name.partition("#")[0] == path for name in taken)
+    return f"{path}#{count + 1}" if count else path
+
+
+def name_variables(model: Layer) -> dict[str, Any]:
+    """Return the weights of a model by unique path, without the states of random generators."""
+    variables: dict[str, Any] = {}
+    for variable in model.weights:
+        if "seed_generator_state" not in variable.name and tf.as_dtype(variable.dtype).is_numeric:
+            variables[make_unique(_get_path(variable), variables)] = variable
+    return variables
+
+
+def name_by_identity(variables: Mapping[str, Any]) -> dict[int, str]:
+    """Return the names of variables by the identity of the variable, and of the tf.Variable that Keras 3 wraps."""
+    names = {id(getattr(variable, "_value", variable)): name for name, variable in variables.items()}
+    return {**names, **{id(variable): name for name, variable in variables.items()}}
+
+
+def get_kind(layer: Layer) -> str:
+    """Return the name of Keras's class that a layer is or derives from; otherwise the layer's own class."""
+    kinds = [kind.__name__ for kind in type(layer).__mro__ if KERAS_LAYER.match(kind.__module__)]
+    return kinds[0] if kinds else type(layer).__name__
+
+
+def describe_layer(layer: Layer, path: str, names: Mapping[int, str]) -> LayerFacts:
+    """Describe a layer that has its variables. The caller fills in what the forward pass shows.
+
+    Args:
+        layer: The layer.
+        path: Its unique path.
+        names: Names of the model's variables by identity.
+    """
+    attributes = {
+        name: getattr(value, "__name__", value) if name.endswith("activation") else value
+        for name, value in vars(layer).items()
+        if not name.startswith("_") and name not in INTERNAL_ATTRIBUTES
+    }
+    return {
+        "kind": get_kind(layer),
+        "path": path,
+        "attributes": list_plain_values(attributes),
+        "variables": _name_roles(layer, names),
+        "unflattened_shape": None,
+        "composite": None,
+        "training": False,
+    }
+
+
+def describe_model(model: Layer, layers: list[LayerFacts]) -> ModelFacts:
+    """Describe a model. layers: in the order in which the forward pass entered them."""
+    return {
+        "name": f"{type(model).__module__}.{type(model).__qualname__}",
+        "layers": layers,
+        "variables": {
+            name: {
+                "shape": [int(size) for size in variable.shape],
+                "dtype": tf.as_dtype(variable.dtype).name,
+                "trainable": bool(variable.trainable),
+            }
+            for name, variable in name_variables(model).items()
+        },
+        "tied": [],  # Keras's layers share one variable, which has one name
+    }
+
+
+def has_own_variables(layer: Layer) -> bool:
+    """Check whether a layer has variables that belong to none of its parts."""
+    return (
+        bool(layer._trainable_variables or layer._non_trainable_variables)
+        if is_keras_3(layer)
+        else bool(layer._trainable_weights or layer._non_trainable_weights)
+    )
+
+
+def is_keras_3(layer: Layer) -> bool:
+    """Check whether a layer comes from Keras 3."""
+    return hasattr(find_layer_class(layer), "path")
+
+
+def _get_path(variable: Any) -> str:  # noqa: ANN401  a tf.Variable or a keras.Variable
+    return str(getattr(variable, "path", variable.name)).partition(":")[0]
+
+
+def _name_roles(layer: Layer, names: Mapping[int, str]) -> dict[str, str]:
+    """Return the names of the variables of a layer by role. The variables of a recurrent layer belong to its cell."""
+    owner = layer.cell if get_kind(layer) in RECURRENT_KINDS and hasattr(layer, "cell") else layer
+    if is_keras_3(layer):
+        variables = [*owner._trainable_variables, *owner._non_trainable_variables]
+    else:
+        variables = [*owner._trainable_weights, *owner._non_trainable_weights]
+    return {_get_path(x).rpartition("/")[2]: names[id(x)] for x in variables if id(x) in names}

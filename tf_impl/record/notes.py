@@ -1,0 +1,57 @@
+"""Sentences of a record about what a recorder could not see, and what to add to see it."""
+
+from __future__ import annotations
+
+from tf_impl.record.step import Step
+
+FAILED = "Step {}: the recorder failed ({}: {}), and the record ends before this step."
+NO_STEP = "The script ended before a whole optimizer step was recorded: no update was seen."
+NO_REHEARSAL = (
+    "Step {}: the step could not be computed beside the training ({}), so that its batch, layers and loss are missing: "
+    "keep the step free of side effects, or call the model within recorder.step() outside of a tf.function."
+)
+NO_MODEL_CALL = (
+    "The model was not called in a recorded step, so that its inputs and layers are missing: "
+    "pass the model that the step calls to the recorder."
+)
+MODEL_TWICE = (
+    "The model is called {} times before the gradients are computed: the inputs and outputs of the first are recorded."
+)
+NO_GRADIENTS = (
+    "The gradients were not seen: compute them with tf.GradientTape, and pass them to the optimizer of the recorder."
+)
+NO_LOSS = "The loss function was not seen: use an object of keras.losses, such as keras.losses.MeanSquaredError()."
+COMPUTED_GRADIENTS = (
+    "The slots of {} do not imply the gradients: gradient/NAME was computed eagerly beside the step, from its batch."
+)
+DIFFERENT_RESULTS = (
+    "Step {}: the step computed beside the training returned other values than the real one "
+    "(they differ by {:.1e}), as with random functions that keep no state in variables: "
+    "its layers and loss are not exact."
+)
+DIFFERENT_GRADIENTS = (
+    "Step {}: the gradients that the batch and the loss give differ from those that the update used by {:.1e} of their "
+    "norm: see gradient_unclipped/NAME and gradient/NAME."
+)
+SEVERAL_UPDATES = "Step {}: the optimizer updated {} times: put one update into each recorder.step()."
+SEVERAL_EXECUTIONS = (
+    "steps_per_execution={} computes several steps at once, which cannot be separated: "
+    "compile the model with steps_per_execution=1 to record it."
+)
+NO_UPDATE = "{} calls of recorder.step() without an update: put recorder.step() around the optimizer's update."
+NO_TRAIN_FUNCTION = (
+    "The model has no train_function that takes an iterator of tf.data: use a Recorder in your own loop."
+)
+NO_OPTIMIZER = "The model was compiled without a Keras optimizer: use a Recorder in your own loop."
+
+
+def list_step_notes(step: Step, has_loss: bool) -> list[str]:
+    """Return the sentences about what was not seen of a step. has_loss: whether a loss function was seen."""
+    calls = max((batch.model_calls for batch in step.micro_batches), default=0)
+    sentences = {
+        NO_MODEL_CALL: calls == 0,
+        MODEL_TWICE.format(calls): calls > 1,
+        NO_GRADIENTS: not step.received and not step.sum_tape_gradients(),
+        NO_LOSS: not has_loss,
+    }
+    return [sentence for sentence, is_missing in sentences.items() if is_missing]

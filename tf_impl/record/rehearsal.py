@@ -1,0 +1,148 @@
+"""A rehearsal: an eager computation of a training step beside the real one, whose effects are undone."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+from collections.abc import Callable, Collection
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+from tensorflow.python.distribute.input_lib import DistributedIteratorBase
+from tensorflow.python.eager import context
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
+
+from tf_impl.record.patches import Patches
+
+ASSIGNMENTS = [
+    name
+    for name in dir(BaseResourceVariable)
+    if name.startswith(("assign", "scatter_", "batch_scatter_", "_strided_slice_assign"))
+]
+ITERATORS = (OwnedIterator, DistributedIteratorBase)
+RANDOM_FUNCTIONS = [(tf.random, f"stateless_{name}") for name in ("uniform", "normal", "truncated_normal", "gamma")]
+DROPOUT_FUNCTION = (tf.nn.experimental, "stateless_dropout")
+SEED_OF_REHEARSAL = 34  # of the eager random functions that take no seed; no function of the script uses it
+
+
+class NotVisibleError(Exception):
+    """A step cannot be rehearsed. The message is a sentence for the record."""
+
+
+class Rehearsal:
+    """Context in which functions are computed eagerly, and every effect on the training is undone.
+
+    Variables get their values back, random generators their states, and nothing is printed. A step that would take a
+    batch from an iterator of the script raises `NotVisibleError` before the iterator moves.
+    """
+
+    def __init__(self, creates_variables: bool, uses_xla: bool, iterators: Collection[object] = ()) -> None:
+        """Prepare a rehearsal.
+
+        Args:
+            creates_variables: Whether the model creates its variables at this call. They keep their initial values,
+                and the random numbers that these took are not drawn again.
+            uses_xla: Whether XLA compiles the real step. It draws other random numbers from the same seed.
+            iterators: Iterators that the step may use.
+        """
+        self._creates_variables, self._uses_xla = creates_variables, uses_xla
+        self._iterators = {id(iterator) for iterator in iterators}
+        self._patches = Patches()
+        self._assigned: dict[int, tuple[tf.Variable, tf.Tensor]] = {}  # with the values before
+        self._stack = contextlib.ExitStack()
+        self._is_reading = False  # whether an allowed iterator reads from the iterators that it consists of
+
+    def __enter__(self) -> None:
+        self._keep_random_states()
+        self._patch_methods()
+        was_eager = tf.config.functions_run_eagerly()
+        self._stack.callback(tf.config.run_functions_eagerly, was_eager)
+        tf.config.run_functions_eagerly(True)
+        self._stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        self._stack.enter_context(tf.summary.record_if(False))
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._patches.restore()
+        for variable, value in self._assigned.values():
+            variable.assign(value)
+
+    def _keep_random_states(self) -> None:
+        if self._creates_variables:
+            return
+        self._stack.callback(random.setstate, random.getstate())
+        self._stack.callback(np.random.set_state, np.random.get_state())
+        # Other operations than those of the script: a repeated one would advance the state of its kernel.
+        eager = context.context()
+        eager.ensure_initialized()
+        generator = getattr(eager, "_rng", None)
+        self._stack.callback(setattr, eager, "_rng", generator)
+        eager._rng = random.Random(SEED_OF_REHEARSAL)
+
+    def _patch_methods(self) -> None:
+        for kind in (BaseResourceVariable, ResourceVariable):
+            for name in set(ASSIGNMENTS) & set(vars(kind)):
+                self._patches.replace(kind, name, self._keep_value(getattr(kind, name), lambda variable: variable))
+        generator = tf.random.Generator
+        self._patches.replace(generator, "skip", self._keep_value(generator.skip, lambda source: source.state))
+        for iterator_class in ITERATORS:
+            for name in ("__next__", "get_next", "get_next_as_optional"):
+                self._patches.replace(iterator_class, name, self._guard_iterator(getattr(iterator_class, name)))
+        self._patches.replace(tf, "print", lambda *args, **kwargs: None)
+        # XLA does not compile initializers, which use the same functions
+        functions = [DROPOUT_FUNCTION, *([] if self._creates_variables else RANDOM_FUNCTIONS)]
+        for owner, name in functions if self._uses_xla else ():
+            self._patches.replace(owner, name, _compile_by_xla(getattr(owner, name)))
+
+    def _keep_value(
+        self, method: Callable[..., object], find_variable: Callable[[object], tf.Variable]
+    ) -> Callable[..., object]:
+        """Return a method that remembers the value of a variable before it changes it the first time."""
+
+        def change(owner: object, *args: object, **kwargs: object) -> object:
+            variable = find_variable(owner)
+            for component in getattr(variable, "values", [variable]):  # of a variable of several replicas
+                if id(component) not in self._assigned:
+                    self._assigned[id(component)] = (component, component.read_value())
+            return method(owner, *args, **kwargs)
+
+        return change
+
+    def _guard_iterator(self, method: Callable[..., object]) -> Callable[..., object]:
+        def take(iterator: object, *args: object, **kwargs: object) -> object:
+            if self._is_reading:
+                return method(iterator, *args, **kwargs)
+            if id(iterator) not in self._iterators:
+                raise NotVisibleError(
+                    "The step takes its batch from an iterator, so that its tensors cannot be seen: "
+                    "call the tf.function with the batch, as in train_step(next(iterator))."
+                )
+            self._is_reading = True
+            try:
+                return method(iterator, *args, **kwargs)
+            finally:
+                self._is_reading = False
+
+        return take
+
+
+def _compile_by_xla(function: Callable[..., object]) -> Callable[..., object]:
+    """Return a random function that draws the numbers that it draws in a step that XLA compiles."""
+
+    def draw(*args: object, **kwargs: object) -> object:
+        arguments = {**{str(position): value for position, value in enumerate(args)}, **kwargs}
+        tensors = {name: value for name, value in arguments.items() if isinstance(value, tf.Tensor)}
+
+        def compute(given: dict[str, tf.Tensor]) -> object:
+            positional = [given.get(str(position), value) for position, value in enumerate(args)]
+            return function(*positional, **{name: given.get(name, value) for name, value in kwargs.items()})
+
+        tf.config.run_functions_eagerly(False)
+        try:
+            return tf.function(compute, jit_compile=True, autograph=False)(tensors)
+        finally:
+            tf.config.run_functions_eagerly(True)
+
+    return draw

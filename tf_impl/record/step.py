@@ -1,0 +1,102 @@
+"""What a recorder saw of the optimizer step that the script computes now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.recording.record_format import StepFacts
+from tf_impl.record.gradients import Gradients
+from tf_impl.record.tensors import Arrays
+
+
+@dataclass
+class MicroBatch:
+    """One forward pass, its loss and its gradients, on one replica.
+
+    Attributes:
+        inputs: What the model received.
+        labels: What the loss received besides the model's outputs.
+        outputs: What the model returned.
+        layers: What the layers received and returned, as it is named in a record.
+        loss: The loss, without the factor of a loss scale; None until it is differentiated.
+        gradients: The gradients as GradientTape returned them, without that factor.
+        model_calls: How often the model was called.
+    """
+
+    inputs: Arrays = field(default_factory=dict)
+    labels: Arrays = field(default_factory=dict)
+    outputs: Arrays = field(default_factory=dict)
+    layers: Arrays = field(default_factory=dict)
+    loss: float | None = None
+    gradients: dict[str, np.ndarray] = field(default_factory=dict)
+    model_calls: int = 0
+
+    def name_arrays(self, number: int) -> Arrays:
+        """Return the inputs, labels and outputs as they are named in a record. number: of the micro-batch."""
+        kinds = {"input": self.inputs, "label": self.labels, "output": self.outputs}
+        return {f"batch/{number}/{kind}/{name}": arrays[name] for kind, arrays in kinds.items() for name in arrays}
+
+
+@dataclass
+class Step:
+    """An optimizer step.
+
+    Attributes:
+        number: The number of the step, from 1.
+        rate: The learning rate that the update uses.
+        loss_scale: The factor by which the optimizer multiplied the loss.
+        momentums: The momentums before the update.
+        replicas: The micro-batches of each replica of this process.
+        received: The gradients that each update passed to the optimizer, summed over replicas, without the loss scale.
+        updates: How often the step passed gradients to the optimizer, on the first replica.
+        max_norm: The norm to which the script clipped the gradients.
+    """
+
+    number: int
+    rate: float
+    loss_scale: float | None
+    momentums: Gradients
+    replicas: dict[int, list[MicroBatch]] = field(default_factory=dict)
+    received: dict[str, np.ndarray] = field(default_factory=dict)
+    updates: int = 0
+    max_norm: float | None = None
+
+    @property
+    def micro_batches(self) -> list[MicroBatch]:
+        """All micro-batches, those of the first replica first."""
+        return [batch for _, batches in sorted(self.replicas.items()) for batch in batches]
+
+    def describe(self, skipped: bool) -> StepFacts:
+        """Return the numbers of the step. skipped: whether the optimizer left the update out."""
+        return {
+            "step": self.number,
+            "micro_batches": len(self.micro_batches),
+            "losses": [batch.loss for batch in self.micro_batches],
+            "rates": [self.rate],
+            "loss_scale": self.loss_scale,
+            "skipped": skipped,
+            "max_norm": self.max_norm,
+        }
+
+    def name_batch_arrays(self) -> Arrays:
+        """Return the arrays of the micro-batches, and of the layers in the first one, as they are named in a record."""
+        arrays: Arrays = {}
+        for number, batch in enumerate(self.micro_batches):
+            arrays.update(batch.name_arrays(number))
+        return {**arrays, **(self.micro_batches[0].layers if self.micro_batches else {})}
+
+    def sum_tape_gradients(self) -> dict[str, np.ndarray]:
+        """Return the sum of the gradients of all micro-batches."""
+        return add_gradients([batch.gradients for batch in self.micro_batches])
+
+
+def add_gradients(gradients: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the sum of gradients by name."""
+    total: dict[str, np.ndarray] = {}
+    for arrays in gradients:
+        for name, array in arrays.items():
+            total[name] = total[name] + array if name in total else array
+    return total

@@ -1,0 +1,233 @@
+"""Observer of a step that is computed eagerly: functions of Keras and TensorFlow report what the script computes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from common.recording.record_format import LossFacts
+from tf_impl.record.layer_observer import LayerObserver
+from tf_impl.record.loss_facts import describe_loss
+from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
+from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
+from tf_impl.record.patches import Patches
+from tf_impl.record.step import MicroBatch, Step, add_gradients
+from tf_impl.record.tensors import Copies, name_tensors, to_array
+
+Call = Callable[..., Any]
+
+
+class StepObserver:
+    """Observes the model, the tape, the loss and the optimizer within `observe`.
+
+    Attributes:
+        step: The step that receives what is observed.
+        layers: The layers of the first observed forward pass; None before.
+        is_rehearsal: Whether the optimizer must not update.
+    """
+
+    def __init__(
+        self, model: Layer, optimizer: Optimizer, before_update: Callable[[], None], guard: Callable[..., Any]
+    ) -> None:
+        """Prepare to observe.
+
+        Args:
+            model: The model.
+            optimizer: The optimizer.
+            before_update: Is called before the optimizer receives gradients.
+            guard: Calls a function whose errors must not reach the training.
+        """
+        self.step: Step | None = None
+        self.layers: LayerObserver | None = None
+        self._before_update, self._guard = before_update, guard
+        self.is_rehearsal = False
+        self._model, self._optimizer = model, optimizer
+        self._patches = Patches()
+        self._names: dict[int, str] = {}
+        self._tensors: list[tf.Tensor] = []  # that the model received or returned
+        self._copies = Copies(0)
+        self._depths: dict[int, int] = {}  # number of calls of the model that each replica is in
+        self._updating: set[int] = set()  # replicas in which the optimizer updates
+        self._losses: dict[int, LossFacts] = {}  # by the identity of the loss object
+
+    def start(self, copies: Copies) -> None:
+        """Begin to observe. copies: of the tensors of this step."""
+        self._copies = copies
+        layer_class, losses = find_layer_class(self._model), find_keras(self._model).losses
+        self._patch(layer_class, "__call__", self._call_layer)
+        self._patch(tf, "reshape", self._reshape)
+        self._patch(tf, "clip_by_global_norm", self._clip)
+        self._patch(tf.GradientTape, "gradient", self._differentiate)
+        self._patch(losses.Loss, "__call__", self._call_loss)
+        for name in ("apply", "apply_gradients"):
+            if hasattr(self._optimizer, name):
+                self._patch(self._optimizer, name, self._apply)
+
+    def stop(self) -> None:
+        """End to observe."""
+        self._patches.restore()
+        self._tensors.clear()
+
+    @property
+    def is_within_layer(self) -> bool:
+        """Whether the model computes now."""
+        return any(self._depths.values())
+
+    @property
+    def loss(self) -> LossFacts | None:
+        """The loss function, or all of them; None if none was seen."""
+        losses = list(self._losses.values())
+        if len(losses) > 1:
+            return {"name": "several", "arguments": {str(index): dict(loss) for index, loss in enumerate(losses)}}
+        return losses[0] if losses else None
+
+    def is_known(self, tensor: tf.Tensor) -> bool:
+        """Check whether the model received or returned a tensor."""
+        return any(tensor is known for known in self._tensors)
+
+    def _see(self, function: Callable[[], None]) -> None:
+        """Call a function of the observer. A rehearsal ends at its errors, and a real step must not see them."""
+        if self.is_rehearsal:
+            function()
+        else:
+            self._guard(function)
+
+    def _patch(self, owner: Any, name: str, replacement: Call) -> None:  # noqa: ANN401  a module, class or object
+        original = getattr(owner, name)
+        self._patches.replace(owner, name, functools.wraps(original)(_bind(replacement, original)))
+
+    def _open_batch(self) -> MicroBatch:
+        """Return the micro-batch of this replica whose gradients are not computed yet."""
+        assert self.step is not None
+        batches = self.step.replicas.setdefault(_get_replica(), [])
+        if not batches or batches[-1].gradients:
+            batches.append(MicroBatch())
+        return batches[-1]
+
+    def _call_layer(self, original: Call, layer: Layer, *args: object, **kwargs: object) -> object:
+        replica = _get_replica()
+        if layer is self._model and not self._depths.get(replica):
+            self._depths[replica] = 1
+            try:
+                return self._call_model(original, args, kwargs)
+            finally:
+                self._depths[replica] = 0
+        if replica == 0 and self.layers is not None and self.layers.is_within_layer:
+            return self.layers.call(original, layer, args, kwargs)
+        return original(layer, *args, **kwargs)
+
+    def _call_model(self, original: Call, args: tuple, kwargs: dict) -> object:
+        batch = self._open_batch()
+        batch.model_calls += 1
+        is_first = batch.model_calls == 1
+        if is_first and _get_replica() == 0 and self.layers is None:
+            self.layers = LayerObserver(self._model, self._copies, self._see)
+            returned = self.layers.call(original, self._model, args, kwargs)
+            batch.layers = self.layers.arrays
+        else:
+            returned = original(self._model, *args, **kwargs)
+        self._see(lambda: self._take_call(batch, {**dict(enumerate(args)), **kwargs}, returned))
+        return returned
+
+    def _take_call(self, batch: MicroBatch, arguments: dict, returned: object) -> None:
+        received, outputs = name_tensors(arguments), name_tensors(returned)
+        self._tensors += [*received.values(), *outputs.values()]
+        if batch.model_calls == 1:
+            batch.inputs, batch.outputs = self._copies.copy(received), self._copies.copy(outputs)
+
+    def _reshape(self, original: Call, *args: object, **kwargs: object) -> object:
+        if _get_replica() == 0 and self.layers is not None and self.layers.is_within_layer:
+            return self.layers.reshape(original, args, kwargs)
+        return original(*args, **kwargs)
+
+    def _clip(self, original: Call, *args: object, **kwargs: object) -> object:
+        self._see(lambda: self._take_norm(args[1] if len(args) > 1 else kwargs["clip_norm"]))
+        return original(*args, **kwargs)
+
+    def _take_norm(self, norm: object) -> None:
+        assert self.step is not None
+        self.step.max_norm = float(to_array(norm))
+
+    def _call_loss(self, original: Call, loss: object, *args: object, **kwargs: object) -> object:
+        arguments = {**dict(zip(("y_true", "y_pred", "sample_weight"), args)), **kwargs}  # noqa: B905
+        arguments.pop("y_pred", None)
+        self._see(lambda: self._take_loss(loss, arguments))
+        return original(loss, *args, **kwargs)
+
+    def _take_loss(self, loss: object, arguments: dict) -> None:
+        facts = describe_loss(loss)
+        if facts is None:
+            return
+        batch = self._open_batch()
+        labels = self._copies.copy(name_tensors(arguments))
+        suffix = f".{len(self._losses)}" if labels.keys() & batch.labels.keys() else ""
+        batch.labels.update({f"{name}{suffix}": array for name, array in labels.items()})
+        self._losses.setdefault(id(loss), facts)
+
+    def _differentiate(self, original: Call, tape: object, *args: object, **kwargs: Any) -> object:  # noqa: ANN401
+        gradients = original(tape, *args, **kwargs)
+        arguments = {**dict(zip(("target", "sources"), args)), **kwargs}  # noqa: B905
+        self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients))
+        return gradients
+
+    def _take_gradients(self, target: object, sources: object, gradients: object) -> None:
+        self._names = name_by_identity(name_variables(self._model))
+        named = self._name_gradients(zip(tf.nest.flatten(gradients), tf.nest.flatten(sources)))  # noqa: B905
+        if named and self.step is not None:
+            batch = self._open_batch()
+            terms = [to_array(tensor) for tensor in tf.nest.flatten(target)]
+            batch.loss = float(sum(term.sum() for term in terms)) / (self.step.loss_scale or 1.0)
+            batch.gradients = named
+
+    def _name_gradients(self, pairs: Iterable[tuple[object, object]]) -> dict[str, Any]:
+        """Return the gradients of the model's variables as arrays, without the factor of a loss scale."""
+        scale = (self.step.loss_scale if self.step is not None else None) or 1.0
+        return {
+            self._names[id(variable)]: to_array(gradient) / scale if scale != 1.0 else to_array(gradient)
+            for gradient, variable in pairs
+            if gradient is not None and id(variable) in self._names
+        }
+
+    def _apply(self, original: Call, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401  arguments of Keras
+        if _get_replica() in self._updating:
+            return original(*args, **kwargs)
+        args = tuple(list(value) if hasattr(value, "__next__") else value for value in args)  # scripts pass a zip
+        kwargs = {name: list(value) if hasattr(value, "__next__") else value for name, value in kwargs.items()}
+        self._see(lambda: self._take_update(self._pair_gradients(original.__name__, args, kwargs)))
+        if self.is_rehearsal:
+            return unwrap_optimizer(self._optimizer).iterations
+        self._before_update()
+        self._updating.add(_get_replica())  # Keras's apply_gradients calls apply
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._updating.discard(_get_replica())
+
+    def _take_update(self, pairs: list[tuple[object, object]]) -> None:
+        assert self.step is not None
+        self._names = name_by_identity(name_variables(self._model))
+        named = self._name_gradients(pairs)
+        if _get_replica() == 0:
+            self.step.updates += 1
+            self.step.received = named
+        else:
+            self.step.received = add_gradients([self.step.received, named])
+
+    def _pair_gradients(self, method: str, args: tuple, kwargs: dict) -> list[tuple[object, object]]:
+        if method == "apply_gradients":
+            return list(args[0] if args else kwargs["grads_and_vars"])
+        gradients = list(args[0] if args else kwargs["grads"])
+        variables = args[1] if len(args) > 1 else kwargs.get("trainable_variables")
+        return list(zip(gradients, variables or unwrap_optimizer(self._optimizer)._trainable_variables))  # noqa: B905
+
+
+def _bind(replacement: Call, original: Call) -> Call:
+    return lambda *args, **kwargs: replacement(original, *args, **kwargs)
+
+
+def _get_replica() -> int:
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else int(context.replica_id_in_sync_group)

@@ -1,0 +1,91 @@
+"""Tensors in nested containers, and their copies as arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Optional, Union
+
+import numpy as np
+import tensorflow as tf
+
+from common.recording.record_writer import Sample, draw_sample
+
+Arrays = dict[str, Union[np.ndarray, Sample]]  # noqa: UP007
+
+
+def name_tensors(nested: object, name: str = "") -> dict[str, tf.Tensor]:
+    """Return the tensors in nested containers. Keys and positions, joined by dots, name them.
+
+    The tensors that a ragged or sparse tensor consists of have positions too.
+    """
+    if isinstance(nested, tf.Tensor):
+        return {name or "0": nested}
+    if isinstance(nested, np.ndarray):
+        return {name or "0": tf.convert_to_tensor(nested)}
+    if isinstance(nested, (tf.RaggedTensor, tf.SparseTensor)):
+        nested = tf.nest.flatten(nested, expand_composites=True)
+    if isinstance(nested, Mapping):
+        items = [(str(key), value) for key, value in nested.items()]
+    elif isinstance(nested, (list, tuple)):
+        items = [(str(position), value) for position, value in enumerate(nested)]
+    else:
+        return {}
+    paths = {f"{name}.{key}" if name else key: value for key, value in items}
+    return {leaf: tensor for path, value in paths.items() for leaf, tensor in name_tensors(value, path).items()}
+
+
+def first_tensor(nested: object) -> Optional[tf.Tensor]:  # noqa: UP045  Python 3.9 has no other notation at run time
+    """Return the first floating-point tensor in nested containers; if there is none, the first tensor of any type."""
+    tensors = list(name_tensors(nested).values())
+    return next(iter([tensor for tensor in tensors if tensor.dtype.is_floating] or tensors), None)
+
+
+def is_storable(tensor: tf.Tensor) -> bool:
+    """Check whether a record can hold a tensor: numbers, and not those of a symbolic tensor."""
+    return hasattr(tensor, "numpy") and (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool)
+
+
+def to_array(tensor: object) -> np.ndarray:
+    """Copy a tensor, an IndexedSlices or a variable to NumPy. Arrays in bfloat16 become float32."""
+    dense = tf.convert_to_tensor(tensor)
+    return np.array(tf.cast(dense, tf.float32) if dense.dtype == tf.bfloat16 else dense)
+
+
+def list_results(result: object) -> list[tf.Tensor]:
+    """Return the floating-point tensors that a step returned."""
+    strategy = tf.distribute.get_strategy()
+    local = [part for leaf in tf.nest.flatten(result) for part in strategy.experimental_local_results(leaf)]
+    return [part for part in local if isinstance(part, tf.Tensor) and part.dtype.is_floating]
+
+
+def count_bytes(variable: Any) -> int:  # noqa: ANN401  a tf.Variable or a keras.Variable
+    """Return the number of bytes of a variable."""
+    size = 1
+    for length in variable.shape:
+        size *= int(length)
+    return size * tf.as_dtype(variable.dtype).size
+
+
+class Copies:
+    """Copies of tensors up to a number of bytes, after which samples stand for them.
+
+    The copy of the same tensor is the same array, so that a record stores it once.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._remaining_bytes = max_bytes
+        self._copies: dict[int, tuple[tf.Tensor, np.ndarray | Sample]] = {}  # by the identity of the tensor
+
+    def copy(self, tensors: Mapping[str, tf.Tensor]) -> Arrays:
+        """Copy those tensors that a record can hold."""
+        return {name: self._copy(tensor) for name, tensor in tensors.items() if is_storable(tensor)}
+
+    def _copy(self, tensor: tf.Tensor) -> np.ndarray | Sample:
+        if id(tensor) not in self._copies:
+            array = to_array(tensor)
+            if array.nbytes > self._remaining_bytes:
+                self._copies[id(tensor)] = (tensor, draw_sample(array))
+            else:
+                self._remaining_bytes -= array.nbytes
+                self._copies[id(tensor)] = (tensor, array)
+        return self._copies[id(tensor)][1]
