@@ -13,8 +13,8 @@ FILES = [
     *(path for side in ("torch_impl", "tf_impl") for path in sorted((ROOT / side / "record").glob("*.py"))),
 ]
 STANDARD = {"__future__", "atexit", "collections", "contextlib", "dataclasses", "functools", "hashlib", "inspect"} | {
-    "io", "itertools", "json", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time", "types", "typing",
-    "warnings", "weakref",
+    "io", "itertools", "json", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time", "types",
+    "typing", "warnings", "weakref",
 }  # fmt: skip
 ALLOWED = STANDARD | {"numpy", "safetensors", "common"}
 OF_SIDE = {"torch_impl": {"torch", "torch_impl"}, "tf_impl": {"tensorflow", "keras", "tf_impl"}, "common": set()}

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -50,7 +51,7 @@ def _name_device(device_type: str) -> str:
 
 def _read_flags(model: Layer) -> dict[str, object]:
     strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
-    policy = getattr(model, "dtype_policy", None)
+    policy: Any = getattr(model, "dtype_policy", None)
     is_deterministic = getattr(tf.config.experimental, "is_op_determinism_enabled", None)
     readers: dict[str, Callable[[], object]] = {
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled,

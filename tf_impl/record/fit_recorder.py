@@ -42,7 +42,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
         check_steps(steps)
         # The model is not known yet. A mistake in the directory is reported now.
         self._writer = RecordWriter(str(directory), "tensorflow", UNKNOWN, *find_rank(), max_bytes)
-        self._arguments = {"directory": str(directory), "steps": steps, "max_bytes": max_bytes}
+        self._arguments: dict[str, Any] = {"directory": str(directory), "steps": steps, "max_bytes": max_bytes}
         self._recorder: Recorder | None = None
         self._original: TrainFunction | None = None  # the train function of the model while it is replaced
 
@@ -79,7 +79,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
             flags = recorder.writer.facts["environment"]["flags"]
             flags["run_eagerly"] = bool(self.model.run_eagerly)
             flags["jit_compile"] = bool(getattr(self.model, "jit_compile", False))
-            recorder.is_compiled_by_xla = flags["jit_compile"]
+            recorder.is_compiled_by_xla = bool(flags["jit_compile"])
             flags["compiled"] = not flags["run_eagerly"] and flags["compiled"]
             self._recorder = recorder
         self._original = self.model.train_function

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -78,7 +79,7 @@ class LayerObserver:
     def reshape(self, original: Callable[..., tf.Tensor], args: Sequence[object], kwargs: dict) -> tf.Tensor:
         """Call tf.reshape, and remember the shape of examples that the model flattens."""
         returned = original(*args, **kwargs)
-        before = getattr(args[0] if args else kwargs["tensor"], "shape", None)
+        before: Any = getattr(args[0] if args else kwargs["tensor"], "shape", None)
         # A layer with variables reshapes its weights, not what another layer receives.
         reshapes_weights = self._stack and has_own_variables(self._stack[-1]) and get_kind(self._stack[-1]) != "Flatten"
         is_flat = before is not None and len(before) >= 3 and len(returned.shape) == 2
@@ -128,7 +129,7 @@ class _Activation:
 
     def __init__(self, layer: Layer) -> None:
         self.received: tf.Tensor | None = None
-        self._attributes = vars(layer)
+        self._attributes: dict[str, Any] = layer.__dict__
         self._original = self._attributes.get("activation") if get_kind(layer) in ACTIVATED_KINDS else None
         if self._original is not None:
             self._attributes["activation"] = self._record
@@ -166,5 +167,5 @@ def describe_layers(observed: LayerObserver | None, names: Mapping[int, str]) ->
     facts = observed.facts if observed is not None else []
     for layer in facts:
         assert observed is not None
-        layer.update(variables=describe_layer(observed.layers[layer["path"]], layer["path"], names)["variables"])
+        layer["variables"] = describe_layer(observed.layers[layer["path"]], layer["path"], names)["variables"]
     return facts

@@ -60,7 +60,7 @@ def describe_optimizer(
 def describe_schedule(optimizer: Optimizer) -> dict[str, object] | None:
     """Describe the schedule of the learning rate; None if the rate is a number."""
     inner = unwrap_optimizer(optimizer)
-    schedule = getattr(inner, "_learning_rate", None)
+    schedule: Any = getattr(inner, "_learning_rate", None)
     if not hasattr(schedule, "get_config"):
         schedule = getattr(inner, "_hyper", {}).get("learning_rate")  # of a legacy optimizer
     if not hasattr(schedule, "get_config"):

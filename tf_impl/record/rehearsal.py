@@ -6,6 +6,7 @@ import contextlib
 import io
 import random
 from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -97,7 +98,7 @@ class Rehearsal:
             self._patches.replace(owner, name, _compile_by_xla(getattr(owner, name)))
 
     def _keep_value(
-        self, method: Callable[..., object], find_variable: Callable[[object], tf.Variable]
+        self, method: Callable[..., object], find_variable: Callable[[Any], tf.Variable]
     ) -> Callable[..., object]:
         """Return a method that remembers the value of a variable before it changes it the first time."""
 
