@@ -17,25 +17,22 @@ from common.errors import UserError, describe_error
 from common.map.description import (
     ComputedPass,
     DropoutDescription,
-    LayerDescription,
     ModelDescription,
     RecordedCall,
-    VariableDescription,
     list_received_shapes,
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
-from common.map.keras_layers import RECURRENT_KINDS
 from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
 from common.map.random_layers import ObservedPass, observe_training, read_python_generators
 from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.described_dropout import SEED_STATE, disable_dropout, explain_inputs, find_dropouts, seed_generators
+from tf_impl.described_layers import describe_layers, describe_variable
 from tf_impl.float64 import compute_in_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import layers_by_path, variables_by_path
-from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from tf_impl.nested_tensors import name_tensors
 from tf_impl.task import build_task_functions
 from tf_impl.traced_step import compute_compiled_losses, has_random_operations, trace_model
@@ -99,25 +96,15 @@ class DescribedModel:
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
-        names_by_id = {id(variable): name for name, variable in tensors.items()}
-        layers, used, moving_statistics = [], set(), set()  # names of variables in the two sets
-        for path, layer in trace.entered.items():
-            roles = {
-                role: names_by_id[id(tensor)]
-                for role, tensor in _get_variables_by_role(layer).items()
-                if id(tensor) in names_by_id
-            }
-            used |= set(roles.values())
-            moving_statistics |= {name for role, name in roles.items() if role.startswith("moving_")}
-            if roles:
-                kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
-                shape, composite = trace.unflattened_shapes.get(path), trace.composites.get(path)
-                layers.append(LayerDescription(kind, path, attributes, roles, shape, composite))
+        layers = describe_layers(trace, {id(variable): name for name, variable in tensors.items()})
+        used = {name for layer in layers for name in layer.variables.values()}
+        moving_statistics = {
+            name for layer in layers for role, name in layer.variables.items() if role.startswith("moving_")
+        }
         return ModelDescription(
             layers=layers,
             variables={
-                name: _describe_variable(name, variable, name in moving_statistics)
-                for name, variable in tensors.items()
+                name: describe_variable(name, variable, name in moving_statistics) for name, variable in tensors.items()
             },
             unused=[name for name in tensors if name not in used],
             channels=self.has_channels,
@@ -299,14 +286,3 @@ class DescribedModel:
         if not any(tensor.dtype.is_floating for tensor in outputs.values()):
             raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs
-
-
-def _describe_variable(name: str, variable: keras.Variable, is_moving_statistic: bool) -> VariableDescription:
-    constant = not variable.trainable and not is_moving_statistic
-    return VariableDescription(name, tuple(variable.shape), variable.trainable, constant)
-
-
-def _get_variables_by_role(layer: keras.Layer) -> dict[str, keras.Variable]:
-    """Return the variables of a layer by role. The variables of a recurrent layer belong to its cell."""
-    owner = layer.cell if get_layer_kind(layer) in RECURRENT_KINDS and hasattr(layer, "cell") else layer
-    return {variable.name: variable for variable in (*owner._trainable_variables, *owner._non_trainable_variables)}

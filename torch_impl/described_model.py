@@ -15,10 +15,8 @@ from common.errors import UserError, describe_error
 from common.map.description import (
     ComputedPass,
     DropoutDescription,
-    LayerDescription,
     ModelDescription,
     RecordedCall,
-    VariableDescription,
     list_received_shapes,
 )
 from common.map.factory import call_factory, list_user_files
@@ -28,9 +26,9 @@ from common.map.random_layers import ObservedPass, observe_training, read_python
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batches import to_tensors
 from torch_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
+from torch_impl.described_layers import describe_layers, describe_variable
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
-from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
 from torch_impl.nested_tensors import name_tensors
 from torch_impl.state_dict import read_state_dict
 from torch_impl.task import build_task_functions
@@ -88,23 +86,15 @@ class DescribedModel:
         training = observe_training(self._compute_training)
         noisy_layers = {path: layer for path, layer in trace.entered.items() if path in self.noises}
         tensors = self._get_variables()
-        names_by_id = {id(tensor): name for name, tensor in tensors.items()}
-        layers, used, moving_statistics = [], set(), set()  # names of variables in the two sets
-        for path, module in trace.entered.items():
-            roles = {
-                role: names_by_id[id(tensor)]
-                for role, tensor in _get_variables_by_role(module).items()
-                if id(tensor) in names_by_id
-            }
-            used |= set(roles.values())
-            moving_statistics |= {name for role, name in roles.items() if role.startswith("running_")}
-            if roles:
-                kind, attributes = get_layer_kind(module), get_layer_attributes(module)
-                layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
+        layers = describe_layers(trace, {id(tensor): name for name, tensor in tensors.items()})
+        used = {name for layer in layers for name in layer.variables.values()}
+        moving_statistics = {
+            name for layer in layers for role, name in layer.variables.items() if role.startswith("running_")
+        }
         return ModelDescription(
             layers=layers,
             variables={
-                name: _describe_variable(name, tensor, name in moving_statistics) for name, tensor in tensors.items()
+                name: describe_variable(name, tensor, name in moving_statistics) for name, tensor in tensors.items()
             },
             unused=[name for name in tensors if name not in used],
             channels=self.has_channels,
@@ -264,17 +254,3 @@ class DescribedModel:
         if not any(tensor.is_floating_point() for tensor in outputs.values()):
             raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs
-
-
-def _describe_variable(name: str, tensor: torch.Tensor, is_moving_statistic: bool) -> VariableDescription:
-    is_parameter = isinstance(tensor, torch.nn.Parameter)
-    trainable = is_parameter and tensor.requires_grad
-    return VariableDescription(
-        name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_moving_statistic
-    )
-
-
-def _get_variables_by_role(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the variables of a layer by role. An attention includes the variables of its output projection."""
-    recurse = get_layer_kind(module) == "MultiheadAttention"
-    return {**dict(module.named_parameters(recurse=recurse)), **dict(module.named_buffers(recurse=recurse))}

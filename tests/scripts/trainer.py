@@ -23,8 +23,11 @@ def main() -> None:
     args = parser.parse_args()
 
     set_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    model = BertForSequenceClassification(BertConfig(vocab_size=60, num_labels=3, **sizes))
+    config = BertConfig(
+        vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    )  # fmt: skip
+    config.num_labels = 3
+    model = BertForSequenceClassification(config)
     examples = [
         {"input_ids": torch.randint(5, 60, (9,)), "attention_mask": torch.ones(9, dtype=torch.long), "labels": i % 3}
         for i in range(64)

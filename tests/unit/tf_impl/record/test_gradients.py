@@ -21,7 +21,8 @@ from tf_impl.record.optimizer_facts import read_slots
 )
 def test_the_slots_imply_the_gradient(optimizer: keras.optimizers.Optimizer) -> None:
     variable = keras.Variable([1.0, -2.0], name="w")
-    gradients, before = [[0.5, -1.0], [2.0, 0.25]], {}
+    gradients = [[0.5, -1.0], [2.0, 0.25]]
+    before: dict[str, np.ndarray] = {}
     for gradient in gradients:
         optimizer.apply_gradients([(tf.constant(gradient), variable)])
         after = read_slots(optimizer, {"w": variable})["momentums"]

@@ -1,0 +1,43 @@
+"""Descriptions of the layers that a forward pass enters, and of the variables, for common.map."""
+
+from collections.abc import Mapping
+
+import keras
+
+from common.map.description import LayerDescription, VariableDescription
+from common.map.keras_layers import RECURRENT_KINDS
+from tf_impl.forward_trace import ForwardTrace
+from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
+
+
+def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list[LayerDescription]:
+    """Describe the layers that own variables, in the order in which a pass entered them.
+
+    Args:
+        trace: The trace of the pass.
+        names_by_id: The names of the variables by their identity.
+    """
+    layers = []
+    for path, layer in trace.entered.items():
+        roles = {
+            role: names_by_id[id(variable)]
+            for role, variable in _get_variables_by_role(layer).items()
+            if id(variable) in names_by_id
+        }
+        if roles:
+            kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
+            shape, composite = trace.unflattened_shapes.get(path), trace.composites.get(path)
+            layers.append(LayerDescription(kind, path, attributes, roles, shape, composite))
+    return layers
+
+
+def describe_variable(name: str, variable: keras.Variable, is_moving_statistic: bool) -> VariableDescription:
+    """Describe a variable."""
+    constant = not variable.trainable and not is_moving_statistic
+    return VariableDescription(name, tuple(variable.shape), variable.trainable, constant)
+
+
+def _get_variables_by_role(layer: keras.Layer) -> dict[str, keras.Variable]:
+    """Return the variables of a layer by role. The variables of a recurrent layer belong to its cell."""
+    owner = layer.cell if get_layer_kind(layer) in RECURRENT_KINDS and hasattr(layer, "cell") else layer
+    return {variable.name: variable for variable in (*owner._trainable_variables, *owner._non_trainable_variables)}
