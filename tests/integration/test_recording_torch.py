@@ -5,9 +5,11 @@ The scripts run in the process of the tests, because starting a process takes lo
 
 import importlib.util
 import json
+import os
 import runpy
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,13 @@ import torch
 from accelerate.state import AcceleratorState, GradientState
 from safetensors.numpy import load_file
 
+from common.cluster.network import find_loopback_interface
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 SCRIPTS = ROOT / "tests" / "scripts"
 STEPS = 3
 NEEDS_LIGHTNING = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="Lightning is not installed")
-RUN_TWICE = """import runpy, sys
-script, directory = sys.argv[1:]
-for arguments in ([], ["--record", directory]):
-    sys.argv = [script, *arguments]
-    runpy.run_path(script, run_name="__main__")
-"""
 
 
 def run_script(
@@ -108,19 +105,33 @@ def test_a_recorded_script_prints_the_same_losses(
 
 
 def test_ranks_record_their_gradients_before_the_reduction(tmp_path: Path) -> None:
-    driver, directory = tmp_path / "run_twice.py", tmp_path / "record"
-    driver.write_text(RUN_TWICE)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(driver)]
-    completed = subprocess.run(
-        [*command, str(SCRIPTS / "torch_ddp.py"), str(directory)],
-        cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        timeout=120,
-    )  # fmt: skip
-    assert completed.returncode == 0, completed.stderr
-    losses = [line for line in completed.stdout.splitlines() if line.startswith("loss ")]
-    assert len(losses) == 24
-    assert losses[:12] == losses[12:]
-    ranks = [read_record(directory / f"rank-{rank}") for rank in range(2)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command.append(str(SCRIPTS / "torch_ddp.py"))
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": find_loopback_interface(),
+    }
+    with ThreadPoolExecutor() as pool:
+        outputs = pool.map(
+            lambda arguments: (
+                subprocess.run(
+                    [*command, *arguments],
+                    cwd=ROOT,
+                    env=env,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    check=True,
+                    timeout=240,
+                ).stdout
+            ),
+            ([], ["--record", str(tmp_path)]),
+        )
+        alone, recorded = ([line for line in output.splitlines() if line.startswith("loss ")] for output in outputs)
+    assert len(alone) == 12
+    assert alone == recorded
+    ranks = [read_record(tmp_path / f"rank-{rank}") for rank in range(2)]
     for rank, (facts, files) in enumerate(ranks):
         assert (facts["rank"], facts["world_size"], facts["not_recorded"]) == (rank, 2, [])
         check_record(facts, files, 1)

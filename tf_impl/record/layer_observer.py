@@ -72,7 +72,9 @@ class LayerObserver:
             returned = original(layer, *args, **kwargs)
         finally:
             self._leave(layer, activation)
-        if activation is not None:
+        if activation is not None and _is_symbolic(returned):
+            self._forget(path)
+        elif activation is not None:
             self._see(lambda: self._copy(f"layer/{path}/output", activation.received, returned))
         return returned
 
@@ -106,6 +108,12 @@ class LayerObserver:
         facts["training"] = bool(outer and outer[0]["training"]) if training is None else bool(training)
         self.facts.append(facts)
         self._copy(f"layer/{path}/input", None, received)
+
+    def _forget(self, path: str) -> None:
+        """Forget a call that builds the layer: it received numbers but returned none."""
+        del self.layers[path]
+        self.facts = [facts for facts in self.facts if facts["path"] != path]
+        self.arrays.pop(f"layer/{path}/input", None)
 
     def _leave(self, layer: Layer, activation: _Activation | None) -> None:
         self._stack.remove(layer)
@@ -143,6 +151,11 @@ class _Activation:
         self.received = inputs
         assert self._original is not None
         return self._original(inputs)
+
+
+def _is_symbolic(nested: object) -> bool:
+    tensor = first_tensor(nested)
+    return tensor is not None and not hasattr(tensor, "numpy")
 
 
 def _order_arguments(layer: Layer, kwargs: dict) -> dict:

@@ -18,9 +18,9 @@ Arrays = Mapping[str, np.ndarray]
 KNOWN_ALGORITHMS = ("sgd", "adam")
 # Names of slots in the frameworks, by our name; the first one that a record has counts
 SLOT_NAMES = {
-    "exp_avg": ("exp_avg", "momentum", "m"),
-    "exp_avg_sq": ("exp_avg_sq", "velocity", "v"),
-    "momentum_buffer": ("momentum_buffer", "momentum"),
+    "exp_avg": ("exp_avg", "momentums", "momentum", "m"),
+    "exp_avg_sq": ("exp_avg_sq", "velocities", "velocity", "v"),
+    "momentum_buffer": ("momentum_buffer", "momentums", "momentum"),
 }
 COUNTERS = ("step", "iterations", "iteration")
 STEP_PRECISION = "float32"  # in which the recorders store weights and slots, unless they are float64
@@ -76,7 +76,7 @@ def list_updates(side: RecordedSide, steps: list[int], precision: str) -> Iterat
                 update = replace(update, slots_after={key: recorded.get(key, array) for key, array in expected.items()})
             updates.append(RecordedUpdate(_to_directions(update, group_settings, rate), group_settings, expected,
                                           recorded is not None))  # fmt: skip
-        slots = recorded if recorded is not None else {**slots, **computed}
+        slots = {**slots, **computed, **(recorded or {})}
         yield step, updates
 
 

@@ -9,8 +9,10 @@ from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference
-from common.map.proof import SMALL_GRADIENT_SHARE
 
+# Norm of the smallest gradient that is compared by its own norm, relative to the largest one: that of a bias before
+# BatchNorm is 0 up to the rounding errors of the sum
+SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
 GRADIENT_NOISE = 4.0  # a gradient has several times the rounding errors of the activations that it follows from
 TOLERANCE = 1e-3  # largest relative difference of a gradient that a factor explains
 Arrays = Mapping[str, np.ndarray]
@@ -57,10 +59,11 @@ def _compare_step(
     """Compare the gradients of a step. Return those that differ."""
     gradients, differing = read_paired_gradients(pair, step), {}
     largest = max((float(np.linalg.norm(a)) for a, _ in gradients.values()), default=0.0)
+    smallest = SMALL_GRADIENT_SHARE[pair.precision] * largest
     noise = max(GRADIENT_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
     for title, (a, b) in gradients.items():
         check = stage.compare_arrays(
-            f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=SMALL_GRADIENT_SHARE * largest
+            f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=smallest
         )
         if check.differs:
             differing[title] = a, b

@@ -11,6 +11,7 @@ from common.diagnose.explain.moving_statistics import (
     find_momentum_factors,
     find_variance_divisor,
     is_moving_statistic,
+    name_moving_variance,
 )
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.recorded.record_pair import RecordPair
@@ -53,12 +54,19 @@ def compare_states(pair: RecordPair) -> Stage:
             follows = updates_are_computed and pair.a.trainable.issuperset(match.names_a) and may_begin_here
             earlier_noise = max(STEP_NOISE * step, pair.noise, pair.measure_weight_difference(step - 1))
             noise = max(FOLLOWING_NOISE, earlier_noise) if follows else earlier_noise
-            norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)))
+            norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)), _get_deviation(pair, match, step))
             tensor = f"step {step}: {match.title}"
             stage.compare_arrays(tensor, a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
     if not any(cause.cause == EVALUATION_MODE for cause in pair.get_stage("hyperparameters").causes):
         _explain(stage, first_steps, may_begin_here)
     return stage
+
+
+def _get_deviation(pair: RecordPair, match: VariableMatch, step: int) -> float:
+    """Return the norm of the standard deviations to which a moving mean is compared; 0 of other variables."""
+    weights = pair.a.read_weights(step)
+    variance = next((weights.get(name_moving_variance(name)) for name in match.names_a if "mean" in name), None)
+    return 0.0 if variance is None else float(np.linalg.norm(np.sqrt(np.abs(variance.astype(np.float64)))))
 
 
 def _find_followed(pair: RecordPair, match: VariableMatch, step: int) -> np.ndarray | None:
