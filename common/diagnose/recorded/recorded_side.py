@@ -139,13 +139,15 @@ class RecordedSide:
 
 
 def count_labels(side: RecordedSide, step: int) -> list[float]:
-    """Return how many labels each micro-batch counts: those that are not negative, or else its examples."""
-    counts = []
+    """Return how many labels each micro-batch counts, or else its examples. Ignored or negative labels do not count."""
+    counts, loss = [], side.record.facts["loss"]
+    arguments = loss["arguments"] if loss is not None else {}
+    ignored = arguments.get("ignore_index", arguments.get("ignore_class"))  # in PyTorch, and in Keras
     for place, examples in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
         inputs = side.read_part(step, *place, "input")
         labels = [inputs[LABELS]] if LABELS in inputs else [*side.read_part(step, *place, "label").values()]
         integers = [label for label in labels if label.dtype.kind in "iu" and label.ndim]
-        counts.append(float((integers[0] >= 0).sum()) if integers else float(examples))
+        counts.append(float(((integers[0] >= 0) & (integers[0] != ignored)).sum()) if integers else float(examples))
     return counts
 
 
