@@ -1,4 +1,4 @@
-"""What a layer does to its input with random numbers in training, such as dropout, which training aligns."""
+"""Kinds of noise that training aligns: a layer changes its input by random numbers, as dropout does."""
 
 import math
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ class ObservedPass:
 
 @dataclass(frozen=True)
 class TrainingObservation:
-    """What several training passes on the same variables show.
+    """Observations from several training passes on the same variables.
 
     Attributes:
         random_layers: The layers that draw random numbers, as "path (function)".

@@ -136,8 +136,8 @@ def test_ranks_record_their_gradients_before_the_reduction(tmp_path: Path) -> No
         assert (facts["rank"], facts["world_size"], facts["not_recorded"]) == (rank, 2, [])
         check_record(facts, files, 1)
     (_, first), (_, second) = ranks
-    for ours, other in zip(first[1:], second[1:], strict=True):
-        for name in list_names(ours, "gradient"):
-            local = torch.from_numpy(ours[f"gradient_local/{name}"] + other[f"gradient_local/{name}"])
-            torch.testing.assert_close(local / 2, torch.from_numpy(ours[f"gradient/{name}"]), rtol=1e-5, atol=1e-7)
-        assert not np.array_equal(ours["batch/0/input/0"], other["batch/0/input/0"])
+    for rank_0, rank_1 in zip(first[1:], second[1:], strict=True):
+        for name in list_names(rank_0, "gradient"):
+            local = torch.from_numpy(rank_0[f"gradient_local/{name}"] + rank_1[f"gradient_local/{name}"])
+            torch.testing.assert_close(local / 2, torch.from_numpy(rank_0[f"gradient/{name}"]), rtol=1e-5, atol=1e-7)
+        assert not np.array_equal(rank_0["batch/0/input/0"], rank_1["batch/0/input/0"])

@@ -91,7 +91,7 @@ class LayerObserver:
 
     @property
     def is_within_layer(self) -> bool:
-        """Whether a layer computes now."""
+        """Return whether a layer computes now."""
         return bool(self._stack)
 
     def _enter(self, layer: Layer, path: str, args: Sequence[object], kwargs: dict) -> None:

@@ -1,4 +1,4 @@
-"""What a recorder saw of the optimizer step that the script computes now."""
+"""Observations of the optimizer step that the script computes now."""
 
 from __future__ import annotations
 

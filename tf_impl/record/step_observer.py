@@ -73,7 +73,7 @@ class StepObserver:
 
     @property
     def is_within_layer(self) -> bool:
-        """Whether the model computes now."""
+        """Return whether the model computes now."""
         return any(self._depths.values())
 
     @property

@@ -1,4 +1,4 @@
-"""What the layers of two records received and returned for the same examples, and the layers' weights."""
+"""Inputs, outputs and weights of the layers of two records, for the same examples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,9 +23,9 @@ def observe_sides(pair: RecordPair, step: int) -> tuple[Observation, Observation
     if not common.size:
         return None
     observations = []
-    for side, own in zip(pair.sides, ids, strict=True):
-        rows = np.argsort(own)[np.searchsorted(np.sort(own), common)]
-        observations.append(_observe(side, step, rows, len(own)))
+    for side, side_ids in zip(pair.sides, ids, strict=True):
+        rows = np.argsort(side_ids)[np.searchsorted(np.sort(side_ids), common)]
+        observations.append(_observe(side, step, rows, len(side_ids)))
     return observations[0], observations[1]
 
 

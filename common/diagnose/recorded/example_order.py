@@ -1,4 +1,4 @@
-"""Whether two batches have the same examples, in whatever order."""
+"""Comparison of two batches: whether they have the same examples, in whatever order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,15 +34,15 @@ def pair_arrays(
         The pairs, and the names of the arrays of A and of B that have no counterpart.
     """
     pairs = [(name, name) for name in a if name in b]
-    rest_a, rest_b = [name for name in a if name not in b], [name for name in b if name not in a]
-    for name in list(rest_a):
-        candidates = [other for other in rest_b if are_labels or _are_alike(a[name], b[other])]
+    unpaired_a, unpaired_b = [name for name in a if name not in b], [name for name in b if name not in a]
+    for name in list(unpaired_a):
+        candidates = [other for other in unpaired_b if are_labels or _are_alike(a[name], b[other])]
         if candidates:
             pairs.append((name, candidates[0]))
-            rest_a.remove(name)
-            rest_b.remove(candidates[0])
+            unpaired_a.remove(name)
+            unpaired_b.remove(candidates[0])
     arrays = [ArrayPair(name, a[name], convert_to_layout(b[other], a[name]), are_labels) for name, other in pairs]
-    return arrays, rest_a, rest_b
+    return arrays, unpaired_a, unpaired_b
 
 
 def _are_alike(a: np.ndarray, b: np.ndarray) -> bool:

@@ -114,16 +114,15 @@ def _explain_special_tokens(a: np.ndarray, b: np.ndarray) -> Explanation | None:
         return None
     for name, longer, shorter in (("A", a, b), ("B", b, a)):
         starts = np.unique(longer[:, 0])
-        rest = longer[:, 1:]
-        same = [_strip(x, y) for x, y in zip(rest, shorter, strict=True)]
+        same = [_begins_alike(x, y) for x, y in zip(longer[:, 1:], shorter, strict=True)]
         if starts.size == 1 and all(same) and not (shorter[:, 0] == starts[0]).all():
             sentence = f"differs by special tokens: each text of {name} begins with {starts[0]:g}, the other's does not"
             return Explanation("special_tokens", sentence)
     return None
 
 
-def _strip(rest: np.ndarray, shorter: np.ndarray) -> bool:
-    """Check whether a text begins as another one without its first token, up to three tokens at its end."""
+def _begins_alike(text: np.ndarray, shorter: np.ndarray) -> bool:
+    """Check whether a text begins as a shorter one, up to three tokens at the end of that one."""
     length = len(np.trim_zeros(shorter, "b"))
     compared = max(2, length - 3) if length > 2 else length
-    return np.array_equal(rest[:compared], shorter[:compared])
+    return np.array_equal(text[:compared], shorter[:compared])

@@ -32,8 +32,8 @@ def compare_rates(stage: Stage, pair: RecordPair) -> None:
 def explain_rates(a: np.ndarray, b: np.ndarray, ranks: list[int]) -> Explanation:
     """Return why B's rates [steps] are not A's. ranks: the number of processes of A and of B."""
     shown = f"{_format(a)} in A and {_format(b)} in B"
-    for side, own, other in (("b", b, a), ("a", a, b)):
-        if cause := _find_schedule_mistake(own, other):
+    for side, rates, other_rates in (("b", b, a), ("a", a, b)):
+        if cause := _find_schedule_mistake(rates, other_rates):
             name, words = cause
             return Explanation(name, f"{words} in {side.upper()}: {shown}", side=side)
     ratios = b / np.where(a == 0, np.inf, a)
@@ -47,16 +47,19 @@ def explain_rates(a: np.ndarray, b: np.ndarray, ranks: list[int]) -> Explanation
     return Explanation("schedule", f"other schedules: {shown}")
 
 
-def _find_schedule_mistake(own: np.ndarray, other: np.ndarray) -> tuple[str, str] | None:
+def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[str, str] | None:
     """Return the cause and words for a schedule that runs ahead, behind, at another pace or not at all."""
-    steps = len(own)
-    if steps < 2 or np.allclose(own, other, rtol=CLOSE, atol=0):
+    steps = len(rates)
+    if steps < 2 or np.allclose(rates, other_rates, rtol=CLOSE, atol=0):
         return None
-    is_constant, varies = np.allclose(own, own[0], rtol=CLOSE), not np.allclose(other, other[0], rtol=CLOSE)
-    twice = other[::2]
-    if varies and not is_constant and len(twice) > 1 and np.allclose(own[: len(twice)], twice, rtol=CLOSE):
+    is_constant, varies = (
+        np.allclose(rates, rates[0], rtol=CLOSE),
+        not np.allclose(other_rates, other_rates[0], rtol=CLOSE),
+    )
+    twice = other_rates[::2]
+    if varies and not is_constant and len(twice) > 1 and np.allclose(rates[: len(twice)], twice, rtol=CLOSE):
         return "scheduler_stepped_twice", "the scheduler steps twice for each update"
-    if varies and not is_constant and np.allclose(own[:-1], other[1:], rtol=CLOSE):
+    if varies and not is_constant and np.allclose(rates[:-1], other_rates[1:], rtol=CLOSE):
         return "schedule_early", "the schedule is a step early (the scheduler steps before the optimizer)"
     if varies and is_constant:
         return "no_schedule", "the rate does not change: no scheduler, or it steps once per epoch"

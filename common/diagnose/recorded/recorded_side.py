@@ -157,7 +157,7 @@ def join_examples(arrays: Sequence[np.ndarray]) -> np.ndarray:
         return arrays[0]
     longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int).tolist() if arrays[0].ndim > 1 else []
     padded = [
-        np.pad(array, [(0, 0), *((0, size - own) for size, own in zip(longest, array.shape[1:], strict=True))])
+        np.pad(array, [(0, 0), *((0, size - length) for size, length in zip(longest, array.shape[1:], strict=True))])
         for array in arrays
     ]
     return np.concatenate(padded)

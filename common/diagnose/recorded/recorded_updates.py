@@ -48,7 +48,7 @@ def why_not_computed(side: RecordedSide) -> str:
     settings = read_optimizer_settings(side)
     if not settings:
         return f"{side.title}: the optimizer is not recorded"
-    algorithms = {each.algorithm for each in settings.values()} - {*KNOWN_ALGORITHMS}
+    algorithms = {group.algorithm for group in settings.values()} - {*KNOWN_ALGORITHMS}
     if algorithms:
         return f"{side.title}: the formula of {min(algorithms)} is not known here"
     return ""
@@ -140,14 +140,16 @@ def _build_update(
     before, after = (
         {name: side.read_weights(number)[name].astype(np.float64) for name in names} for number in (step - 1, step)
     )
-    own = {name: gradients[name] for name in names}
-    slots_before = {key: array for key, array in slots.items() if key.partition(".")[2] in own}
+    group_gradients = {name: gradients[name] for name in names}
+    slots_before = {key: array for key, array in slots.items() if key.partition(".")[2] in group_gradients}
     expected: dict[str, np.ndarray] = {}
     for name in names:
         decay = 0.0 if settings.is_decoupled else settings.weight_decay
-        expected |= _advance_slots(settings, rate, name, own[name] + decay * before[name], slots_before)
+        expected |= _advance_slots(settings, rate, name, group_gradients[name] + decay * before[name], slots_before)
     plain = to_update_settings(settings, rate)
-    update = OptimizerUpdate(plain, count, len(side.record.ranks), before, after, slots_before, dict(expected), own)
+    update = OptimizerUpdate(
+        plain, count, len(side.record.ranks), before, after, slots_before, dict(expected), group_gradients
+    )
     return update, expected
 
 

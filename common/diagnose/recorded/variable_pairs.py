@@ -63,7 +63,7 @@ def pair_recorded_models(a: RecordedSide, b: RecordedSide, map_file: Path | None
     """Pair the variables and layers of two records. Raise UserError for a map file that does not fit."""
     if a.is_torch == b.is_torch:
         if map_file is not None:
-            raise UserError(f"map={map_file}: both records are of one framework; leave it out")
+            raise UserError(f"map={map_file}: both records are of one framework; remove it")
         variables = _pair_by_name([*a.read_weights(0)], [*b.read_weights(0)])
         layers = _pair_layers_by_path(a, b)
     else:

@@ -58,17 +58,17 @@ class _LayerComparison:
         self._compare_outputs()
 
     def _compare_layer(self, layer: LayerMatch) -> None:
-        expected, own = self.calls_of_a.get(layer.path_b), layer.get_call_of_b(self.b.calls)
-        if expected is None or own is None:
+        expected, call_of_b = self.calls_of_a.get(layer.path_b), layer.get_call_of_b(self.b.calls)
+        if expected is None or call_of_b is None:
             return
-        a, b = expected.received, own.received
+        a, b = expected.received, call_of_b.received
         has_equal_input = not self.differs
         if a is not None and b is not None and a.shape == b.shape and b.dtype.kind == "f":
             has_equal_input = self._compare_input(layer, a, b)
         if self.pair.why_outputs_differ and not has_equal_input:
             return
-        if expected.returned is not None and own.returned is not None:
-            self._compare_returned(layer, expected, own, has_equal_input)
+        if expected.returned is not None and call_of_b.returned is not None:
+            self._compare_returned(layer, expected, call_of_b, has_equal_input)
         self.earlier_outputs.append(LayerOutput(layer.title, expected.returned, a, b))
 
     def _compare_input(self, layer: LayerMatch, a: np.ndarray, b: np.ndarray) -> bool:
@@ -84,19 +84,19 @@ class _LayerComparison:
         return not check.differs
 
     def _compare_returned(
-        self, layer: LayerMatch, expected: RecordedCall, own: RecordedCall, has_equal_input: bool
+        self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall, has_equal_input: bool
     ) -> None:
         assert expected.returned is not None
-        assert own.returned is not None
-        if expected.returned.shape != own.returned.shape:
+        assert call_of_b.returned is not None
+        if expected.returned.shape != call_of_b.returned.shape:
             return
-        check = self._check(layer.title, expected.returned, own.returned, may_begin_here=has_equal_input)
+        check = self._check(layer.title, expected.returned, call_of_b.returned, may_begin_here=has_equal_input)
         if check.begins_here:
-            self.stage.add_explanation(layer.title, self._explain_layer(layer, expected, own))
+            self.stage.add_explanation(layer.title, self._explain_layer(layer, expected, call_of_b))
         self.differs |= check.differs
 
-    def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, own: RecordedCall) -> Explanation:
-        explanation = explain_layer(layer, expected, own, self.weights)
+    def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall) -> Explanation:
+        explanation = explain_layer(layer, expected, call_of_b, self.weights)
         sizes = [self._list_sizes(side) for side in self.pair.sides]
         if layer.kind == "batch norm" and not explanation.confirmed and sizes[0] != sizes[1]:
             sentence = (

@@ -72,7 +72,7 @@ def _compare_step(
 
 def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """Add what explains all gradients that differ, or else a cause for each."""
-    all_a, all_b = (np.concatenate([np.ravel(each[side]) for each in differing.values()]) for side in (0, 1))
+    all_a, all_b = (np.concatenate([np.ravel(gradients[side]) for gradients in differing.values()]) for side in (0, 1))
     if explanation := _explain_factor(pair, step, all_a, all_b) or _explain_earlier(pair, step, differing):
         stage.add_explanation(next(iter(differing)), explanation, prefix=f"step {step}: ")
         return
@@ -126,10 +126,10 @@ def _explain_earlier(
     names = [title for title in differing if title in earlier]
     current, before = ([np.concatenate([np.ravel(source[title][side]) for title in names]) for side in (0, 1)]
                        for source in (differing, earlier))  # fmt: skip
-    for side, own, other in (("b", 1, 0), ("a", 0, 1)):
-        if is_close(current[other] + before[own], current[own], TOLERANCE):
+    for side, index, other_index in (("b", 1, 0), ("a", 0, 1)):
+        if is_close(current[other_index] + before[index], current[index], TOLERANCE):
             sentence = f"{side.upper()} adds the gradients of step {step - 1}: zero_grad is missing"
             return Explanation("zero_grad_missing", sentence, side=side)
-        if is_close(before[own], current[own], TOLERANCE):
+        if is_close(before[index], current[index], TOLERANCE):
             return Explanation("stale_gradient", f"{side.upper()} uses the gradients of step {step - 1}", side=side)
     return None

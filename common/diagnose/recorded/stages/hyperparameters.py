@@ -39,14 +39,14 @@ def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
     """Find parameters that only one side trains: frozen, missing in the optimizer, or tied to another one."""
     facts = [side.optimizer for side in pair.sides]
     for index, (side, other) in enumerate(((pair.a, pair.b), (pair.b, pair.a))):
-        own, others = facts[index], facts[1 - index]
-        if own is None or others is None:
+        optimizer, other_optimizer = facts[index], facts[1 - index]
+        if optimizer is None or other_optimizer is None:
             continue
         for key, cause, words in (
             ("frozen", "not_trained", "is frozen"),
             ("missing", "missing_in_optimizer", "is not among the parameters of the optimizer"),
         ):
-            names = [name for name in own[key] if _is_trained(pair, index, name)]  # type: ignore[literal-required]
+            names = [name for name in optimizer[key] if _is_trained(pair, index, name)]  # type: ignore[literal-required]
             if names:
                 listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
                 stage.add_mismatch(names[0])
@@ -61,8 +61,8 @@ def _is_trained(pair: RecordPair, index: int, name: str) -> bool:
     other = pair.sides[1 - index]
     settings = read_optimizer_settings(other)
     for match in pair.models.variables:
-        own, counterparts = (match.names_a, match.names_b) if index == 0 else (match.names_b, match.names_a)
-        if name in own:
+        names, counterparts = (match.names_a, match.names_b) if index == 0 else (match.names_b, match.names_a)
+        if name in names:
             return any(counterpart in settings and counterpart in other.trainable for counterpart in counterparts)
     return False
 
@@ -184,7 +184,7 @@ def _compare_layers(stage: Stage, pair: RecordPair) -> None:
     rates = [[rate for layer in side.layers if (rate := find_dropout_rate(layer))] for side in pair.sides]
     if rates[0] != rates[1] and all(side.is_training for side in pair.sides):
         stage.add_mismatch("dropout rates")
-        listed = [", ".join(f"{rate:g}" for rate in each) or "none" for each in rates]
+        listed = [", ".join(f"{rate:g}" for rate in side_rates) or "none" for side_rates in rates]
         sentence = f"the rates of dropout are {listed[0]} in A and {listed[1]} in B"
         stage.add_cause("dropout_rate", "b", "dropout", sentence)
     _compare_modes(stage, pair)

@@ -58,7 +58,9 @@ def _compare_clipping(stage: Stage, side: RecordedSide, step: int, reduced: Grad
     norm = global_norm(reduced)
     if scale and scale != 1:
         factor = clip_factor(norm * scale, max_norm)
-        vectors = [np.concatenate([np.ravel(array) for array in each.values()]) for each in (reduced, received)]
+        vectors = [
+            np.concatenate([np.ravel(array) for array in gradients.values()]) for gradients in (reduced, received)
+        ]
         if factor != clip_factor(norm, max_norm) and is_close(vectors[0] * factor, vectors[1], 1e-3):
             stage.add_mismatch(f"{side.name.upper()}, step {step}: clipping")
             sentence = f"in {side.name.upper()}, step {step}: the gradients are clipped while they have the loss scale "
@@ -71,9 +73,11 @@ def _compare_clipping(stage: Stage, side: RecordedSide, step: int, reduced: Grad
 def _compare_ranks(stage: Stage, side: RecordedSide, step: int, received: Gradients) -> bool:
     """Check that all processes receive the same gradients, as they do under DistributedDataParallel."""
     for rank in range(1, len(side.record.ranks)):
-        others = side.read_gradients(step, "gradient", rank)
+        rank_gradients = side.read_gradients(step, "gradient", rank)
         for name, gradient in received.items():
-            if name in others and others[name].shape == gradient.shape and not is_close(gradient, others[name], 1e-4):
+            if name not in rank_gradients or rank_gradients[name].shape != gradient.shape:
+                continue
+            if not is_close(gradient, rank_gradients[name], 1e-4):
                 stage.add_mismatch(f"{side.name.upper()}, step {step}: {name} of rank {rank}")
                 sentence = (
                     f"in {side.name.upper()}, step {step}: the gradient of {name} differs between rank 0 and rank "

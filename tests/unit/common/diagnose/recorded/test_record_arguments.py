@@ -44,5 +44,5 @@ def test_wrong_arguments(arguments: list[str], message: str, tmp_path: Path, mon
 
 def test_records_that_cannot_be_compared(tmp_path: Path) -> None:
     old = NumpyScript().write(tmp_path / "old")
-    with pytest.raises(UserError, match="map=x.yaml: both records are of one framework; leave it out"):
+    with pytest.raises(UserError, match="map=x.yaml: both records are of one framework; remove it"):
         diagnose_records(old, old, Path("x.yaml"))
