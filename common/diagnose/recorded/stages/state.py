@@ -36,7 +36,9 @@ def compare_states(pair: RecordPair) -> Stage:
     may_begin_here = not pair.has_difference(*earlier) and not pair.get_stage("hyperparameters").causes
     updates_are_computed = pair.get_stage("optimizer").verdict == EQUAL and not pair.get_stage("optimizer").note
     first_steps = []
+    followed: dict[str, np.ndarray | None] = {}
     for step in pair.equal_steps:
+        _update_followed(followed, pair, step)
         for match in pair.models.variables:
             before, a, b = (
                 read(side.read_weights(number))
@@ -46,7 +48,7 @@ def compare_states(pair: RecordPair) -> Stage:
             )  # fmt: skip
             if before is None or a is None or b is None or a.shape != b.shape or a.dtype.kind != "f":
                 continue
-            is_followed = _find_followed(pair, match, step)
+            is_followed = followed[match.title]
             if is_followed is not None and is_followed.shape == a.shape:
                 b = np.where(is_followed, b, a)
             if step == pair.equal_steps[0]:
@@ -69,22 +71,25 @@ def _get_deviation(pair: RecordPair, match: VariableMatch, step: int) -> float:
     return 0.0 if variance is None else float(np.linalg.norm(np.sqrt(np.abs(variance.astype(np.float64)))))
 
 
-def _find_followed(pair: RecordPair, match: VariableMatch, step: int) -> np.ndarray | None:
-    """Return which elements had equal gradients in all steps so far; Adam moves the others by rounding errors.
+def _update_followed(followed: dict[str, np.ndarray | None], pair: RecordPair, step: int) -> None:
+    """Update which elements had equal gradients in all steps so far; Adam moves the others by rounding errors.
 
     The gradient of the bias of an attention's keys, for example, holds only rounding errors.
+
+    Args:
+        followed: The elements by the title of the variable; None if a gradient is missing.
+        pair: The records.
+        step: The step.
     """
-    followed: np.ndarray | None = None
-    for earlier in [number for number in pair.equal_steps if number <= step]:
-        a, b = (
-            read(side.read_reduced_gradients(earlier), is_gradient=True)
-            for read, side in ((match.read_a, pair.a), (match.read_b, pair.b))
-        )
+    gradients_a, gradients_b = (side.read_reduced_gradients(step) for side in pair.sides)
+    for match in pair.models.variables:
+        a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
         if a is None or b is None or a.shape != b.shape:
-            return None
+            followed[match.title] = None
+            continue
         is_equal = np.abs(a.astype(np.float64) - b) <= FOLLOWING_SHARE * np.abs(a)
-        followed = is_equal if followed is None else followed & is_equal
-    return followed
+        earlier = followed.get(match.title, is_equal)
+        followed[match.title] = None if earlier is None else earlier & is_equal
 
 
 def _explain(stage: Stage, first_steps: list[FirstStep], may_begin_here: bool) -> None:
