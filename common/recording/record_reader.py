@@ -186,6 +186,6 @@ def _list_notes(ranks: Sequence[RankRecord]) -> list[str]:
     abridged = sum(len(tensors) for rank in ranks for tensors in rank.facts["abridged"].values())
     if abridged:
         notes.append(
-            f"{abridged} tensors are recorded as samples only, because of max_bytes, and are not compared whole"
+            f"{abridged} tensors are recorded as samples only, because of their size, and are not compared whole"
         )
     return list(dict.fromkeys(notes))

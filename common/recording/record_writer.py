@@ -27,6 +27,8 @@ from common.recording.record_format import (
     StepFacts,
 )
 
+MIN_COPIED_BYTES = 64 << 20  # of layers, and of the batches of a step, even if the model is small
+COPIED_SHARE = 0.75  # their share of the bytes of the variables: the record stays below 12 times the parameters
 SAMPLE_SIZE = 4096  # number of elements that stand for a tensor that does not fit into the record
 WRITTEN_NAMES = re.compile(r"(record\.json|start\.safetensors|step-\d{8}\.safetensors)(\.partial)?|rank-\d+")
 
@@ -182,6 +184,11 @@ class RecordWriter:
         except BaseException:
             partial.unlink(missing_ok=True)  # frees space if the disk is full
             raise
+
+
+def limit_copied_bytes(variable_bytes: int) -> int:
+    """Return how many bytes of layers, and of the batches of a step, a recorder copies as a whole."""
+    return max(MIN_COPIED_BYTES, int(COPIED_SHARE * variable_bytes))
 
 
 def draw_sample(array: np.ndarray) -> Sample:

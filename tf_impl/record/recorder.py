@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.recording.record_writer import RecordWriter
+from common.recording.record_writer import MIN_COPIED_BYTES, RecordWriter, limit_copied_bytes
 from tf_impl.record import notes
 from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.finished_step import FinishedStep
@@ -41,8 +41,6 @@ from tf_impl.record.step_observer import StepObserver
 from tf_impl.record.tensors import Arrays, Copies, count_bytes, list_results, name_tensors, to_array
 
 MAX_MICRO_BATCHES = 64
-MIN_COPIED_BYTES = 64 << 20  # of layers, and of the batches of a step, even if the model is small
-COPIED_SHARE = 0.75  # their share of the bytes of the variables: the record stays below 12 times the parameters
 FUNCTION = type(tf.function(lambda: None))
 
 
@@ -187,7 +185,7 @@ class Recorder:
     def _resume(self) -> None:
         variables = self._name_variables().values()
         size = sum(count_bytes(variable) for variable in variables)
-        self._observer.start(Copies(max(MIN_COPIED_BYTES, int(COPIED_SHARE * size))))
+        self._observer.start(Copies(limit_copied_bytes(size)))
         self._patches.replace(FUNCTION, "__call__", self._wrap_function(FUNCTION.__call__))
 
     def _wrap_function(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from common.recording.record_format import ModelFacts
-from common.recording.record_writer import RecordWriter
+from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from torch_impl.record import notes
 from torch_impl.record.arrays import view_tensor
 from torch_impl.record.check_arguments import check_arguments
@@ -45,9 +45,6 @@ from torch_impl.record.script_patches import ScriptPatches
 from torch_impl.record.step import Arrays, Step
 from torch_impl.record.step_observer import StepObserver
 from torch_impl.record.update_hooks import Arguments, UpdateHooks
-
-MIN_COPIED_BYTES = 64 << 20  # of layers, and of the batches of a step, even if the model is small
-COPIED_SHARE = 0.75  # their share of the bytes of the variables: the record stays below 12 times the parameters
 
 
 class Recorder:
@@ -140,7 +137,7 @@ class Recorder:
 
     def _get_copied_bytes(self) -> int:
         size = sum(tensor.numel() * tensor.element_size() for tensor in self._name_variables().values())
-        return max(MIN_COPIED_BYTES, int(COPIED_SHARE * size))
+        return limit_copied_bytes(size)
 
     def _view_weights(self) -> Arrays:
         return {f"weight/{name}": view_tensor(tensor) for name, tensor in self._name_variables().items()}
