@@ -24,6 +24,7 @@ ABOUT = {
     "common/compare": "runs to a verdict",
     "common/profile": "traces of profiled steps",
     "common/records": "readers of a run's files",
+    "common/recording": "records of scripts",
     "common/report": "a verdict to pages and pictures",
     "common/console.py": "the command lockstep",
     "common/hardware.py": "this machine",
