@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Cause, Stage
-from common.diagnose.recorded_run import RecordedRuns
+from common.diagnose.finished_runs import FinishedRuns
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Diagnosis:
     stages: Sequence[Stage]
     unpaired: Sequence[str] = ()
     precision: str = "float64"
-    recorded: RecordedRuns = field(default_factory=RecordedRuns)
+    recorded: FinishedRuns = field(default_factory=FinishedRuns)
     notes: Sequence[str] = ()
 
     @property
@@ -147,7 +147,7 @@ class StageRecord(TypedDict):
 class DiagnosisRecord(TypedDict):
     """The content of diagnosis.json. `sides` holds the titles, and `ladder` the stages in order.
 
-    `environment` and `unreproduced` hold the sentences of `RecordedRuns`.
+    `environment` and `unreproduced` hold the sentences of `FinishedRuns`.
     """
 
     equal: bool

@@ -12,8 +12,8 @@ from common.diagnose.arguments import SideArguments
 from common.diagnose.comparison import SideComparison
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import Stage
+from common.diagnose.finished_runs import compare_with_finished
 from common.diagnose.layer_match import list_unpaired
-from common.diagnose.recorded_run import compare_with_recorded
 from common.diagnose.stages.activations import compare_activations
 from common.diagnose.stages.batch import MISSING_ARRAY, compare_batches
 from common.diagnose.stages.config import compare_configs, find_different_keys
@@ -44,7 +44,7 @@ TRAINING_STAGES: tuple[StageFunction, ...] = (
 def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     """Train both sides for a few steps and compare them. Raise UserError if a training run fails."""
     a, b = train_sides(sides, output)
-    recorded = compare_with_recorded((a, b))
+    recorded = compare_with_finished((a, b))
     stages = [compare_configs(a, b)]
     values_of_a = {key: value for key, (value, _) in find_different_keys(a, b).items()}
     if values_of_a:  # otherwise the different configs would hide differences that the other stages look for

@@ -8,7 +8,7 @@ from markupsafe import escape
 
 from common.diagnose.diagnosis import Diagnosis, read_diagnosis
 from common.diagnose.findings import Stage, TensorCheck
-from common.diagnose.recorded_run import RecordedRuns
+from common.diagnose.finished_runs import FinishedRuns
 from common.diagnose.report import print_diagnosis, write_report
 
 TITLES = {"a": "A (torch ddp)", "b": "B (tf <script>)"}
@@ -79,7 +79,7 @@ def test_a_stage_that_rounding_hides_is_not_called_the_same() -> None:
 def test_other_environments_come_first_and_nothing_unreproduced_is_equal(
     environment: list[str], unreproduced: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    recorded = RecordedRuns(environment, unreproduced)
+    recorded = FinishedRuns(environment, unreproduced)
     equal = Diagnosis(TITLES, [Stage("batch", [TensorCheck("step 1: ids", 0.0)])], recorded=recorded)
     print_diagnosis(equal)
     headline = capsys.readouterr().out.splitlines()[0]

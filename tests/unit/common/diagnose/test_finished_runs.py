@@ -8,7 +8,7 @@ import pytest
 
 from common.config.compose import parse_config, save_config
 from common.diagnose.arguments import SideArguments
-from common.diagnose.recorded_run import compare_with_recorded, find_other_environment
+from common.diagnose.finished_runs import compare_with_finished, find_other_environment
 from common.diagnose.side_run import SideRun
 from common.hardware import describe_hardware
 from common.versions import find_versions
@@ -90,13 +90,13 @@ def _start_at_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_curve_that_is_reproduced(composed: Compose, tmp_path: Path) -> None:
     almost = {step: loss + 1e-7 for step, loss in LOSSES.items()}
-    assert compare_with_recorded(make_runs(composed, tmp_path, almost, LOSSES)).unreproduced == []
+    assert compare_with_finished(make_runs(composed, tmp_path, almost, LOSSES)).unreproduced == []
 
 
 def test_a_curve_that_is_reproduced_in_another_environment(composed: Compose, tmp_path: Path) -> None:
     runs = make_runs(composed, tmp_path, LOSSES, LOSSES)
     write_summary(tmp_path / "b", {**PRESENT, "versions": {"python": "3.1"}})
-    recorded = compare_with_recorded(runs)
+    recorded = compare_with_finished(runs)
     (sentence,) = recorded.environment
     assert sentence.startswith(f"B ({tmp_path / 'b'}) was made in another environment, python 3.1 (here ")
     assert sentence.endswith(", and its curve is reproduced here") and not recorded.unreproduced
@@ -121,12 +121,12 @@ def test_a_curve_that_is_reproduced_in_another_environment(composed: Compose, tm
 def test_a_curve_that_is_not_reproduced(
     composed: Compose, tmp_path: Path, recorded: dict[int, float], expected: str
 ) -> None:
-    sentences = compare_with_recorded(make_runs(composed, tmp_path, recorded, LOSSES)).unreproduced
+    sentences = compare_with_finished(make_runs(composed, tmp_path, recorded, LOSSES)).unreproduced
     assert any(expected in sentence for sentence in sentences)
 
 
 def test_runs_that_repeat_none_have_nothing_to_say(composed: Compose, tmp_path: Path) -> None:
     runs = make_runs(composed, tmp_path, LOSSES, LOSSES)
     fresh = [replace(run, arguments=replace(run.arguments, repeats=None)) for run in runs]
-    recorded = compare_with_recorded(fresh)
+    recorded = compare_with_finished(fresh)
     assert (recorded.environment, recorded.unreproduced) == ([], [])

@@ -23,7 +23,7 @@ UNRECORDED = "(not recorded)"
 
 
 @dataclass
-class RecordedRuns:
+class FinishedRuns:
     """Sentences of a diagnosis about the finished runs that it repeats, for a reader of the report.
 
     Attributes:
@@ -35,9 +35,9 @@ class RecordedRuns:
     unreproduced: list[str] = field(default_factory=list)
 
 
-def compare_with_recorded(runs: Sequence[SideRun]) -> RecordedRuns:
+def compare_with_finished(runs: Sequence[SideRun]) -> FinishedRuns:
     """Compare repeated runs with the finished runs that they repeat. Runs that repeat none have nothing to say."""
-    recorded, recorded_rows = RecordedRuns(), []
+    recorded, recorded_rows = FinishedRuns(), []
     for run in runs:
         if (directory := run.arguments.repeats) is None:
             continue
