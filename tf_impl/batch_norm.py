@@ -13,13 +13,28 @@ import tensorflow as tf
 from keras.layers import BatchNormalization
 from typing_extensions import override
 
+from tf_impl.changing_buffers import build_averaging, find_changing_buffers
+from tf_impl.keras_paths import variables_by_path
+
 STATISTICS = ("moving_mean", "moving_variance")
 _current = local()  # each replica's function is traced in its own thread
 
 
 def find_moving_statistics(model: keras.Model) -> list[keras.Variable]:
     """Return the moving means and variances of all BatchNorm layers."""
-    return [variable for variable in model.non_trainable_variables if variable.name in STATISTICS]
+    changing = {id(variable) for variable in find_changing_buffers(model).values()}
+    return [
+        variable
+        for variable in model.non_trainable_variables
+        if variable.name in STATISTICS and id(variable) not in changing
+    ]
+
+
+def list_batch_norm_buffers(model: keras.Layer) -> list[str]:
+    """Return the paths of the moving means and variances of BatchNorm layers."""
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, BatchNormalization)]
+    statistics = {id(variable) for layer in layers for variable in layer.non_trainable_variables}
+    return [path for path, variable in variables_by_path(model).items() if id(variable) in statistics]
 
 
 class AlignedBatchNorm(BatchNormalization):
@@ -111,15 +126,4 @@ def build_statistics_averaging(strategy: tf.distribute.Strategy, model: keras.Mo
     It is enough to call it before the statistics are read: they are linear in the statistics of the batches, so their
     mean after any number of steps equals what averaging in every step would give.
     """
-    statistics = find_moving_statistics(model)
-
-    def replica_step() -> None:
-        replica = tf.distribute.get_replica_context()
-        for statistic in statistics:
-            mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.identity(statistic.value))
-            tf.raw_ops.AssignVariableOp(resource=statistic.value.handle, value=mean)
-
-    def average() -> None:
-        strategy.run(replica_step)
-
-    return tf.function(average) if statistics else lambda: None
+    return build_averaging(strategy, find_moving_statistics(model))

@@ -31,9 +31,9 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
     return layers
 
 
-def describe_variable(name: str, variable: keras.Variable, is_moving_statistic: bool) -> VariableDescription:
-    """Describe a variable."""
-    constant = not variable.trainable and not is_moving_statistic
+def describe_variable(name: str, variable: keras.Variable, is_changed: bool) -> VariableDescription:
+    """Describe a variable. is_changed: whether forward passes in training mode change it."""
+    constant = not variable.trainable and not is_changed
     return VariableDescription(name, tuple(variable.shape), variable.trainable, constant)
 
 

@@ -14,25 +14,29 @@ import tensorflow as tf
 
 from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
+from common.map.changing_buffers import find_changes
 from common.map.description import (
     ComputedPass,
     DropoutDescription,
     ModelDescription,
+    ObservedPass,
     RecordedCall,
     list_received_shapes,
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
-from common.map.random_layers import ObservedPass, observe_training, read_python_generators
+from common.map.random_layers import observe_training, read_python_generators
+from tf_impl.batch_norm import list_batch_norm_buffers
 from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
-from tf_impl.described_dropout import SEED_STATE, disable_dropout, explain_inputs, find_dropouts, seed_generators
+from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
 from tf_impl.described_layers import describe_layers, describe_variable
+from tf_impl.described_state import get_state, read_state, set_state
 from tf_impl.float64 import compute_in_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
-from tf_impl.keras_paths import layers_by_path, variables_by_path
+from tf_impl.keras_paths import layers_by_path
 from tf_impl.nested_tensors import name_tensors
 from tf_impl.task import build_task_functions
 from tf_impl.traced_step import compute_compiled_losses, has_random_operations, trace_model
@@ -75,6 +79,7 @@ class DescribedModel:
                 f"{CONFIG_KEY}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer"
             )
         self.model = model
+        self.buffers: dict[str, bool] = {}  # those that training changes; `describe` finds them
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
         self.has_open_batch = any(0 in model_input.open_axes for model_input in inputs.values())
@@ -87,12 +92,18 @@ class DescribedModel:
     def describe(self) -> ModelDescription:
         """Describe the layers that a forward pass enters, and the variables."""
         tf.config.run_functions_eagerly(True)  # a traced tf.function would not enter its layers again
+        before = read_state(self.model)
         with ForwardTrace(self.model) as trace:
             self._call(training=False)
+        changed_in_evaluation = find_changes(before, read_state(self.model))
         groups = [getattr(layer, "groups", 1) for layer in trace.entered.values()]
         if any(isinstance(count, int) and count > 1 for count in groups):
             tf.config.run_functions_eagerly(False)  # on a CPU, gradients of grouped convolutions need XLA
-        training = observe_training(self._compute_training)
+        training = observe_training(
+            self._compute_training, len(next(iter(self.inputs.values()))), list_batch_norm_buffers(self.model)
+        )
+        self.buffers = training.buffers
+        created = get_state(self.model).keys() - before.keys()
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
@@ -100,11 +111,12 @@ class DescribedModel:
         used = {name for layer in layers for name in layer.variables.values()}
         moving_statistics = {
             name for layer in layers for role, name in layer.variables.items() if role.startswith("moving_")
-        }
+        } - self.buffers.keys()
         return ModelDescription(
             layers=layers,
             variables={
-                name: describe_variable(name, variable, name in moving_statistics) for name, variable in tensors.items()
+                name: describe_variable(name, variable, name in moving_statistics or name in self.buffers)
+                for name, variable in tensors.items()
             },
             unused=[name for name in tensors if name not in used],
             channels=self.has_channels,
@@ -117,6 +129,7 @@ class DescribedModel:
                 for path, layer in noisy_layers.items()
                 if (name := noise_names[id(layer)])
             },
+            buffers=self.buffers,
             noise=[
                 *self.other_dropouts,
                 *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
@@ -124,7 +137,7 @@ class DescribedModel:
             ],
             unsupported=[
                 *training.stateful,
-                *find_unsupported(self.model, sorted(training.changed - moving_statistics)),
+                *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created)),
             ],
             mixing_layer=self._find_mixing_layer(trace),
         )
@@ -196,9 +209,7 @@ class DescribedModel:
         Returns:
             The outputs, and the shapes of what layers received.
         """
-        variables = self._get_variables()
-        for name, array in weights.items():
-            variables[name].assign(array)
+        set_state(self.model, weights)
         with ForwardTrace(self.model, replacements) as trace, tf.GradientTape() as self.tape:
             self.last_outputs = self._call(training)
         self.last_calls = trace.calls
@@ -226,19 +237,21 @@ class DescribedModel:
         )
         return {name: tf.convert_to_tensor(x).numpy() for name, x in zip(trainable, computed, strict=True)}
 
-    def _compute_training(self, seed: int) -> ObservedPass:
-        """Compute a training pass with a seed of all random generators. Restore the variables."""
-        before, changed = {name: variable.numpy() for name, variable in self._get_state().items()}, set()
+    def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
+        """Compute a training pass on some examples with a seed of all random generators. Restore the variables."""
+        before, batch = read_state(self.model), self.inputs
+        self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
         seed_generators(self.model, seed)
         generators = read_python_generators()
-        with ForwardTrace(self.model) as trace:
-            self._call(training=True)
-        for name, variable in self._get_state().items():
-            if name in before and not np.array_equal(variable.numpy(), before[name]):
-                changed.add(name)
-                variable.assign(before[name])
-        has_drawn = read_python_generators() != generators or self._has_random_operations
-        return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
+        try:
+            with ForwardTrace(self.model) as trace:
+                self._call(training=True)
+            changed = find_changes(before, read_state(self.model))
+            has_drawn = read_python_generators() != generators or self._has_random_operations
+            return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
+        finally:
+            self.inputs = batch
+            set_state(self.model, {name: before[name] for name in find_changes(before, read_state(self.model))})
 
     @cached_property
     def _has_random_operations(self) -> bool:
@@ -262,14 +275,13 @@ class DescribedModel:
             BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
         )
 
-    def _get_state(self) -> dict[str, keras.Variable]:
-        """Return the variables by path, except for the states of random generators."""
-        variables = variables_by_path(self.model)
-        return {path: variable for path, variable in variables.items() if variable.name != SEED_STATE}
-
     def _get_variables(self) -> dict[str, keras.Variable]:
-        """Return the floating-point variables by path."""
-        return {path: variable for path, variable in self._get_state().items() if "float" in variable.dtype}
+        """Return the floating-point variables, and the variables that training changes, by path."""
+        return {
+            path: variable
+            for path, variable in get_state(self.model).items()
+            if "float" in variable.dtype or path in self.buffers
+        }
 
     def _compute(self, inputs: dict[str, tf.Tensor], training: bool) -> object:
         """Return what the user's model returns."""

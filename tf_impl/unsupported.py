@@ -7,20 +7,35 @@ import keras
 from tf_impl.keras_paths import variables_by_path
 
 
-def find_unsupported(model: keras.Layer, changed: Collection[str]) -> list[str]:
+def find_unsupported(
+    model: keras.Layer, buffers: Collection[str], changed_in_evaluation: Collection[str], created: Collection[str]
+) -> list[str]:
     """Return a sentence for each part of the model that cannot be trained, with what to do about it.
 
     Args:
         model: The model, after a forward pass in training mode.
-        changed: The paths of the variables that a forward pass in training mode changes, without those of BatchNorm.
+        buffers: The paths of the variables that forward passes in training mode change, without those of BatchNorm.
+        changed_in_evaluation: The paths of the variables that forward passes in evaluation mode change.
+        created: The paths of the variables that the first forward pass in training mode creates.
     """
     sentences = [
-        f"variable {name} changes in forward passes, and is neither averaged over replicas nor saved; compute it from "
-        "the inputs, or make it constant"
-        for name in changed
+        f"variable {name} changes in forward passes in evaluation mode, so that evaluations would change the training "
+        "run; change it only in training mode"
+        for name in changed_in_evaluation
+    ]
+    sentences += [
+        f"variable {name} is created by the first forward pass in training mode; create it with the model"
+        for name in created
+    ]
+    variables = variables_by_path(model)
+    sentences += [
+        f"variable {name} has aggregation={variables[name].aggregation!r}, so that its value would depend on the "
+        "number of replicas; remove it"
+        for name in buffers
+        if variables[name].aggregation != "none"
     ]
     penalized = []
-    for name, variable in variables_by_path(model).items():
+    for name, variable in variables.items():
         if variable.regularizer is not None:
             penalized.append(f"variable {name} has a regularizer ({type(variable.regularizer).__name__})")
         if variable.constraint is not None:

@@ -11,8 +11,10 @@ import torch
 import torch.distributed as dist
 from torch.autograd.function import FunctionCtx
 from torch.nn import Module
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from typing_extensions import override
+
+from torch_impl.changing_buffers import find_changing_buffers
 
 STATISTICS = ("running_mean", "running_var")
 SumOverReplicas = Callable[[torch.Tensor], torch.Tensor]  # gradients flow through the sum
@@ -20,7 +22,23 @@ SumOverReplicas = Callable[[torch.Tensor], torch.Tensor]  # gradients flow throu
 
 def find_moving_statistics(model: Module) -> dict[str, torch.Tensor]:
     """Return the moving means and variances of all BatchNorm layers by name."""
-    return {name: buffer for name, buffer in model.named_buffers() if name.rpartition(".")[2] in STATISTICS}
+    changing = find_changing_buffers(model)
+    return {
+        name: buffer
+        for name, buffer in model.named_buffers()
+        if name.rpartition(".")[2] in STATISTICS and name not in changing
+    }
+
+
+def list_batch_norm_buffers(model: Module) -> list[str]:
+    """Return the names of the buffers of BatchNorm layers, except for counters of batches that average all batches."""
+    return [
+        f"{path}.{role}" if path else role
+        for path, module in model.named_modules()
+        if isinstance(module, _NormBase)
+        for role, _ in module.named_buffers(recurse=False)
+        if role in STATISTICS or module.momentum is not None
+    ]
 
 
 def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], object], world_size: int) -> None:

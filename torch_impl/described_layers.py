@@ -29,13 +29,11 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
     return layers
 
 
-def describe_variable(name: str, tensor: torch.Tensor, is_moving_statistic: bool) -> VariableDescription:
-    """Describe a parameter or buffer."""
+def describe_variable(name: str, tensor: torch.Tensor, is_changed: bool) -> VariableDescription:
+    """Describe a parameter or buffer. is_changed: whether forward passes in training mode change it."""
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     trainable = is_parameter and tensor.requires_grad
-    return VariableDescription(
-        name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_moving_statistic
-    )
+    return VariableDescription(name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_changed)
 
 
 def _get_variables_by_role(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -12,21 +12,25 @@ import torch
 
 from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
+from common.map.changing_buffers import find_changes
 from common.map.description import (
     ComputedPass,
     DropoutDescription,
     ModelDescription,
+    ObservedPass,
     RecordedCall,
     list_received_shapes,
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
 from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
-from common.map.random_layers import ObservedPass, observe_training, read_python_generators, seed_python
+from common.map.random_layers import observe_training, read_python_generators, seed_python
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
+from torch_impl.batch_norm import list_batch_norm_buffers
 from torch_impl.batches import to_tensors
 from torch_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
 from torch_impl.described_layers import describe_layers, describe_variable
+from torch_impl.described_state import get_state, read_state, set_state
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.nested_tensors import name_tensors
@@ -68,6 +72,7 @@ class DescribedModel:
         if not isinstance(model, torch.nn.Module):
             raise UserError(f"{CONFIG_KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
         self.model = model.double()
+        self.buffers: dict[str, bool] = {}  # those that training changes; `describe` finds them
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         channels = [name for name, model_input in inputs.items() if model_input.channels]
         self.has_channels = bool(channels)
@@ -81,20 +86,27 @@ class DescribedModel:
 
     def describe(self) -> ModelDescription:
         """Describe the layers that a forward pass enters, and the variables."""
+        before = read_state(self.model)
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
-        training = observe_training(self._compute_training)
+        changed_in_evaluation = find_changes(before, read_state(self.model))
+        training = observe_training(
+            self._compute_training, len(next(iter(self.inputs.values()))), list_batch_norm_buffers(self.model)
+        )
+        self.buffers = training.buffers
+        created = get_state(self.model).keys() - before.keys()
         noisy_layers = {path: layer for path, layer in trace.entered.items() if path in self.noises}
         tensors = self._get_variables()
         layers = describe_layers(trace, {id(tensor): name for name, tensor in tensors.items()})
         used = {name for layer in layers for name in layer.variables.values()}
         moving_statistics = {
             name for layer in layers for role, name in layer.variables.items() if role.startswith("running_")
-        }
+        } - self.buffers.keys()
         return ModelDescription(
             layers=layers,
             variables={
-                name: describe_variable(name, tensor, name in moving_statistics) for name, tensor in tensors.items()
+                name: describe_variable(name, tensor, name in moving_statistics or name in self.buffers)
+                for name, tensor in tensors.items()
             },
             unused=[name for name in tensors if name not in used],
             channels=self.has_channels,
@@ -106,6 +118,7 @@ class DescribedModel:
                 )
                 for path in noisy_layers
             },
+            buffers=self.buffers,
             noise=[
                 *self.other_dropouts,
                 *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
@@ -113,7 +126,7 @@ class DescribedModel:
             ],
             unsupported=[
                 *training.stateful,
-                *find_unsupported(self.model, sorted(training.changed - moving_statistics)),
+                *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created)),
             ],
             mixing_layer=self._find_mixing_layer(trace),
         )
@@ -169,10 +182,7 @@ class DescribedModel:
         Returns:
             The outputs, and the shapes of what layers received.
         """
-        variables = self._get_variables()
-        with torch.no_grad():
-            for name, array in weights.items():
-                variables[name].copy_(torch.from_numpy(array))
+        set_state(self.model, weights)
         with ForwardTrace(self.model, replacements) as trace:
             self.last_outputs = self._call(training)
         self.last_calls = trace.calls
@@ -199,20 +209,23 @@ class DescribedModel:
         gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, materialize_grads=True)
         return {name: gradient.numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
-    def _compute_training(self, seed: int) -> ObservedPass:
-        """Compute a training pass with a seed of all random generators. Restore the parameters and buffers."""
-        before, changed = {name: tensor.clone() for name, tensor in self._get_state().items()}, set()
+    def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
+        """Compute a training pass on some examples with a seed of all random generators. Restore the variables."""
+        before, batch = read_state(self.model), self.inputs
+        self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
         seed_python(seed)
         torch.manual_seed(seed)
         generators = torch.get_rng_state(), read_python_generators()
-        with ForwardTrace(self.model) as trace, torch.no_grad():
-            self._call(training=True)
-            for name, tensor in self._get_state().items():
-                if name in before and not torch.equal(tensor, before[name]):
-                    changed.add(name)
-                    tensor.copy_(before[name])
-        has_drawn = not torch.equal(torch.get_rng_state(), generators[0]) or read_python_generators() != generators[1]
-        return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
+        try:
+            with ForwardTrace(self.model) as trace, torch.no_grad():
+                self._call(training=True)
+            has_drawn = (
+                not torch.equal(torch.get_rng_state(), generators[0]) or read_python_generators() != generators[1]
+            )
+            return ObservedPass(trace.calls, trace.noise, find_changes(before, read_state(self.model)), has_drawn)
+        finally:
+            self.inputs = batch
+            set_state(self.model, {name: before[name] for name in find_changes(before, read_state(self.model))})
 
     def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
         """Compute copies of one example in evaluation mode. Return the first layer that mixes examples, or None.
@@ -230,17 +243,16 @@ class DescribedModel:
             BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
         )
 
-    def _get_state(self) -> dict[str, torch.Tensor]:
-        """Return the parameters and buffers by name, except for BatchNorm's counters of batches."""
-        tensors = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
-
     def _get_variables(self) -> dict[str, torch.Tensor]:
-        """Return the floating-point parameters and buffers by name, tied parameters once.
+        """Return the floating-point parameters and buffers, and the buffers that training changes, by name.
 
         Call it for every use: a forward pass may replace a buffer by another tensor.
         """
-        return {name: tensor for name, tensor in self._get_state().items() if tensor.is_floating_point()}
+        return {
+            name: tensor
+            for name, tensor in get_state(self.model).items()
+            if tensor.is_floating_point() or name in self.buffers
+        }
 
     def _call(self, training: bool) -> dict[str, torch.Tensor]:
         """Return the outputs by name. Raise UserError if the user's forward pass fails or has no usable output."""

@@ -5,17 +5,38 @@ from collections.abc import Collection
 import torch
 
 
-def find_unsupported(model: torch.nn.Module, changed: Collection[str]) -> list[str]:
+def find_unsupported(
+    model: torch.nn.Module, buffers: Collection[str], changed_in_evaluation: Collection[str], created: Collection[str]
+) -> list[str]:
     """Return a sentence for each part of the model that cannot be trained, with what to do about it.
 
     Args:
         model: The model.
-        changed: The names of the buffers that a forward pass in training mode changes, without those of BatchNorm.
+        buffers: The names of the buffers and parameters that forward passes in training mode change, without those of
+            BatchNorm.
+        changed_in_evaluation: The names of the buffers and parameters that forward passes in evaluation mode change.
+        created: The names of the buffers and parameters that the first forward pass in training mode creates.
     """
     sentences = [
-        f"buffer {name} changes in forward passes, and is neither averaged over replicas nor saved; compute it from "
-        "the inputs, or make it constant"
-        for name in changed
+        f"buffer {name} changes in forward passes in evaluation mode, so that evaluations would change the training "
+        "run; change it only in training mode"
+        for name in changed_in_evaluation
+    ]
+    sentences += [
+        f"buffer {name} is created by the first forward pass in training mode; create it with the model"
+        for name in created
+    ]
+    sentences += [
+        f"parameter {name} changes in forward passes, which would change copies of it in some strategies; make it a "
+        "buffer, or change it in the optimizer's step"
+        for name, _ in model.named_parameters()
+        if name in buffers
+    ]
+    sentences += [
+        f"buffer {name} is complex and changes in forward passes, but checkpoints do not support it; make it two real "
+        "buffers"
+        for name, buffer in model.named_buffers()
+        if name in buffers and buffer.is_complex()
     ]
     sentences += [
         f"parameter {name} is {'complex' if parameter.is_complex() else 'of integers'}, which checkpoints and "

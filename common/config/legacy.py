@@ -30,7 +30,7 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
         flat: values by full names of keys.
     """
     if "optimizer.name" not in flat:  # a version after the first
-        return {**ADDED, **flat, **_upgrade_dropout(flat)}
+        return {**ADDED, **_upgrade_buffers(flat), **flat, **_upgrade_dropout(flat)}
     values = {**ADDED, **_upgrade_dropout(flat), **{RENAMED.get(name, name): value for name, value in flat.items()}}
     if values.get("data.kind") == "mnli":
         values["data.kind"] = "hub"
@@ -52,3 +52,8 @@ def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
     semantics = flat.get("model.dropout_semantics", "native")
     has_no_dropout = semantics == "native" and "model.arguments" not in flat and not flat.get("model.dropout")
     return {"model.dropout_semantics": "aligned" if has_no_dropout else semantics}
+
+
+def _upgrade_buffers(flat: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the first value of model.buffers. Before this key, custom models could have no such buffers."""
+    return {"model.buffers": "equal"} if "model.arguments" in flat else {}

@@ -158,6 +158,7 @@ class CustomModelSettings(ModelSettings):
     map: str | None = key(SOURCE)  # the file that pairs the variables of both models
     checkpoint: str | None = key(SOURCE)
     sync_batch_norm: bool = key(CURVE)
+    buffers: str = key(CURVE, choices=("equal", "average"))  # how replicas keep the buffers that forward passes change
     prove: bool = key(RUN)
 
     @property

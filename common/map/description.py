@@ -4,7 +4,7 @@ A process of PyTorch or of Keras creates them. The variables are parameters and 
 of a variable within its layer, such as "weight" or "kernel".
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,12 +16,12 @@ Arrays = dict[str, np.ndarray]  # by the name of the variable, input or output
 
 @dataclass(frozen=True)
 class VariableDescription:
-    """A floating-point parameter or buffer of PyTorch, or a floating-point variable of Keras."""
+    """A parameter or buffer of PyTorch, or a variable of Keras: a floating-point one, or one that training changes."""
 
     name: str
     shape: tuple[int, ...]
     trainable: bool
-    constant: bool = False  # whether it is a PyTorch buffer that no layer of a known kind updates, such as a mask
+    constant: bool = False  # whether nothing changes it, such as a mask
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,13 @@ class ModelDescription:
 
     Attributes:
         layers: The layers that own variables, in the order in which a forward pass enters them.
-        variables: All floating-point variables by name.
+        variables: All floating-point variables, and the other `buffers`, by name.
         unused: The names of variables that belong to no layer that the forward pass enters.
         channels: Whether an input has channels, which are PyTorch's second axis and Keras's last axis.
         outputs: The shapes of the outputs by name.
         statistics: The names of BatchNorm's moving means and variances.
+        buffers: The other variables that forward passes in training mode change, by name, and whether their new values
+            depend on the examples.
         dropouts: The dropout and noise layers that can be aligned, by path, in the order of execution.
         noise: The layers that draw random numbers in a way that cannot be aligned, by path.
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
@@ -93,6 +95,7 @@ class ModelDescription:
     channels: bool
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     statistics: list[str] = field(default_factory=list)
+    buffers: dict[str, bool] = field(default_factory=dict)
     dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
     noise: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
@@ -132,3 +135,20 @@ class ComputedPass:
 def list_received_shapes(calls: Mapping[str, RecordedCall]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of what layers received, by path."""
     return {path: call.received.shape for path, call in calls.items() if call.received is not None}
+
+
+@dataclass(frozen=True)
+class ObservedPass:
+    """A forward pass in training mode.
+
+    Attributes:
+        calls: The calls of layers by path, in the order in which they returned.
+        dropout_functions: The layers that called dropout functions, which dropped nothing, as "path (function)".
+        changed: The new values of the variables that the pass changed, by name.
+        has_drawn: Whether the pass drew random numbers.
+    """
+
+    calls: Mapping[str, RecordedCall]
+    dropout_functions: Sequence[str]
+    changed: Arrays
+    has_drawn: bool

@@ -25,7 +25,7 @@ def align_fused_projections(torch_sublayers: list[Sublayer], keras_sublayers: li
     for _, group in groupby(torch_sublayers, lambda sublayer: _get_fused_parameter(sublayer) or id(sublayer)):
         sublayers = list(group)
         size = sublayers[0].sizes
-        fused_size = (sum(sublayer.sizes[0] for sublayer in sublayers), *size[1:])
+        fused_size = (3 * size[0], *size[1:]) if size else ()  # a parameter may be a single number
         surplus = torch_counts[size] - keras_counts[size]
         if len(sublayers) == 3 and not torch_counts[fused_size] and 0 < 3 * keras_counts[fused_size] == surplus:
             aligned.append(_join(sublayers, fused_size))

@@ -72,7 +72,7 @@ def split_keras_layers(description: ModelDescription) -> list[Sublayer]:
 
 
 def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Variables) -> Iterator[Sublayer]:
-    """Yield the sublayers of a layer, and one for each trainable variable that belongs to none of them.
+    """Yield the sublayers of a layer, and one for each variable that training changes and that belongs to none of them.
 
     Args:
         layer: The layer.
@@ -94,7 +94,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         )
     used = {target.name for piece in pieces for target in piece.targets.values()}
     for role, name in names.items():
-        if name not in used and variables[name].trainable:
+        if name not in used and not variables[name].constant:
             yield Sublayer("parameter", layer.path, shapes[role], {role: KerasTarget(name)}, layer.path)
 
 

@@ -104,9 +104,10 @@ def draw_constants(weights: Arrays, torch_description: ModelDescription, seed: i
     stream = np.random.default_rng(seed)
     drawn = dict(weights)
     for name, array in weights.items():
-        if name in variances:
+        is_constant = array.dtype.kind == "f" and array.size > 0 and np.ptp(array) == 0
+        if name in variances or (is_constant and name in torch_description.buffers):  # may be a variance or a count
             drawn[name] = stream.uniform(0.5, 2, array.shape)
-        elif not torch_description.variables[name].constant and array.size and np.ptp(array) == 0:
+        elif is_constant and not torch_description.variables[name].constant:
             drawn[name] = array + 0.2 * stream.standard_normal(array.shape)
     return drawn
 

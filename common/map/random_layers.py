@@ -1,35 +1,19 @@
 """Layers that do not return the same when a training pass is computed again on the same variables."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from common.map.array_differences import relative_difference
-from common.map.description import RecordedCall
+from common.map.changing_buffers import find_buffers
+from common.map.description import ObservedPass, RecordedCall
 
 TOLERANCE = 1e-9  # above the rounding errors of a float64 pass whose sums are in another order
 # The largest number of passes, with different seeds, that show whether a model uses the random numbers that it draws.
 # Stochastic depth drops few of the examples.
 TRIES = 32
-
-
-@dataclass(frozen=True)
-class ObservedPass:
-    """A forward pass in training mode.
-
-    Attributes:
-        calls: The calls of layers by path, in the order in which they returned.
-        dropout_functions: The layers that called dropout functions, which dropped nothing, as "path (function)".
-        changed: The names of the variables that the pass changed.
-        has_drawn: Whether the pass drew random numbers.
-    """
-
-    calls: Mapping[str, RecordedCall]
-    dropout_functions: Sequence[str]
-    changed: set[str]
-    has_drawn: bool
 
 
 @dataclass(frozen=True)
@@ -39,33 +23,40 @@ class TrainingObservation:
     Attributes:
         random_layers: The layers that draw random numbers, as "path (function)".
         stateful: A sentence for each layer that keeps a state that is no variable.
-        changed: The names of the variables that a pass changes.
+        buffers: The buffers that passes change, by name, and whether their new values depend on the examples.
     """
 
     random_layers: list[str]
     stateful: list[str]
-    changed: set[str]
+    buffers: dict[str, bool]
 
 
-def observe_training(compute: Callable[[int], ObservedPass]) -> TrainingObservation:
+def observe_training(
+    compute: Callable[[int, slice], ObservedPass], examples: int, statistics: Collection[str]
+) -> TrainingObservation:
     """Compute training passes with equal and with different seeds, and compare what the layers return.
 
     Args:
-        compute: A function that computes a pass from a seed of all random generators, and then restores the variables.
+        compute: A function that computes a pass from a seed of all random generators and some of the examples, and then
+            restores the variables.
+        examples: The number of examples.
+        statistics: The names of BatchNorm's moving statistics.
     """
-    first, second = compute(0), compute(0)
-    changed, random_layers = first.changed | second.changed, list(first.dropout_functions)
+    every = slice(None)
+    first, second = compute(0, every), compute(0, every)
+    random_layers = list(first.dropout_functions)
+    buffers = find_buffers(compute, (first, second), examples, statistics)
     if (path := _find_difference(first, second)) is not None:
         sentence = (
             f"layer {path} returns something else when the same batch is computed again with the same seed: it keeps "
             "a state, such as a counter, a hidden state or a random generator of its own, which checkpoints do not "
             "have; compute it from the inputs"
         )
-        return TrainingObservation(random_layers, [sentence], changed)
+        return TrainingObservation(random_layers, [sentence], buffers)
     for seed in range(1, TRIES + 1 if first.has_drawn else 1):
-        if (path := _find_difference(first, compute(seed))) is not None:
-            return TrainingObservation([*random_layers, f"{path} (random numbers)"], [], changed)
-    return TrainingObservation(random_layers, [], changed)
+        if (path := _find_difference(first, compute(seed, every))) is not None:
+            return TrainingObservation([*random_layers, f"{path} (random numbers)"], [], buffers)
+    return TrainingObservation(random_layers, [], buffers)
 
 
 def seed_python(seed: int) -> None:

@@ -27,6 +27,7 @@ from common.map.map_file import describe_unmatched
 from common.map.mixed_examples import mixes_examples
 from common.map.pair_models import PairedModels, PairingRequest, describe_models, pair_models
 from common.map.side import Side
+from common.models.changing_buffers import check_buffers, merge_buffers, round_to_float32
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
@@ -35,11 +36,9 @@ from common.models.user_weights import ACCEPTED_FILES, read_weights
 from common.models.weight_files import WEIGHTS_FILE
 from common.versions import find_versions
 
-FORMAT = 7  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 8  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
-# The strategies that keep the moving statistics of BatchNorm, averaged over the replicas.
-BATCH_NORM_STRATEGIES = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,7 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
 
 def check_strategy(config: Config, hf_config: HfConfig) -> None:
     """Raise UserError if the strategy cannot train the model."""
-    if hf_config["statistics"] and config.strategy.kind not in BATCH_NORM_STRATEGIES:
-        raise UserError(
-            f"strategy={config.strategy.kind}: keeps no moving statistics of BatchNorm, which this model has; choose "
-            f"one of {', '.join(BATCH_NORM_STRATEGIES)}"
-        )
+    check_buffers(config, hf_config["statistics"], hf_config["buffers"])
     if config.strategy.kind != "single" and config.strategy.replicas != 1:
         for side, layer in hf_config["mixing_layers"].items():
             raise UserError(
@@ -149,6 +144,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
                 if any(mixes_examples(losses["float64"], losses[f"copies {i}"], i) for i in range(len(ids))):
                     mixing_losses.append(side)
         weights = read_weights(settings, sides, descriptions, models)
+        buffers = merge_buffers(settings, weights, models, descriptions)
         files = sorted({file for side in sides.values() for file in side.call("list_files")})
     hf_config = {
         "model_type": "custom",
@@ -166,12 +162,13 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         },
         "mixing_losses": mixing_losses,
         "statistics": sorted({name for description in descriptions.values() for name in description.statistics}),
+        "buffers": buffers,
         "frozen": _list_frozen(models, descriptions),
         "dropouts": pair_noises(models, descriptions) if settings.has_aligned_dropout else None,
         "layers": list_paired_layers(models),
         "shapes": {name: list(array.shape) for name, array in weights.items()},
     }
-    return UserModel({name: array.astype(np.float32) for name, array in weights.items()}, hf_config, files)
+    return UserModel(round_to_float32(weights), hf_config, files)
 
 
 def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:

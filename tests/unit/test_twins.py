@@ -52,6 +52,14 @@ ONE_SIDED = {  # public names that only one side has, with the reason
         "SumOverThreads.abort",
     ],
     "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "build_statistics_averaging"],
+    # A compiled step of TensorFlow averages the replicas' variables; DataParallel copies buffers to its replicas.
+    "torch_impl/changing_buffers.py": [
+        "average_buffers",
+        "check_equal_buffers",
+        "gather_replica_buffers",
+        "copy_buffers",
+    ],
+    "tf_impl/changing_buffers.py": ["build_averaging", "build_buffer_check"],
     # PyTorch has channels first, and Keras passes the training mode with each call.
     "torch_impl/input_adapter.py": ["channels_first"],
     "tf_impl/input_adapter.py": ["get_training_argument"],

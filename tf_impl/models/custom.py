@@ -19,6 +19,7 @@ from common.map.transformation import ParameterTransformation, SourceParameter, 
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.aligned_layers import align_dropout, use_dropout_keys
 from tf_impl.batch_norm import synchronize_batch_norm, use_real_rows
+from tf_impl.changing_buffers import mark_changing_buffers
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.float64 import compute_in_float64
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
@@ -67,6 +68,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
             align_dropout(layers[pair["keras"]], pair["torch"], Noise(**pair["noise"]), layout)
     synchronize_batch_norm(user_model, settings["sync_batch_norm"])
     model.named_parameters = _build_parameters(user_model, settings["shapes"], settings["map"])
+    mark_changing_buffers(model, settings["buffers"])
     return model
 
 

@@ -13,6 +13,7 @@ from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
 from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
+from tf_impl.changing_buffers import build_averaging, build_buffer_check, find_changing_buffers
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import measure_peak_memory, select_replica_devices
 from tf_impl.models import build_model
@@ -42,6 +43,9 @@ class Mirrored(Strategy[MirroredSettings]):
             for split in (context.inputs.cache.train, context.inputs.cache.validation)
         )
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
+        dependent_buffers = find_changing_buffers(self.model, dependent=True).values()
+        self.average_buffers = build_averaging(self.strategy, dependent_buffers)
+        self.check_equal_buffers = build_buffer_check(self.strategy, self.model)
         weight = tf.TensorSpec([], tf.float64)
         self.train_step = tf.function(self._train_step, [train_shards, weight, SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shards])
@@ -51,6 +55,7 @@ class Mirrored(Strategy[MirroredSettings]):
         for batch in batches:
             scalars = self.optimizer.compute_scalars(batch.step)
             loss, grad_norm = self.train_step(self._make_shards(batch), batch.weight, scalars)
+            self.average_buffers()
             yield StepResult(batch, loss, grad_norm)
 
     def _make_shards(self, batch: GlobalBatch) -> list[list[MicroBatch]]:
@@ -80,6 +85,7 @@ class Mirrored(Strategy[MirroredSettings]):
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.average_statistics()
+        self.check_equal_buffers()
         return evaluate(batches, self._compute_evaluation_sums)
 
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
@@ -94,6 +100,7 @@ class Mirrored(Strategy[MirroredSettings]):
     @override
     def state(self) -> State:
         self.average_statistics()
+        self.check_equal_buffers()
         return collect_state(self.model, self.optimizer)
 
     @override

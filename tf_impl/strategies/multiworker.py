@@ -13,6 +13,7 @@ from common.training.stop import preserve_handlers
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
 from tf_impl.batches import build_input_signature, to_tensors
+from tf_impl.changing_buffers import build_averaging, build_buffer_check, find_changing_buffers
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import measure_peak_memory, select_replica_devices
 from tf_impl.models import build_model
@@ -48,6 +49,9 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
             for split in (context.inputs.cache.train, context.inputs.cache.validation)
         )
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
+        dependent_buffers = find_changing_buffers(self.model, dependent=True).values()
+        self.average_buffers = build_averaging(self.strategy, dependent_buffers)
+        self.check_equal_buffers = build_buffer_check(self.strategy, self.model)
         weight = tf.TensorSpec([], tf.float64)
         self.train_step = tf.function(self._train_step, [train_shard, weight, SCALARS])
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shard])
@@ -57,6 +61,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
         for batch in batches:
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.compiled)
             loss, grad_norm = self.train_step(shard, batch.weight, self.optimizer.compute_scalars(batch.step))
+            self.average_buffers()
             yield StepResult(batch, loss, grad_norm)
 
     def _train_step(
@@ -77,6 +82,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.average_statistics()
+        self.check_equal_buffers()
         return evaluate(batches, self._compute_evaluation_sums)
 
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> tf.Tensor:
@@ -91,6 +97,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
     @override
     def state(self) -> State:
         self.average_statistics()
+        self.check_equal_buffers()
         return collect_state(self.model, self.optimizer)
 
     @override

@@ -15,6 +15,7 @@ from common.map.noise import Noise
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.batch_norm import use_real_rows
+from torch_impl.changing_buffers import mark_changing_buffers
 from torch_impl.input_adapter import Arguments, InputAdapter, build_input_adapter
 from torch_impl.models.weights import load_weights
 from torch_impl.nested_tensors import name_tensors
@@ -33,6 +34,7 @@ def build(initial: InitialCheckpoint) -> Module:
     model.register_forward_hook(partial(_select_output, settings["outputs"]["torch"]))
     with torch.no_grad():
         model.eval()(**_make_ones(settings["inputs"]))  # lazy layers create their parameters at the first call
+    mark_changing_buffers(model, settings["buffers"])
     load_weights(model, initial.weights())
     frozen = set(settings["frozen"])
     for name, parameter in model.named_parameters():

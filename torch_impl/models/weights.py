@@ -1,10 +1,14 @@
-"""The weights of a model: its parameters and the moving statistics of BatchNorm, by their names in PyTorch's model."""
+"""The weights of a model by their names in PyTorch's model.
+
+They are its parameters, the moving statistics of BatchNorm, and the other buffers that forward passes change.
+"""
 
 import numpy as np
 import torch
 from torch.nn import Module
 
 from torch_impl.batch_norm import find_moving_statistics
+from torch_impl.changing_buffers import find_changing_buffers
 
 
 def load_weights(model: Module, weights: dict[str, np.ndarray]) -> None:
@@ -20,4 +24,4 @@ def read_weights(model: Module) -> dict[str, np.ndarray]:
 
 
 def _find_weights(model: Module) -> dict[str, torch.Tensor]:
-    return {**dict(model.named_parameters()), **find_moving_statistics(model)}
+    return {**dict(model.named_parameters()), **find_moving_statistics(model), **find_changing_buffers(model)}

@@ -20,6 +20,7 @@ from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
 from torch_impl.batches import to_tensors
+from torch_impl.changing_buffers import average_buffers, check_equal_buffers
 from torch_impl.communication.allreduce import Traffic, all_reduce
 from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.device import measure_peak_memory, select_replica_devices
@@ -66,6 +67,7 @@ class AllReduce(Strategy[AllReduceSettings]):
             losses.append(backward(self.model, self.task, shard[-1:], batch.weight, self.precision))
             self.reducer.finish()
             grad_norm = self.optimizer.update(batch.step)
+            average_buffers(self.model, dist.all_reduce, self.world_size)
             loss = torch.stack(losses).sum()
             dist.all_reduce(loss)  # only for the rows of metrics.jsonl, so it does not count as traffic
             yield StepResult(batch, loss, grad_norm)
@@ -74,6 +76,7 @@ class AllReduce(Strategy[AllReduceSettings]):
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
         average_statistics(self.model, dist.all_reduce, self.world_size)
+        check_equal_buffers(self.model, dist.all_reduce, self.world_size)
         return evaluate(batches, self._compute_evaluation_sums, dist.all_reduce)
 
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
@@ -83,6 +86,7 @@ class AllReduce(Strategy[AllReduceSettings]):
     @override
     def state(self) -> State:
         average_statistics(self.model, dist.all_reduce, self.world_size)
+        check_equal_buffers(self.model, dist.all_reduce, self.world_size)
         return collect_state(self.model, self.optimizer)
 
     @override

@@ -23,6 +23,7 @@ from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
 from torch_impl.batches import to_tensors
+from torch_impl.changing_buffers import average_buffers, check_equal_buffers
 from torch_impl.communication.rendezvous import Group, init_process_group
 from torch_impl.communication.shared_memory import SharedMemory, map_memory
 from torch_impl.device import measure_peak_memory, select_replica_devices
@@ -104,6 +105,7 @@ class DDP(Strategy[DdpSettings]):
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum() / self.world_size
             grad_norm = self.optimizer.update(batch.step)
+            average_buffers(self.model, dist.all_reduce, self.world_size)
             dist.all_reduce(loss)  # only for the rows of metrics.jsonl
             yield StepResult(batch, loss, grad_norm)
 
@@ -111,6 +113,7 @@ class DDP(Strategy[DdpSettings]):
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         self.model.eval()
         average_statistics(self.model, dist.all_reduce, self.world_size)
+        check_equal_buffers(self.model, dist.all_reduce, self.world_size)
         return evaluate(batches, self._compute_evaluation_sums, dist.all_reduce)
 
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
@@ -120,6 +123,7 @@ class DDP(Strategy[DdpSettings]):
     @override
     def state(self) -> State:
         average_statistics(self.model, dist.all_reduce, self.world_size)
+        check_equal_buffers(self.model, dist.all_reduce, self.world_size)
         return collect_state(self.model, self.optimizer)
 
     @override

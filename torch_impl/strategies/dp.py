@@ -24,12 +24,14 @@ from typing_extensions import override
 
 from common.config.strategies import DpSettings
 from common.data.batches import GlobalBatch
+from common.errors import UserError
 from common.hardware import count_cores
 from common.run.context import RunContext
 from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from torch_impl.batch_norm import SumOverThreads, find_moving_statistics, synchronize_batch_norm
 from torch_impl.batches import to_tensors
+from torch_impl.changing_buffers import copy_buffers, find_changing_buffers, gather_replica_buffers
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import measure_peak_memory, select_replica_devices
 from torch_impl.models import build_model, trainable_parameters
@@ -62,6 +64,8 @@ class DP(Strategy[DpSettings]):
         self.sum_over_threads = SumOverThreads(self.world_size)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, self.sum_over_threads)
+        if self.on_gpus and find_changing_buffers(self.model, dependent=True) and self.world_size > 1:
+            raise UserError("model.buffers=average: DataParallel keeps the buffers of one GPU only; use strategy=ddp")
         self.cpu_replicas = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, count_cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))
@@ -77,6 +81,7 @@ class DP(Strategy[DpSettings]):
             loss = self._compute_summed_loss(self._scatter(batch)) / batch.weight
             loss.backward()
             grad_norm = self.optimizer.update(batch.step)
+            self._average_buffers()
             if self.on_gpus:
                 self.traffic["memory"] = measure_peak_memory(self.devices)
             yield StepResult(batch, loss.detach(), grad_norm, traffic=self.traffic)
@@ -102,6 +107,9 @@ class DP(Strategy[DpSettings]):
     def _compute_logits(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
         logits = torch.cat([compute_outputs(model, micro_batch, self.precision) for micro_batch in shard])
         self.traffic["logits"][replica] = _count_bytes(logits)
+        if self.on_gpus and replica == 0:
+            assert isinstance(model, Module)
+            copy_buffers(model, self.model)  # a buffer that is assigned, not changed in place, would be lost
         return logits
 
     def _apply_criterion(self, replica: int, logits: torch.Tensor, shard: Shard) -> torch.Tensor:
@@ -159,6 +167,13 @@ class DP(Strategy[DpSettings]):
         device = self.devices[self.settings.output_device]
         return torch.cat([torch.atleast_1d(output).to(device) for output in outputs])
 
+    def _average_buffers(self) -> None:
+        """Make all CPU replicas continue with the mean of the buffers that depend on the examples."""
+        if find_changing_buffers(self.model, dependent=True) and self.cpu_replicas:
+            gather_replica_buffers(self.model, self.cpu_replicas)
+            for replica in self.cpu_replicas:
+                copy_buffers(self.model, replica)
+
     def _average_statistics(self) -> None:
         """Write the mean of the BatchNorm statistics of all CPU replicas to the model and to each replica.
 
@@ -170,6 +185,8 @@ class DP(Strategy[DpSettings]):
                 mean.copy_(torch.stack([statistics[name] for statistics in replica_statistics]).mean(0))
             for statistics in replica_statistics:
                 statistics[name].copy_(mean)
+        if self.cpu_replicas:
+            gather_replica_buffers(self.model, self.cpu_replicas)
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
@@ -194,6 +211,7 @@ class DP(Strategy[DpSettings]):
         load_state(self.model, self.optimizer, checkpoint)
         for replica in self.cpu_replicas:
             replica.load_state_dict(self.model.state_dict())
+            copy_buffers(self.model, replica)  # also those that are not persistent
 
     @override
     def report(self) -> dict[str, object]:

@@ -16,9 +16,12 @@ STEP = """
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 import keras
 import numpy as np
 import tensorflow as tf
+from common.errors import UserError
+from tf_impl.changing_buffers import build_averaging, build_buffer_check, find_changing_buffers, mark_changing_buffers
 from tf_impl.batch_norm import build_statistics_averaging, find_moving_statistics, synchronize_batch_norm, use_real_rows
 from tf_impl.device import select_replica_devices
 
@@ -66,6 +69,34 @@ def run(data, synchronized, steps):
 
 for name, (synchronized, steps) in cases.items():
     np.savez(folder / f"{name}.computed.npz", **run(np.load(folder / f"{name}.npz"), synchronized, steps))
+
+with strategy.scope():
+    calls, centre = (keras.Variable(0, dtype=dtype, trainable=False) for dtype in ("int32", "float64"))
+buffers = {"calls": calls, "centre": centre}
+named_parameters = [SimpleNamespace(names=[name], variable=variable) for name, variable in buffers.items()]
+model = SimpleNamespace(named_parameters=named_parameters)
+mark_changing_buffers(model, {"calls": False, "centre": True})
+check = build_buffer_check(strategy, model)
+
+def change(variable, by_replica):
+    def replica_step():
+        replica = tf.distribute.get_replica_context()
+        number = int(tf.get_static_value(replica.replica_id_in_sync_group))
+        variable.assign_add(number if by_replica else 1)
+
+    tf.function(lambda: strategy.run(replica_step))()
+
+change(calls, False)
+change(centre, True)
+check()
+build_averaging(strategy, find_changing_buffers(model, dependent=True).values())()
+state = {name: np.array(strategy.experimental_local_results(x.value)).tolist() for name, x in buffers.items()}
+change(calls, True)
+try:
+    check()
+except UserError as error:
+    state["error"] = str(error)
+(folder / "buffers.json").write_text(json.dumps(state))
 """
 
 Arrays = dict[str, np.ndarray]
@@ -87,6 +118,9 @@ CASES = {
 }
 
 
+BUFFERS = "buffers"  # the key of what the replicas make of other variables that change
+
+
 def make_arrays(case: Case) -> Arrays:
     stream = np.random.default_rng(0)
     arrays = {name: stream.normal(3, 2, (sum(SHARDS), 2, 3, CHANNELS)) for name in ("x", "weights")}
@@ -104,7 +138,8 @@ def computed(tmp_path_factory: pytest.TempPathFactory, python: Python) -> dict[s
         np.savez(folder / f"{name}.npz", **arrays)
     settings = {name: (case.synchronized, case.steps) for name, case in CASES.items()}
     python(STEP, folder, json.dumps(SHARDS), MOMENTUM, EPSILON, json.dumps(settings))
-    return {name: dict(np.load(folder / f"{name}.computed.npz")) for name in CASES}
+    computed = {name: dict(np.load(folder / f"{name}.computed.npz")) for name in CASES}
+    return computed | {BUFFERS: json.loads((folder / "buffers.json").read_text())}
 
 
 def normalize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -158,3 +193,10 @@ def test_replicas_have_separate_statistics_until_they_are_averaged(computed: dic
     evaluated = (arrays["x"][:2] - means["moving_mean"]) / np.sqrt(means["moving_variance"] + EPSILON)
     expected = evaluated * arrays["gamma"] + arrays["beta"]
     np.testing.assert_allclose(results["evaluated"], expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_replicas_keep_their_own_buffers_and_are_compared(computed: dict[str, Arrays]) -> None:
+    state: dict[str, Any] = dict(computed[BUFFERS])
+    assert state.pop("error").startswith("calls: differs between the replicas")
+    assert state == {"calls": [1] * len(SHARDS), "centre": [1.0] * len(SHARDS)}

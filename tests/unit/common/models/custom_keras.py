@@ -37,15 +37,30 @@ class WithLoss(keras.layers.Layer):
 
 
 class Counting(keras.layers.Layer):
-    """A layer with a state that changes in training."""
+    """A layer that counts the forward passes in training."""
 
-    def build(self, shape: Any) -> None:
-        self.calls = self.add_weight(name="calls", shape=(), initializer="zeros", trainable=False)
+    def __init__(self, aggregation: str = "none", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.calls = self.add_weight(
+            name="calls", shape=(), initializer="zeros", trainable=False, dtype="int32", aggregation=aggregation
+        )
 
     def call(self, x: Any, training: bool = False) -> Any:
         if training:
-            self.calls.assign_add(1.0)
-        return x * keras.ops.tanh(1 + self.calls)
+            self.calls.assign_add(1)
+        return x * keras.ops.tanh(1 + keras.ops.cast(self.calls, x.dtype))
+
+
+class Centred(keras.layers.Layer):
+    """A layer with a moving average of its inputs, which is named as BatchNorm's and used in training."""
+
+    def build(self, shape: Any) -> None:
+        self.moving_mean = self.add_weight(name="moving_mean", shape=shape[-1:], initializer="zeros", trainable=False)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.moving_mean.assign(0.9 * self.moving_mean + 0.1 * keras.ops.mean(x, 0))
+        return x - self.moving_mean
 
 
 def build_with(layer: keras.Layer) -> keras.Model:
@@ -70,6 +85,18 @@ def with_loss() -> keras.Model:
 
 def counting() -> keras.Model:
     return build_with(Counting(name="counting"))
+
+
+def summed() -> keras.Model:
+    return build_with(Counting("sum", name="counting"))
+
+
+def centred() -> keras.Model:
+    return build_with(Centred(name="centred"))
+
+
+def spectral() -> keras.Model:
+    return build_with(keras.layers.SpectralNormalization(layers.Dense(4, name="dense"), name="spectral"))
 
 
 class UniformNoise(layers.Layer):

@@ -68,6 +68,54 @@ class Centred(Plain):
         return super().forward(x - self.centre)
 
 
+class Counting(Plain):
+    """A model that counts examples and forward passes."""
+
+    examples: torch.Tensor
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("examples", torch.tensor(0))
+        self.register_buffer("calls", torch.tensor(0), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.examples += len(x)
+            self.calls += 1
+        return super().forward(x)
+
+
+class Damped(Plain):
+    """A model that makes a weight smaller in every forward pass."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.hidden.weight.data *= 0.99
+        return super().forward(x)
+
+
+class Moved(Plain):
+    """A model with a buffer that changes in a way that no run can follow."""
+
+    centre: torch.Tensor | None
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.register_buffer("centre", None if way == "created" else torch.zeros(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.way == "evaluated" and not self.training:
+            assert self.centre is not None
+            self.centre += 1
+        elif self.way == "created" and self.training:
+            self.centre = torch.ones(5)
+        elif self.way == "grown" and self.training:
+            self.centre = torch.zeros(6)
+        return super().forward(x)
+
+
 class Noisy(nn.Module):
     """A layer that multiplies by random numbers in training."""
 
@@ -93,6 +141,31 @@ def aging() -> nn.Module:
 
 def centred() -> nn.Module:
     return Centred()
+
+
+def counting() -> nn.Module:
+    return Counting()
+
+
+def damped() -> nn.Module:
+    return Damped()
+
+
+def evaluating() -> nn.Module:
+    return Moved("evaluated")
+
+
+def creating() -> nn.Module:
+    return Moved("created")
+
+
+def growing() -> nn.Module:
+    return Moved("grown")
+
+
+def averaging() -> nn.Module:
+    """Build a model whose BatchNorm averages all batches, for which it counts them."""
+    return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 3))
 
 
 def spectral() -> nn.Module:

@@ -1,5 +1,6 @@
 """Initial checkpoints of a user's model: models that are refused, builds after a change of code, and stored weights."""
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -38,11 +39,25 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         [],
         r"^model.torch: lstm \(LSTM\) draws random numbers that cannot be aligned; make it a dropout or noise ",
     ),
-    "a moving average": (("centred", None), [], r"custom_torch:centred: buffer centre changes in forward passes, and "),
-    "vectors of spectral norm": (
-        ("spectral", None),
+    "a parameter that a pass changes": (
+        ("damped", None),
         [],
-        r"buffer 0\.parametrizations\.weight\.0\._u changes in forward",
+        r"custom_torch:damped: parameter hidden\.weight changes in forward passes, which .*; make it a buffer, or",
+    ),
+    "a buffer that evaluations change": (
+        ("evaluating", None),
+        [],
+        r"buffer centre changes in forward passes in evaluation mode, so .*; change it only in training mode",
+    ),
+    "a buffer that training creates": (
+        ("creating", None),
+        [],
+        r"buffer centre is created by the first forward pass in training mode; create it with the model",
+    ),
+    "a buffer that grows": (
+        ("growing", None),
+        [],
+        r"centre: forward passes change its shape from \[5\] to \[6\]; keep",
     ),
     "random numbers": (
         ("noisy", None),
@@ -87,10 +102,10 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         [],
         r"custom_keras:with_loss: the model adds losses with add_loss, whos",
     ),
-    "a state of Keras": (
-        (None, "counting"),
+    "a sum over replicas": (
+        (None, "summed"),
         [],
-        r"variable \S*counting/calls changes in forward passes, and is neither",
+        r"variable \S*counting/calls has aggregation='sum', so that .*; remove it",
     ),
     "noise of Keras": ((None, "noisy"), [], r"^model.tf: \S*noise \(random numbers\) draws random numbers that cannot"),
     "a counter": (("aging", None), [], r"custom_torch:aging: layer 1 returns something else when .*: it keeps a state"),
@@ -241,6 +256,73 @@ def test_models_that_cannot_be_trained_are_refused(configure: ConfigureModels, n
     with pytest.raises(UserError, match=message) as raised:
         open_initial(configure(*models, more_arrays=more_arrays))
     assert not set("\n\x1b") & set(str(raised.value))
+
+
+BUFFERS = {  # the factories in PyTorch and Keras, and the buffers that change: whether they depend on the examples
+    "a moving average": (("centred", None), {"centre": True}),
+    "a number of examples": (("counting", None), {"examples": True, "calls": False}),
+    "vectors of spectral norm": (
+        ("spectral", None),
+        {f"0.parametrizations.weight.0.{name}": False for name in ("_u", "_v")},
+    ),
+    "the mean of all batches": (("averaging", None), {"1.num_batches_tracked": False}),
+    "BatchNorm": (("normalized", None), {}),
+    "a counter of Keras": ((None, "counting"), {"sequential/counting/calls": False}),
+    "a moving average of Keras": ((None, "centred"), {"sequential/centred/moving_mean": True}),
+    "Keras's spectral norm": (
+        (None, "spectral"),
+        {f"sequential/spectral/{name}": False for name in ("dense/kernel", "vector_u")},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize("name", BUFFERS)
+def test_buffers_that_passes_change_are_weights_of_a_kind(configure: ConfigureModels, name: str) -> None:
+    factories, buffers = BUFFERS[name]
+    initial = open_initial(configure(*factories, "strategy=single"))
+    assert {re.sub("_[0-9]+/", "/", key): value for key, value in initial.hf_config["buffers"].items()} == buffers
+    weights = initial.weights()
+    assert initial.hf_config["buffers"].keys() <= weights.keys()
+    assert all(
+        array.dtype.kind == ("i" if key.endswith("calls") else array.dtype.kind) for key, array in weights.items()
+    )
+
+
+BUFFER_CHOICES = {  # the factory in PyTorch, overrides, and the error
+    "several replicas": (
+        "centred",
+        ["strategy=ddp"],
+        r"^model.buffers=equal: forward passes change centre by the exam",
+    ),
+    "average": ("centred", ["strategy=ddp", "model.buffers=average"], None),
+    "the same in every replica": ("spectral", ["strategy=ddp"], None),
+    "average of integers": (
+        "counting",
+        ["strategy=ddp", "model.buffers=average"],
+        r"^model.buffers=average: examples has no mean, because its type is int64; make it a floating-point buffer, or",
+    ),
+    "accumulation": (
+        "spectral",
+        ["strategy=ddp", "strategy.accumulate=2"],
+        r"^strategy.accumulate=2: every micro-batch would change 0.parametrizations.weight.0._u once more than",
+    ),
+    "another strategy": (
+        "spectral",
+        ["strategy=parameter_server"],
+        r"^strategy=parameter_server: keeps no buffers that forward passes change \(0.param.*; choose one of sing",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize("name", BUFFER_CHOICES)
+def test_replicas_keep_buffers_equal_or_are_refused(configure: ConfigureModels, name: str) -> None:
+    factory, overrides, message = BUFFER_CHOICES[name]
+    with nullcontext() if message is None else pytest.raises(UserError, match=message):
+        open_initial(configure(factory, None, *overrides))
 
 
 MIXING = {  # the factories in PyTorch and Keras, and the layer that is named

@@ -1,0 +1,81 @@
+"""Variables that forward passes in training mode change, other than BatchNorm's moving statistics.
+
+Preparation has found out whether the new value of a variable depends on the examples. If not, every replica computes
+the same. Otherwise, with model.buffers=average, the replicas continue after every step with the mean of their copies.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+import keras
+import tensorflow as tf
+
+from common.errors import UserError
+from common.map.changing_buffers import describe_unequal_replicas
+
+TOLERANCE = 1e-6  # relative to the largest element; above the rounding errors of a mean in float32
+
+Buffers = dict[str, keras.Variable]  # by name
+
+
+def mark_changing_buffers(model: keras.Model, depend_on_examples: Mapping[str, bool]) -> None:
+    """Keep in the model which of its variables change, by the names in checkpoints, and whether on the examples."""
+    model.changing_buffers = dict(depend_on_examples)
+
+
+def find_changing_buffers(model: keras.Model, dependent: bool | None = None) -> Buffers:
+    """Return the variables of a model that forward passes change, by name.
+
+    Args:
+        model: The model; a model without marks has no such variables.
+        dependent: Whether to return those whose new values depend on the examples, or the others; None for all.
+    """
+    marks: Mapping[str, bool] = getattr(model, "changing_buffers", {})
+    names = {name for name, mark in marks.items() if dependent in (None, mark)}
+    return {
+        name: parameter.variable
+        for parameter in (model.named_parameters if names else ())
+        for name in parameter.names
+        if name in names
+    }
+
+
+def build_averaging(strategy: tf.distribute.Strategy, variables: Collection[keras.Variable]) -> Callable[[], None]:
+    """Return a function that sets the variables of every replica to their mean over all replicas."""
+
+    def replica_step() -> None:
+        replica = tf.distribute.get_replica_context()
+        for variable in variables:
+            mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.identity(variable.value))
+            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=mean)
+
+    def average() -> None:
+        strategy.run(replica_step)
+
+    return tf.function(average) if variables else lambda: None
+
+
+def build_buffer_check(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:
+    """Return a function that raises UserError if a variable that should be the same in all replicas is not."""
+    buffers = find_changing_buffers(model, dependent=False)
+
+    def replica_step() -> list[tf.Tensor]:
+        replica = tf.distribute.get_replica_context()
+        differs = []
+        for variable in buffers.values():
+            x = tf.cast(tf.identity(variable.value), tf.float64)
+            mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, x)
+            limit = TOLERANCE * tf.reduce_max(tf.abs(x))
+            count = tf.reduce_sum(tf.cast(tf.abs(x - mean) > limit, tf.float64))
+            differs.append(replica.all_reduce(tf.distribute.ReduceOp.SUM, count))
+        return differs
+
+    @tf.function
+    def count_differences() -> list[tf.Tensor]:
+        return [strategy.experimental_local_results(count)[0] for count in strategy.run(replica_step)]
+
+    def check() -> None:
+        for name, count in zip(buffers, count_differences() if buffers else (), strict=True):
+            if count > 0:
+                raise UserError(describe_unequal_replicas(name))
+
+    return check
