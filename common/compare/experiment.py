@@ -162,6 +162,11 @@ def explain_divergence(a: Run, b: Run) -> list[str]:
             "BatchNorm has the statistics of each replica's shard, so the curve depends on the number of replicas "
             f"({a.replicas} | {b.replicas}); with model.sync_batch_norm=true it has those of the global batch"
         )
+    if all(run.config.get("model.buffers") == "average" for run in (a, b)) and replicas[0] != replicas[1]:
+        notes.append(
+            "model.buffers=average: each replica changes the model's buffers by its own shard, so the curve depends on "
+            f"the number of replicas ({a.replicas} | {b.replicas})"
+        )
     if all(_has_native_dropout(run.config) for run in (a, b)) and a.label != b.label:
         notes.append(
             "model.dropout_semantics=native: every replica draws its own dropout masks, so the curves cannot agree at "

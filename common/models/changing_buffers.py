@@ -80,11 +80,11 @@ def check_buffers(config: Config, statistics: Sequence[str], buffers: Mapping[st
             "strategy=single, because forward passes change it; set it to 1"
         )
     dependent = sorted(name for name, depends_on_examples in buffers.items() if depends_on_examples)
-    if dependent and strategy.replicas != 1 and config.model.buffers == "equal":
+    if dependent and strategy.kind != "single" and strategy.replicas != 1 and config.model.buffers == "equal":
         raise UserError(
-            f"model.buffers=equal: forward passes change {dependent[0]} by the examples, so several replicas would "
-            "change it differently from one; use strategy=single, or model.buffers=average, which continues with the "
-            "mean over the replicas after every step"
+            f"model.buffers=equal: forward passes change {dependent[0]} depending on the examples, so several replicas "
+            "would change it differently from one; use strategy=single, or model.buffers=average, which continues with "
+            "the mean over the replicas after every step"
         )
 
 

@@ -121,3 +121,13 @@ def test_batch_norm_of_each_replica_explains_a_difference(
 ) -> None:
     notes = explain_divergence(load_run(make_run("a", **a)), load_run(make_run("b", **b)))
     assert bool([note for note in notes if "model.sync_batch_norm=true" in note]) == noted
+
+
+@pytest.mark.parametrize(
+    ("choice", "replicas", "noted"), [("average", 2, True), ("average", 1, False), ("equal", 2, False)]
+)
+def test_averaged_buffers_explain_a_difference(make_run: MakeRun, choice: str, replicas: int, noted: bool) -> None:
+    runs = [load_run(make_run(name, replicas=count)) for name, count in (("a", 1), ("b", replicas))]
+    for run in runs:
+        run.config["model.buffers"] = choice
+    assert bool([note for note in explain_divergence(*runs) if "model.buffers=average" in note]) == noted

@@ -267,7 +267,7 @@ BUFFERS = {  # the factories in PyTorch and Keras, and the buffers that change: 
     ),
     "the mean of all batches": (("averaging", None), {"1.num_batches_tracked": False}),
     "BatchNorm": (("normalized", None), {}),
-    "a counter of Keras": ((None, "counting"), {"sequential/counting/calls": False}),
+    "a counter of Keras": ((None, "counting"), {"counting/calls": False}),
     "a moving average of Keras": ((None, "centred"), {"sequential/centred/moving_mean": True}),
     "Keras's spectral norm": (
         (None, "spectral"),
@@ -294,7 +294,7 @@ BUFFER_CHOICES = {  # the factory in PyTorch, overrides, and the error
     "several replicas": (
         "centred",
         ["strategy=ddp"],
-        r"^model.buffers=equal: forward passes change centre by the exam",
+        r"^model.buffers=equal: forward passes change centre depending on ",
     ),
     "average": ("centred", ["strategy=ddp", "model.buffers=average"], None),
     "the same in every replica": ("spectral", ["strategy=ddp"], None),
