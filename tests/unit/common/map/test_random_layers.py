@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from common.map.description import RecordedCall
-from common.map.random_layers import ObservedPass, observe_training, read_python_generators, seed_python
+from common.map.description import ObservedPass, RecordedCall
+from common.map.random_layers import observe_training, read_python_generators, seed_python
 
 INPUT = np.ones(3)
 
@@ -14,20 +14,20 @@ INPUT = np.ones(3)
 def observe(path: str, returned: float, has_drawn: bool = True) -> ObservedPass:
     """Return a pass in which a layer and the one around it return a number."""
     calls = {name: RecordedCall(INPUT, np.full(3, returned)) for name in (path, "model")}
-    return ObservedPass(calls, ["a (dropout)"], {"b"}, has_drawn)
+    return ObservedPass(calls, ["a (dropout)"], {"b": np.ones(2)}, has_drawn)
 
 
 def test_numbers_that_depend_on_the_seed_are_random() -> None:
     """Also if only one seed of many shows it, as with rare stochastic depth."""
     for rare in (1, 30):
-        observation = observe_training(lambda seed, rare=rare: observe("a", seed == rare))  # type: ignore[misc]
+        observation = observe_training(lambda seed, rows, rare=rare: observe("a", seed == rare), 4, [])  # type: ignore[misc]
         assert observation.random_layers == ["a (dropout)", "a (random numbers)"]
-        assert observation.stateful == [] and observation.changed == {"b"}
+        assert observation.stateful == [] and observation.buffers == {"b": False}
 
 
 def test_numbers_that_change_with_the_same_seed_are_a_state() -> None:
     returned = iter(range(9))
-    observation = observe_training(lambda seed: observe("a", next(returned)))
+    observation = observe_training(lambda seed, rows: observe("a", next(returned)), 4, [])
     assert observation.random_layers == ["a (dropout)"]
     (sentence,) = observation.stateful
     assert sentence.startswith("layer a returns something else when the same batch is computed again with the same")
@@ -37,11 +37,11 @@ def test_numbers_that_change_with_the_same_seed_are_a_state() -> None:
 def test_a_model_that_draws_nothing_is_computed_twice(has_drawn: bool, passes: int) -> None:
     seeds = []
 
-    def compute(seed: int) -> ObservedPass:
+    def compute(seed: int, rows: slice) -> ObservedPass:
         seeds.append(seed)
         return observe("a", 1, has_drawn)
 
-    assert observe_training(compute).random_layers == ["a (dropout)"]
+    assert observe_training(compute, 4, ["b"]).random_layers == ["a (dropout)"]
     assert len(seeds) == passes
 
 

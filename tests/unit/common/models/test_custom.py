@@ -435,7 +435,7 @@ def test_of_several_processes_one_builds_a_model(
         (lock,) = Path(config.cache_dir).glob("custom-*.json.lock")
         with pytest.raises(Timeout):
             FileLock(lock).acquire(timeout=0)
-        return custom.UserModel({}, {"statistics": [], "mixing_layers": {}}, [])
+        return custom.UserModel({}, {"statistics": [], "mixing_layers": {}, "buffers": {}}, [])
 
     monkeypatch.setattr(custom, "build", build)
     open_initial(configure("plain", None, f"cache_dir={tmp_path}"))
