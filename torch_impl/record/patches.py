@@ -38,9 +38,13 @@ class Patches:
         """
         self._replace(owner, name, _surround(vars(owner)[name], before, after))
 
-    def observe_everywhere(self, observers: dict[Callable[..., object], After]) -> None:
-        """Call a function after other functions, in every module that has them. observers: by the other function."""
-        replacements = {id(function): _surround(function, None, after) for function, after in observers.items()}
+    def observe_everywhere(self, observers: dict[Callable[..., object], tuple[Before | None, After]]) -> None:
+        """Call functions before and after other functions, in every module that has them.
+
+        Args:
+            observers: The function before and the one after, by the other function.
+        """
+        replacements = {id(function): _surround(function, *pair) for function, pair in observers.items()}
         for owner, name, function in list_module_values(replacements):
             self._replace(owner, name, replacements[id(function)])
 

@@ -36,11 +36,12 @@ class ScriptPatches:
         self._patches, self._observer, self._report_scaler_step = Patches(), observer, after_scaler_step
         self._backward_depth = 0  # checkpointed layers compute backward passes within a backward pass
         observe = self._patches.observe
-        functions: dict[Callable[..., object], Callable[..., object]] = {
-            **{function: guard(observer.on_loss) for function in list_loss_functions()},
-            torch.nn.utils.clip_grad_norm_: guard(self._on_clip),
-        }
-        self._patches.observe_everywhere(functions)
+        self._patches.observe_everywhere(
+            {
+                **{function: (None, guard(observer.on_loss)) for function in list_loss_functions()},
+                torch.nn.utils.clip_grad_norm_: (guard(self._before_clip), guard(self._on_clip)),
+            }
+        )
         observe(torch.autograd, "backward", guard(self._before_backward), guard(self._after_backward))
         observe(find_scaler_class(), "scale", None, guard(self._on_scale))
         observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))
@@ -60,6 +61,9 @@ class ScriptPatches:
         self._backward_depth -= 1
         if self._backward_depth == 0:
             self._observer.after_backward()
+
+    def _before_clip(self, *_: object, **__: object) -> None:
+        self._observer.before_clip()
 
     def _on_clip(self, function: Callable[..., object], _: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
         self._observer.on_clip(float(bind_arguments(function, args, kwargs)["max_norm"]))

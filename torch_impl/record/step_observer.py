@@ -87,6 +87,11 @@ class StepObserver:
         self._calls.is_paused = False
         self._gradients.copy_after_backward()
 
+    def before_clip(self) -> None:
+        """Copy the gradients that are clipped: the script may have divided or reduced them after the backward pass."""
+        if self.step.max_norm is None and self.step.loss_scale is None:
+            self._gradients.copy_after_backward()
+
     def on_clip(self, max_norm: float) -> None:
         """Notice that the script clips the norm of gradients."""
         self.step.max_norm = max_norm

@@ -5,7 +5,7 @@ difference among the tensors from which it was computed and which count as equal
 A difference that follows from earlier ones is so inherited.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from common.map.array_differences import relative_difference
 Arrays = Mapping[str, np.ndarray]
 PRECISION_FLAGS = ("autocast", "mixed_precision", "dtype_policy", "policy", "precision")
 TF32_FLAGS = ("tf32", "tensor_float_32")
+MASK_NOISE = 1e-3  # relative difference of losses that other dropout masks exceed
 TF32_NOISE = 2e-5  # relative; a check tolerates a hundred times its noise, and TF32 rounds to 11 bits
 
 
@@ -117,10 +118,10 @@ class RecordPair:
 
     @property
     def equal_steps(self) -> list[int]:
-        """Steps with the same examples, up to the first step with others."""
-        steps = []
+        """Steps with the same examples, up to the first step with others, or with other dropout masks."""
+        steps: list[int] = []
         for step in self.steps:
-            if step not in self.orders:
+            if step not in self.orders or (steps and self._has_other_masks(step)):
                 break
             steps.append(step)
         return steps
@@ -129,14 +130,46 @@ class RecordPair:
     def why_outputs_differ(self) -> str:
         """Return why equal models may have different outputs for equal inputs, or an empty string."""
         for side in self.sides:
-            if layer := find_active_dropout(side):
-                return f"{side.title} draws its own dropout masks in {layer}; set the rate to 0 in both scripts"
+            if layers := list_active_dropout(side):
+                if self._has_equal_masks(layers):
+                    return ""
+                return f"{side.title} draws its own dropout masks in {layers[0]}; set the rate to 0 in both scripts"
         return ""
 
+    def _has_equal_masks(self, layers: Sequence[str]) -> bool:
+        """Check whether the layers drop the same elements in both records, as two scripts with one seed do."""
+        files = [[rank.open_step(self.steps[0]).select("layer") for rank in side.record.ranks] for side in self.sides]
+        if len(files[0]) != len(files[1]) or layers != list_active_dropout(self.b):
+            return False
+        for path in layers:
+            for arrays in zip(*files, strict=True):
+                masks = [_find_mask(array, path) for array in arrays]
+                if masks[0] is None or masks[1] is None or not np.array_equal(masks[0], masks[1]):
+                    return False
+        return True
 
-def find_active_dropout(side: RecordedSide) -> str:
-    """Return the path of the first layer that drops elements, or an empty string."""
-    return next((layer["path"] for layer in side.layers if layer["training"] and find_dropout_rate(layer)), "")
+    def _has_other_masks(self, step: int) -> bool:
+        """Check whether a loss differs though the weights are the same, which other masks explain."""
+        if not any(list_active_dropout(side) for side in self.sides) or self.why_outputs_differ:
+            return False
+        losses = [side.record.get_loss(step) for side in self.sides]
+        if losses[0] is None or losses[1] is None:
+            return True
+        has_equal_weights = self.measure_weight_difference(step - 1) < MASK_NOISE
+        return has_equal_weights and abs(losses[0] - losses[1]) > MASK_NOISE * abs(losses[0])
+
+
+def list_active_dropout(side: RecordedSide) -> list[str]:
+    """Return the paths of the layers that drop elements."""
+    return [layer["path"] for layer in side.layers if layer["training"] and find_dropout_rate(layer)]
+
+
+def _find_mask(arrays: Arrays, path: str) -> np.ndarray | None:
+    """Return which elements a dropout layer kept, among those that are not 0; None if that is not recorded."""
+    received, returned = arrays.get(f"{path}/input"), arrays.get(f"{path}/output")
+    if received is None or returned is None or received.shape != returned.shape:
+        return None
+    return (returned != 0) | (received == 0)
 
 
 def _fineness(precision: str) -> int:

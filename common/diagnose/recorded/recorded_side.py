@@ -91,7 +91,23 @@ class RecordedSide:
 
     def read_reduced_gradients(self, step: int) -> dict[str, np.ndarray]:
         """Return the gradients of a step before they were clipped, as far as that was seen."""
-        return self.read_gradients(step) | self.read_gradients(step, "gradient_unclipped")
+        received = self.read_gradients(step)
+        return received if self.changes_gradients else received | self.read_gradients(step, "gradient_unclipped")
+
+    @cached_property
+    def changes_gradients(self) -> bool:
+        """Return whether the script itself divides or reduces gradients after the backward pass, without clipping."""
+        if any(self.get_facts(step)["max_norm"] is not None for step in self.record.steps):
+            return False
+        factors = [
+            float(np.linalg.norm(received[name])) / norm
+            for step in self.record.steps
+            if (received := self.read_gradients(step))
+            for name, array in self.read_gradients(step, "gradient_unclipped").items()
+            if (norm := float(np.linalg.norm(array)))
+        ]
+        is_scaled = len(factors) > 1 and bool(np.allclose(factors, factors[0], rtol=1e-3))
+        return is_scaled or (bool(factors) and len(self.record.ranks) > 1)
 
     def list_micro_batches(self, step: int) -> list[tuple[int, int]]:
         """Return process and number of each micro-batch."""
@@ -124,7 +140,8 @@ class RecordedSide:
         count = sum(self.count_examples(step))
         inputs = self.read_batch(step, "input")
         labels = {LABELS: inputs[LABELS]} if LABELS in inputs else self.read_batch(step, "label")
-        return {name: array for name, array in labels.items() if len(array) == count and name != CLASS_WEIGHTS}
+        rows = {name: _split_examples(array, count) for name, array in labels.items() if name != CLASS_WEIGHTS}
+        return {name: array for name, array in rows.items() if len(array) == count}
 
     def read_calls(self, step: int) -> dict[str, RecordedCall]:
         """Return what the layers received and returned in the first micro-batches of the processes, by path."""
@@ -161,6 +178,12 @@ def join_examples(arrays: Sequence[np.ndarray]) -> np.ndarray:
         for array in arrays
     ]
     return np.concatenate(padded)
+
+
+def _split_examples(array: np.ndarray, count: int) -> np.ndarray:
+    """Return an array with an example in each row, also if the script flattened texts for the loss function."""
+    is_flat = array.ndim == 1 and 0 < count < len(array) and len(array) % count == 0
+    return array.reshape(count, -1) if is_flat else array
 
 
 def _join(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:

@@ -14,6 +14,7 @@ from common.map.array_differences import relative_difference
 # BatchNorm is 0 up to the rounding errors of the sum
 SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
 GRADIENT_NOISE = 4.0  # a gradient has several times the rounding errors of the activations that it follows from
+LISTED = 3  # number of parameters that a sentence names
 TOLERANCE = 1e-3  # largest relative difference of a gradient that a factor explains
 Arrays = Mapping[str, np.ndarray]
 
@@ -42,9 +43,19 @@ def compare_gradients(pair: RecordPair) -> Stage:
     return stage
 
 
-def read_paired_gradients(pair: RecordPair, step: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the gradients of both sides in the common layout, by the title of the variable."""
-    gradients_a, gradients_b = (side.read_reduced_gradients(step) for side in pair.sides)
+def read_paired_gradients(
+    pair: RecordPair, step: int, are_clipped: bool = False
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the gradients of both sides in the common layout, by the title of the variable.
+
+    Args:
+        pair: The records.
+        step: The step.
+        are_clipped: Whether to return the gradients that the optimizers received, and not those before clipping.
+    """
+    gradients_a, gradients_b = (
+        side.read_gradients(step) if are_clipped else side.read_reduced_gradients(step) for side in pair.sides
+    )
     pairs = {}
     for match in pair.models.variables:
         a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
@@ -83,7 +94,10 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
             if explanation.confirmed and not is_small:
                 stage.add_explanation(title, explanation, prefix=f"step {step}: {title}: ")
     if not stage.causes:
-        sentence = f"step {step}: {len(differing)} gradients differ though the loss is the same"
+        names = ", ".join([*differing][:LISTED]) + (" and others" if len(differing) > LISTED else "")
+        count = len(differing)
+        sentence = f"step {step}: {count} gradient{'s differ' if count > 1 else ' differs'} though the loss is the "
+        sentence += f"same: {names}"
         stage.add_cause("gradient", "b", next(iter(differing)), sentence, confirmed=False)
 
 
@@ -122,7 +136,7 @@ def _explain_earlier(
     """Check whether a side adds the gradients of the step before, or uses those of another step."""
     if step == pair.equal_steps[0]:
         return None
-    earlier = read_paired_gradients(pair, step - 1)
+    earlier = read_paired_gradients(pair, step - 1, are_clipped=True)  # clipping changes them in place
     names = [title for title in differing if title in earlier]
     current, before = ([np.concatenate([np.ravel(source[title][side]) for title in names]) for side in (0, 1)]
                        for source in (differing, earlier))  # fmt: skip

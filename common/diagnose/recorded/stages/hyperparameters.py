@@ -1,10 +1,11 @@
 """The stage "hyperparameters": optimizer, schedule, loss function and layers, in one vocabulary for both frameworks."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.recorded.clipping import compare_clipping
 from common.diagnose.recorded.layer_vocabulary import find_dropout_rate
 from common.diagnose.recorded.loss_settings import compare_loss_settings
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
@@ -29,7 +30,8 @@ def compare_hyperparameters(pair: RecordPair) -> Stage:
     _compare_parameters(stage, pair)
     _compare_optimizers(stage, pair)
     compare_rates(stage, pair)
-    _compare_steps(stage, pair)
+    _compare_skipped_steps(stage, pair)
+    compare_clipping(stage, pair)
     compare_loss_settings(stage, pair)
     _compare_layers(stage, pair)
     return stage
@@ -92,8 +94,10 @@ def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
         for name, values in _list_differences(a, b):
             differences.setdefault((name, str(values[0]), str(values[1])), []).append(match.title)
     compared = sum(match.names_a[0] in settings[0] for match in pair.models.variables)
+    decaying = {side.name for side, values in zip(pair.sides, settings, strict=True) if _has_decay(values)}
     for (name, value_a, value_b), titles in differences.items():
-        cause, side = _name_cause(name, value_a, value_b, len(titles) < compared)
+        is_partial = len(titles) < compared and len(decaying) == 2
+        cause, side = _name_cause(name, value_a, value_b, is_partial)
         places = "" if len(titles) == compared else f" for {', '.join(titles[:LISTED])}"
         if len(titles) > LISTED and places:
             places += f" and {len(titles) - LISTED} more"
@@ -122,6 +126,10 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
             yield entry.name, values
 
 
+def _has_decay(settings: Mapping[str, OptimizerSettings]) -> bool:
+    return any(group.decay_matters for group in settings.values())
+
+
 def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tuple[str, str]:
     """Return the name of the cause and the side that has it."""
     if name == "weight decay":
@@ -137,8 +145,8 @@ def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tupl
     return {"algorithm": "optimizer"}.get(name, name), "b"
 
 
-def _compare_steps(stage: Stage, pair: RecordPair) -> None:
-    """Compare which updates a gradient scaler left out, and whether the script clips."""
+def _compare_skipped_steps(stage: Stage, pair: RecordPair) -> None:
+    """Compare which updates a gradient scaler left out."""
     for step in pair.steps:
         facts = [side.get_facts(step) for side in pair.sides]
         if facts[0]["skipped"] != facts[1]["skipped"]:
@@ -149,23 +157,6 @@ def _compare_steps(stage: Stage, pair: RecordPair) -> None:
             )
             stage.add_cause("step_skipped", side, "update", sentence)
             return
-    clipped = [_find_max_norm(pair, index) for index in (0, 1)]
-    if clipped[0] != clipped[1]:
-        stage.add_mismatch("clipping")
-        sentence = f"the gradients are clipped to the norm {clipped[0]} in A and {clipped[1]} in B"
-        cause = "not_clipped" if None in clipped else "clipping_norm"
-        has_effect = any(side.read_gradients(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
-        stage.add_cause(cause, "a" if clipped[0] is None else "b", "clipping", sentence, confirmed=has_effect)
-
-
-def _find_max_norm(pair: RecordPair, index: int) -> float | None:
-    """Return the norm to which a script, or its Keras optimizer, clips all gradients."""
-    side = pair.sides[index]
-    norms = [norm for step in pair.steps if (norm := side.get_facts(step)["max_norm"]) is not None]
-    if norms:
-        return norms[0]
-    clipping = next((group.clipping for group in read_optimizer_settings(side).values() if group.clipping), None)
-    return clipping[1] if clipping is not None and clipping[0] == "global_clipnorm" else None
 
 
 def _compare_layers(stage: Stage, pair: RecordPair) -> None:

@@ -1,0 +1,88 @@
+"""How two scripts clip their gradients: as they declare it, or as the gradients before and after show it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.diagnose.findings import Stage
+from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.rounding import is_close
+
+CLOSE = 1e-3  # largest relative error of a clipping that explains the gradients
+NORM, VALUE, PER_VARIABLE, UNKNOWN = "norm", "value", "norm of each variable", "unknown"
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """A way to clip gradients.
+
+    Attributes:
+        kind: What is limited: the norm of all gradients, each value, or the norm of each variable's gradient.
+        limit: The limit, or None if it is not known.
+    """
+
+    kind: str
+    limit: float | None
+
+    def __str__(self) -> str:
+        """Return words for a sentence that begins with "the gradients are"."""
+        if self.kind == UNKNOWN:
+            return "changed before the update"
+        return f"clipped to the {self.kind}" + ("" if self.limit is None else f" {self.limit:.6g}")
+
+
+def compare_clipping(stage: Stage, pair: RecordPair) -> None:
+    """Add a difference between the ways in which both scripts clip as a cause."""
+    a, b = (find_clipping(pair, side) for side in pair.sides)
+    if a == b or (a is not None and b is not None and a.kind == b.kind and a.limit is None):
+        return
+    words = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
+    stage.add_mismatch("clipping")
+    has_effect = any(side.read_gradients(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
+    cause, side_name = "clipping_norm", "b"
+    if a is None or b is None:
+        cause, side_name = "not_clipped", "a" if a is None else "b"
+    elif a.kind != b.kind:
+        odd = next((clipping for clipping in (b, a) if clipping.kind in (VALUE, PER_VARIABLE)), b)
+        cause = {VALUE: "clipped_by_value", PER_VARIABLE: "clipped_per_variable"}.get(odd.kind, "clipping")
+        side_name = "b" if odd is b else "a"
+    sentence = f"the gradients are {words[0]} in A and {words[1]} in B"
+    stage.add_cause(cause, side_name, "clipping", sentence, confirmed=has_effect)
+
+
+def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
+    """Return how a script, or its Keras optimizer, clips; None if it does not, or if that had no effect."""
+    norms = [norm for step in pair.steps if (norm := side.get_facts(step)["max_norm"]) is not None]
+    if norms:
+        return Clipping(NORM, norms[0])
+    within = next((group.clipping for group in read_optimizer_settings(side).values() if group.clipping), None)
+    if within is not None:
+        return Clipping(NORM, within[1]) if within[0] == "global_clipnorm" else None
+    for step in [] if side.changes_gradients else pair.steps:
+        if before := side.read_gradients(step, "gradient_unclipped"):
+            return _explain_change(before, side.read_gradients(step))
+    return None
+
+
+def _explain_change(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> Clipping:
+    """Return what turns the gradients of a step into those that the optimizer received. All of `before` changed."""
+    pairs = [(array.astype(np.float64), after[name].astype(np.float64)) for name, array in before.items()]
+    limit = max(float(np.abs(received).max(initial=0)) for _, received in pairs)
+    if all(is_close(np.clip(array, -limit, limit), received, CLOSE) for array, received in pairs):
+        return Clipping(VALUE, limit)
+    norms = [(float(np.linalg.norm(array)), float(np.linalg.norm(received))) for array, received in pairs]
+    factors = [after_norm / before_norm for before_norm, after_norm in norms if before_norm]
+    are_scaled = all(
+        is_close(array * factor, received, CLOSE)
+        for (array, received), factor in zip([pair for pair in pairs if pair[0].any()], factors, strict=True)
+    )
+    if not are_scaled:
+        return Clipping(UNKNOWN, None)
+    if np.allclose(factors, factors[0], rtol=CLOSE) and len(before) == len(after):
+        return Clipping(NORM, float(np.sqrt(sum(after_norm**2 for _, after_norm in norms))))
+    limit = norms[0][1]
+    if np.allclose([after_norm for _, after_norm in norms], limit, rtol=CLOSE):
+        return Clipping(PER_VARIABLE, limit)
+    return Clipping(UNKNOWN, None)
