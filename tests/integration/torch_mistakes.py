@@ -125,10 +125,10 @@ MISTAKES: dict[str, Mistake] = {
         arguments="--accumulate=4",
     ),
     "accumulation divided twice": Mistake(
-        ACCELERATE, {"accelerator.backward(loss)": "accelerator.backward(loss / 2)"}, "gradients", "scaled_gradient",
+        ACCELERATE, {"accelerator.backward(loss)": "accelerator.backward(loss / 2)"}, "gradients", "accumulation_divided_twice",
     ),
     "detached": Mistake(
-        LANGUAGE, {"self.tokens(ids) +": "self.tokens(ids).detach() +"}, "gradients", "missing_gradient",
+        LANGUAGE, {"self.tokens(ids) +": "self.tokens(ids).detach() +"}, "gradients", "gradient",
     ),
     "clipping before unscaling": Mistake(
         LOOP,
@@ -151,7 +151,7 @@ MISTAKES: dict[str, Mistake] = {
             "                optimizer.step()\n":
                 "                optimizer.step()\n                nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
         },
-        "hyperparameters", "not_clipped",
+        "reduction", "not_clipped",
     ),
     "clipping removed": Mistake(
         LANGUAGE, {"                nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n": ""},
@@ -159,11 +159,11 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "clipping by value": Mistake(
         LANGUAGE, {"clip_grad_norm_(model.parameters(), 1.0)": "clip_grad_value_(model.parameters(), 0.01)"},
-        "reduction", "clipped_by_value",
+        "hyperparameters", "clipped_by_value",
     ),
     "loss-scale steps skipped": Mistake(
-        LOOP, {"init_scale=1024.0": "init_scale=3e38"}, "hyperparameters", "step_skipped", arguments="--amp",
-        good=NO_DROPOUT,
+        LOOP, {"init_scale=1024.0": "init_scale=2.0**24"}, "hyperparameters", "step_skipped", arguments="--amp",
+        good={**NO_DROPOUT, "dtype=torch.bfloat16": "dtype=torch.float16"},
     ),
     # Optimizer and schedule
     "scheduler stepped twice": Mistake(
@@ -325,7 +325,7 @@ MISTAKES: dict[str, Mistake] = {
         "hyperparameters", "tied_on_one_side",
     ),
     "causal mask forgotten": Mistake(
-        LANGUAGE, {"dtype=torch.bool).tril()": "dtype=torch.bool)"}, "activations", "attention",
+        LANGUAGE, {"dtype=torch.bool).tril()": "dtype=torch.bool)"}, "activations", "code_between_layers",
     ),
     "autocast on one side": Mistake(
         LANGUAGE,

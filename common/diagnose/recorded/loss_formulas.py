@@ -15,8 +15,9 @@ NOT_FROM_LOGITS = "cross entropy of logits taken as probabilities"
 
 
 def find_formulas(
-    outputs: np.ndarray, labels: np.ndarray, loss: float, precision: str, class_weights: np.ndarray | None = None
-) -> list[str]:
+    outputs: np.ndarray, labels: np.ndarray, loss: float, precision: str, class_weights: np.ndarray | None = None,
+    ignored: object = None,
+) -> list[str]:  # fmt: skip
     """Return the names of the formulas that compute a loss from the outputs and labels of a micro-batch.
 
     Args:
@@ -25,7 +26,10 @@ def find_formulas(
         loss: The loss.
         precision: Precision of the outputs.
         class_weights: Weights of the classes, if the loss function received any.
+        ignored: The class that the loss function ignores, if there is one.
     """
+    if labels.dtype.kind in "iu" and isinstance(ignored, int):
+        labels = np.where(labels == ignored, IGNORED_LABEL, labels.astype(np.int64))
     tolerance = CLOSE[precision] * max(abs(loss), 1e-3)
     candidates = list_formulas(outputs.astype(np.float64), labels, class_weights)
     return [name for name, value in candidates if abs(value - loss) <= tolerance]
@@ -58,16 +62,27 @@ def _list_cross_entropies(
     for smoothing in SMOOTHING_FACTORS:
         smoothed = target * (1 - smoothing) + smoothing / classes
         name = DOUBLE_SOFTMAX if are_probabilities else "cross entropy"
-        names[f"{name} with label smoothing of {smoothing:g}" if smoothing else name] = -(
-            smoothed * log_of_softmax
-        ).sum(1)
+        names[_name_smoothed(name, smoothing)] = -(smoothed * log_of_softmax).sum(1)
     if not are_probabilities:
-        names[DOUBLE_SOFTMAX] = -(target * log_softmax(softmax(rows, 1), 1)).sum(1)
+        log_of_double = log_softmax(softmax(rows, 1), 1)
+        for smoothing in SMOOTHING_FACTORS:
+            smoothed = target * (1 - smoothing) + smoothing / classes
+            names[_name_smoothed(DOUBLE_SOFTMAX, smoothing)] = -(smoothed * log_of_double).sum(1)
         with np.errstate(divide="ignore", invalid="ignore"):
             clipped = np.clip(rows / rows.sum(1, keepdims=True), KERAS_EPSILON, 1 - KERAS_EPSILON)
             names[NOT_FROM_LOGITS] = -(target * np.log(clipped)).sum(1)
     for name, losses in names.items():
         yield from _reduce(name, losses, flat, is_counted, labels, class_weights)
+
+
+def _name_smoothed(name: str, smoothing: float) -> str:
+    return f"{name} with label smoothing of {smoothing:g}" if smoothing else name
+
+
+def count_common_parts(a: str, b: str) -> int:
+    """Return how many parts of the names of two formulas are the same: the smoothing and the reduction."""
+    parts = [(name.partition(",")[0].partition(" with ")[2], name.partition(",")[2]) for name in (a, b)]
+    return sum(x == y for x, y in zip(*parts, strict=True))
 
 
 def _reduce(

@@ -155,11 +155,16 @@ class RecordedSide:
         return calls
 
 
+def find_ignored_class(side: RecordedSide) -> object:
+    """Return the class that the loss function ignores, or None."""
+    loss = side.record.facts["loss"]
+    arguments = loss["arguments"] if loss is not None else {}
+    return arguments.get("ignore_index", arguments.get("ignore_class"))  # in PyTorch, and in Keras
+
+
 def count_labels(side: RecordedSide, step: int) -> list[float]:
     """Return how many labels each micro-batch counts, or else its examples. Ignored or negative labels do not count."""
-    counts, loss = [], side.record.facts["loss"]
-    arguments = loss["arguments"] if loss is not None else {}
-    ignored = arguments.get("ignore_index", arguments.get("ignore_class"))  # in PyTorch, and in Keras
+    counts, ignored = [], find_ignored_class(side)
     for place, examples in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
         inputs = side.read_part(step, *place, "input")
         labels = [inputs[LABELS]] if LABELS in inputs else [*side.read_part(step, *place, "label").values()]

@@ -7,6 +7,8 @@ import numpy as np
 from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.stages.loss import find_side_formulas
 from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference
 
@@ -111,6 +113,8 @@ def _explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -
         name, ranks = side.upper(), len(recorded.record.ranks)
         micro_batches, scale = recorded.get_facts(step)["micro_batches"], recorded.get_facts(step)["loss_scale"]
         if micro_batches > 1 and np.isclose(ratio, micro_batches, rtol=TOLERANCE):
+            if explanation := _explain_second_division(pair, step, recorded, factor):
+                return explanation
             sentence = f"the gradients of {name} are {ratio:.4g} times too large: those of the {micro_batches} "
             sentence += "micro-batches are summed; divide the loss by their number"
             return Explanation("accumulation_not_divided", sentence, side=side)
@@ -128,6 +132,27 @@ def _explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -
     if abs(factor - 1) < 10 * TOLERANCE:
         return None
     return Explanation("scaled_gradient", f"every gradient of B is {factor:.6g} times A's, and the loss is the same")
+
+
+def _explain_second_division(
+    pair: RecordPair, step: int, larger: RecordedSide, factor: float
+) -> Explanation | None:
+    """Check whether the side with the smaller gradients divides its loss twice by the number of micro-batches.
+
+    Its losses do not follow from its outputs, and those of the side with the larger gradients do.
+    """
+    other = pair.b if larger is pair.a else pair.a
+    if other.get_facts(step)["micro_batches"] != larger.get_facts(step)["micro_batches"]:
+        return None
+    formulas = [find_side_formulas(side, step, pair.precision) for side in (larger, other)]
+    if formulas[0] and not formulas[1]:
+        name, count = other.name.upper(), other.get_facts(step)["micro_batches"]
+        sentence = f"the loss of {name} is divided twice by the {count} micro-batches: does the library divide it too?"
+        return Explanation("accumulation_divided_twice", sentence, side=other.name)
+    if formulas[0] and formulas[1]:
+        return None
+    sentence = f"every gradient of B is {factor:.6g} times A's: compare how both divide by the micro-batches"
+    return Explanation("scaled_gradient", sentence)
 
 
 def _explain_earlier(

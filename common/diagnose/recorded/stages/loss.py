@@ -1,13 +1,19 @@
 """The stage "loss": the loss of each step, and the formula that each script computes it with."""
 
+from collections.abc import Mapping
 from itertools import product
 
 import numpy as np
 
 from common.diagnose.findings import Stage
-from common.diagnose.recorded.loss_formulas import DOUBLE_SOFTMAX, NOT_FROM_LOGITS, find_formulas
+from common.diagnose.recorded.loss_formulas import (
+    DOUBLE_SOFTMAX,
+    NOT_FROM_LOGITS,
+    count_common_parts,
+    find_formulas,
+)
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide, count_labels
+from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS, RecordedSide, count_labels, find_ignored_class
 
 PRECISION_NOISE = 1.0  # a loss in float32 is a sum, whose rounding is larger than one machine epsilon
 
@@ -78,39 +84,81 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
 
 def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
     """Find the formula of each side's loss, from its own outputs and labels, and add a difference as a cause."""
-    formulas = [find_side_formulas(side, step, pair.precision) for side in pair.sides]
+    formulas = [
+        find_side_formulas(side, step, pair.precision, _list_lacking_labels(pair, side, other, step))
+        for side, other in (pair.sides, pair.sides[::-1])
+    ]
     if not formulas[0] or not formulas[1] or {*formulas[0]} & {*formulas[1]}:
         return
-    a, b = formulas[0][0], formulas[1][0]
+    a, b = max(product(*formulas), key=lambda names: count_common_parts(*names))
     side = "a" if any(name in a for name in (DOUBLE_SOFTMAX, NOT_FROM_LOGITS)) else "b"
+    cause = _name_cause(a, b)
     stage.add_mismatch("formula of the loss")
-    stage.add_cause(_name_cause(a, b), side, "loss", f"the loss of A is {a}; that of B is {b}")
+    stage.add_cause(cause, side, "loss", f"the loss of A is {a}; that of B is {b}")
+    if cause == "double_softmax":  # the outputs of the model show the first softmax
+        activations = pair.get_stage("activations")
+        activations.causes = [known for known in activations.causes if not known.tensor.startswith("output ")]
 
 
-def find_side_formulas(side: RecordedSide, step: int, precision: str) -> list[str]:
+def find_side_formulas(
+    side: RecordedSide, step: int, precision: str, lacking_labels: Mapping[tuple[int, int], np.ndarray] | None = None
+) -> list[str]:
     """Return the formulas that compute the losses of all micro-batches; none if outputs or labels are missing.
 
     A script may divide the loss by the number of micro-batches.
+
+    Args:
+        side: The side.
+        step: The step.
+        precision: Precision of the outputs.
+        lacking_labels: Labels by process and micro-batch, if the side's own are not recorded.
     """
     names: list[str] | None = None
     for place in side.list_micro_batches(step):
-        rank, number = place
-        loss = side.record.get_step_facts(step)[rank]["losses"][number]
+        facts = side.record.get_step_facts(step)[place[0]]
+        loss, count = facts["losses"][place[1]], facts["micro_batches"]
         outputs = [x for x in side.read_part(step, *place, "output").values() if x.dtype.kind == "f" and x.ndim > 1]
-        labels = [
-            *(x for name, x in side.read_part(step, *place, "input").items() if name == "labels"),
-            *(x for name, x in side.read_part(step, *place, "label").items() if name != CLASS_WEIGHTS and x.ndim),
-        ]
+        labels = _list_labels(side, step, place)
+        if not labels and lacking_labels is not None and place in lacking_labels:
+            labels = [lacking_labels[place]]
         if loss is None or not outputs or not labels:
             return []
-        weights = side.read_part(step, *place, "label").get(CLASS_WEIGHTS)
-        label = labels[0][:, 0] if labels[0].ndim == 2 and labels[0].shape[1] == 1 < outputs[0].shape[-1] else labels[0]
-        count = side.record.get_step_facts(step)[rank]["micro_batches"]
-        fitting = find_formulas(outputs[0], label, loss, precision, weights)
-        if count > 1:
-            fitting += find_formulas(outputs[0], label, loss * count, precision, weights)
+        weights, ignored = side.read_part(step, *place, "label").get(CLASS_WEIGHTS), find_ignored_class(side)
+        fitting = [
+            name
+            for label in labels
+            for value in ({loss, loss * count})
+            for name in find_formulas(outputs[0], _shape_labels(label, outputs[0]), value, precision, weights, ignored)
+        ]
         names = fitting if names is None else [name for name in names if name in fitting]
     return names or []
+
+
+def _list_labels(side: RecordedSide, step: int, place: tuple[int, int]) -> list[np.ndarray]:
+    """Return the labels that the loss function, or else the model, received in a micro-batch."""
+    return [
+        *(x for name, x in side.read_part(step, *place, "label").items() if name != CLASS_WEIGHTS and x.ndim),
+        *(x for name, x in side.read_part(step, *place, "input").items() if name == LABELS),
+    ]
+
+
+def _list_lacking_labels(
+    pair: RecordPair, side: RecordedSide, other: RecordedSide, step: int
+) -> dict[tuple[int, int], np.ndarray]:
+    """Return the other side's labels by process and micro-batch, if both sides have the same micro-batches."""
+    is_same = np.array_equal(pair.orders[step], np.arange(len(pair.orders[step])))
+    if not is_same or side.count_examples(step) != other.count_examples(step):
+        return {}
+    labels = {place: _list_labels(other, step, place) for place in other.list_micro_batches(step)}
+    return {place: arrays[-1] for place, arrays in labels.items() if arrays}
+
+
+def _shape_labels(labels: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    """Return labels in the shape of the outputs without the classes, also if the script flattened them."""
+    if labels.ndim == 2 and labels.shape[1] == 1 < outputs.shape[-1]:
+        labels = labels[:, 0]
+    is_flat = labels.ndim == 1 and outputs.ndim > 2 and labels.size == outputs[..., 0].size
+    return labels.reshape(outputs.shape[:-1]) if is_flat else labels
 
 
 def _name_cause(a: str, b: str) -> str:
