@@ -191,7 +191,7 @@ MISTAKES: dict[str, Mistake] = {
             "        model, optimizer, DataLoader(data, batch_size=8, shuffle=True), scheduler\n":
                 "        model, optimizer, DataLoader(data, batch_size=8, shuffle=True)\n",
         },
-        "hyperparameters", "scheduler_stepped_twice",
+        "hyperparameters", "scheduler_per_micro_batch",
     ),
     "interval of Lightning": Mistake(
         LIGHTNING, {', "interval": "step"': ""}, "hyperparameters", "no_schedule",
@@ -215,7 +215,7 @@ MISTAKES: dict[str, Mistake] = {
         "hyperparameters", "not_trained",
     ),
     "resumed without optimizer": Mistake(
-        LANGUAGE, {"            optimizer.load_state_dict(states[1])\n": ""}, "optimizer", "state_not_resumed",
+        LANGUAGE, {"            optimizer.load_state_dict(states[1])\n": ""}, "hyperparameters", "optimizer_state_lost",
         good=RESUMED,
     ),
     "resumed without scheduler": Mistake(
@@ -298,7 +298,7 @@ MISTAKES: dict[str, Mistake] = {
     # Model
     "other seed": Mistake(
         LANGUAGE, {"    model = LanguageModel()": "    torch.manual_seed(1)\n    model = LanguageModel()"},
-        "initial weights", "other_weights",
+        "data", "order_of_examples", consequences=("other_weights",),
     ),
     "model.eval() left on": Mistake(LOOP, {"    model.train()\n": "    model.eval()\n"}, "hyperparameters", "evaluation_mode"),
     "dropout rate": Mistake(LOOP, {"nn.Dropout(0.1)": "nn.Dropout(0.5)"}, "hyperparameters", "dropout_rate"),

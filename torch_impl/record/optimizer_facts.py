@@ -43,13 +43,12 @@ def describe_optimizer(optimizer: torch.optim.Optimizer, variables: dict[str, to
 
 
 def describe_scheduler(scheduler: object) -> dict[str, object]:
-    """Describe a scheduler: its name and its hyperparameters."""
+    """Describe a scheduler: its name, its hyperparameters and the steps that it has counted."""
     while hasattr(scheduler, "scheduler"):  # Accelerate's wrapper
         scheduler = scheduler.scheduler
     kind = type(scheduler)
     facts: dict[str, object] = {"name": f"{kind.__module__}.{kind.__qualname__}"}
-    state = ("last_epoch", "verbose")  # no hyperparameters
-    public = {name: value for name, value in vars(scheduler).items() if not name.startswith("_") and name not in state}
+    public = {name: value for name, value in vars(scheduler).items() if not name.startswith("_") and name != "verbose"}
     for function in public.pop("lr_lambdas", []):
         while isinstance(function, functools.partial):
             facts.update(list_plain_values(function.keywords))

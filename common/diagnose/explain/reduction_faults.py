@@ -103,7 +103,7 @@ def _explain_scale(gradients: StepGradients) -> Explanation | None:
         sentence = "the momentum includes the learning rate: its slot is the rate times torch's"
         return Explanation("rate_inside_velocity", sentence)
     if np.isclose(factor, 1.0, rtol=tolerance):
-        sentence = f"the gradients are not clipped to the norm {max_norm:.4g} (theirs is {norm:.4g})"
+        sentence = f"the gradients are not clipped to the norm {settings.max_grad_norm} (theirs is {norm:.4g})"
         return Explanation("not_clipped", sentence)
     reported_factor = clip_factor(gradients.reported_norm, settings.max_grad_norm)
     if settings.max_grad_norm is not None and np.isclose(factor, reported_factor, rtol=tolerance):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.array_differences import move_channels_last
 
 CLOSE = 1e-5  # largest relative difference of two values that count as the same; scripts divide by 255 in two ways
@@ -18,6 +19,7 @@ class ArrayPair:
     a: np.ndarray
     b: np.ndarray
     is_label: bool = False
+    name_b: str = ""
 
     @property
     def title(self) -> str:
@@ -41,7 +43,9 @@ def pair_arrays(
             pairs.append((name, candidates[0]))
             unpaired_a.remove(name)
             unpaired_b.remove(candidates[0])
-    arrays = [ArrayPair(name, a[name], convert_to_layout(b[other], a[name]), are_labels) for name, other in pairs]
+    arrays = [
+        ArrayPair(name, a[name], convert_to_layout(b[other], a[name]), are_labels, other) for name, other in pairs
+    ]
     return arrays, unpaired_a, unpaired_b
 
 
@@ -84,11 +88,33 @@ def find_order(pairs: Sequence[ArrayPair]) -> np.ndarray | None:
     return order
 
 
-def count_known(pairs: Sequence[ArrayPair], known: np.ndarray) -> int:
-    """Return how many of B's examples are among the projections of known examples."""
-    projections = project_examples([pair.b for pair in pairs])
+def count_known(projections: np.ndarray, known: np.ndarray) -> int:
+    """Return how many projections of examples are among those of known examples."""
     gaps = np.abs(projections[:, None] - known[None]).min(1) if known.size else np.full(len(projections), np.inf)
     return int((gaps <= CLOSE * max(float(np.abs(known).max(initial=0)), 1e-30)).sum())
+
+
+def project_steps(
+    side: RecordedSide, names: Sequence[str], steps: Sequence[int], layout: Sequence[ArrayPair]
+) -> np.ndarray:
+    """Return the projections of a side's examples in several steps.
+
+    Args:
+        side: The side.
+        names: Names of the inputs.
+        steps: The steps. Those with other names or shapes are left out.
+        layout: Pairs whose first arrays have the layout of A.
+    """
+    projections = []
+    for step in steps:
+        batch = side.read_batch(step, "input")
+        arrays = [convert_to_layout(batch[name], pair.a) for name, pair in zip(names, layout, strict=True)
+                  if name in batch]  # fmt: skip
+        if len(arrays) == len(names) and all(
+            array.shape[1:] == pair.a.shape[1:] for array, pair in zip(arrays, layout, strict=True)
+        ):
+            projections.append(project_examples(arrays))
+    return np.concatenate(projections) if projections else np.empty(0)
 
 
 def project_examples(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -21,7 +21,8 @@ def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explana
     if a.shape != b.shape:
         return _explain_shape(a, b)
     a, b = a.astype(np.float64), b.astype(np.float64)
-    for explain in (_explain_labels,) if is_label else (_explain_channels, _explain_special_tokens):
+    explanations = (_explain_labels,) if is_label else (_explain_channels, _explain_special_tokens)
+    for explain in (_explain_padding_side, *explanations):
         if explanation := explain(a, b):
             return explanation
     explanation = explain_array(a, b)
@@ -51,6 +52,38 @@ def _explain_shape(a: np.ndarray, b: np.ndarray) -> Explanation:
                 sentence = f"has {b.shape[1]} tokens, A's {a.shape[1]}: texts are cut off at another length"
                 return Explanation("truncation_length", sentence)
     return Explanation("shape", f"has the shape {list(b.shape)}, A's {list(a.shape)}")
+
+
+def _explain_padding_side(a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether texts are padded at the end on one side, and at the start on the other.
+
+    A text may have one token more or less, because scripts cut the last one off to predict the next.
+    """
+    if a.ndim != 2 or a.shape[1] < 3 or not np.array_equal(a, np.round(a)):
+        return None
+    for at_end, at_start in ((a, b), (b, a)):
+        values, counts = np.unique(at_end[:, -1], return_counts=True)
+        padding = values[counts.argmax()]
+        if (at_start[:, 0] == padding).sum() < 1 or (at_end[:, 0] == padding).any() or (at_start[:, -1] == padding).any():
+            continue
+        texts = [(_trim(x[::-1], padding)[::-1], _trim(y, padding)) for x, y in zip(at_end, at_start, strict=True)]
+        if all(_are_alike(*pair) for pair in texts):
+            count = int((a != b).any(1).sum())
+            sentence = f"is padded at the other end than A's, in {count} of {len(a)} examples"
+            return Explanation("padding_side", sentence)
+    return None
+
+
+def _trim(text: np.ndarray, padding: float) -> np.ndarray:
+    """Return a text without the padding at its start."""
+    return text[int((text != padding).argmax()) :]
+
+
+def _are_alike(x: np.ndarray, y: np.ndarray) -> bool:
+    length = min(len(x), len(y))
+    if abs(len(x) - len(y)) > 1 or not length:
+        return False
+    return np.array_equal(x[:length], y[:length]) or np.array_equal(x[-length:], y[-length:])
 
 
 def _explain_labels(a: np.ndarray, b: np.ndarray) -> Explanation | None:

@@ -3,9 +3,11 @@
 import numpy as np
 
 from common.diagnose.findings import Explanation, Stage
-from common.diagnose.recorded.optimizer_settings import read_rates
+from common.diagnose.recorded.optimizer_settings import read_optimizer_settings, read_rates
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_updates import count_earlier_updates, rename_slots
 
+STATE_LOST = "optimizer_state_lost"  # cause of this stage and of the stage "optimizer"
 CLOSE = 1e-6  # largest relative difference of rates that count as equal: Keras keeps them in float32
 
 
@@ -23,10 +25,55 @@ def compare_rates(stage: Stage, pair: RecordPair) -> None:
     for (a, b), titles in groups.items():
         if np.allclose(a, b, rtol=CLOSE, atol=0):
             continue
-        explanation = explain_rates(np.array(a), np.array(b), [len(side.record.ranks) for side in pair.sides])
+        ranks = [len(side.record.ranks) for side in pair.sides]
+        explanation = explain_lost_state(pair, a, b) or explain_rates(np.array(a), np.array(b), ranks)
+        if explanation.cause == "schedule":
+            explanation = explain_position(pair) or explanation
         places = "" if len(groups) == 1 else f" (of {titles[0]} and {len(titles) - 1} more)"
         stage.add_mismatch("learning rate")
         stage.add_explanation("learning rate", explanation, prefix=f"learning rate{places}: ")
+
+
+def explain_lost_state(pair: RecordPair, a: tuple[float, ...], b: tuple[float, ...]) -> Explanation | None:
+    """Explain rates that differ in the first step only: a new optimizer starts with its own rate."""
+    sides = find_empty_starts(pair)
+    if len(sides) != 1 or len(a) < 2 or not np.allclose(a[1:], b[1:], rtol=CLOSE, atol=0):
+        return None
+    sentence = f"{sides[0].upper()} starts with an empty optimizer, which has another rate until the scheduler steps: "
+    return Explanation(STATE_LOST, sentence + f"{a[0]:.6g} in A and {b[0]:.6g} in B", side=sides[0])
+
+
+def find_empty_starts(pair: RecordPair) -> list[str]:
+    """Return the names of the sides whose optimizer has no slots of earlier steps at the start."""
+    names = []
+    for side in pair.sides:
+        slots = rename_slots(side, 0, read_optimizer_settings(side)) or {}
+        if not any(array.any() for array in slots.values()):
+            names.append(side.name)
+    return names
+
+
+def explain_position(pair: RecordPair) -> Explanation | None:
+    """Explain other schedules by the number of steps that the schedulers had counted before the last update."""
+    steps, positions = len(pair.steps), []
+    for side in pair.sides:
+        scheduler = side.record.facts["scheduler"] or {}
+        position = scheduler.get("last_epoch")
+        if not isinstance(position, int) or len(side.record.steps) != steps:
+            return None
+        positions.append(position - (count_earlier_updates(side) + steps - 1))
+    for side, lead, other_lead in zip(pair.sides, positions, positions[::-1], strict=True):
+        if not lead or other_lead:
+            continue
+        name, updates = side.name.upper(), count_earlier_updates(side)
+        micro_batches = side.get_facts(pair.steps[-1])["micro_batches"]
+        if lead == -updates:
+            sentence = f"the scheduler of {name} starts again after {updates} updates: it was not resumed"
+            return Explanation("schedule_restarted", sentence, side=side.name)
+        if micro_batches > 1 and lead == (micro_batches - 1) * steps:
+            sentence = f"the scheduler of {name} steps after each of the {micro_batches} micro-batches of an update"
+            return Explanation("scheduler_per_micro_batch", sentence, side=side.name)
+    return None
 
 
 def explain_rates(a: np.ndarray, b: np.ndarray, ranks: list[int]) -> Explanation:

@@ -159,6 +159,12 @@ class RecordPair:
         return has_equal_weights and abs(losses[0] - losses[1]) > MASK_NOISE * abs(losses[0])
 
 
+def describe_seeds(pair: RecordPair) -> str:
+    """Return words for the seeds of both scripts, or an empty string if they are the same or unknown."""
+    seeds = [side.record.facts["environment"]["flags"].get("seed") for side in pair.sides]
+    return "" if None in seeds or seeds[0] == seeds[1] else f" (the seed is {seeds[0]} in A and {seeds[1]} in B)"
+
+
 def list_active_dropout(side: RecordedSide) -> list[str]:
     """Return the paths of the layers that drop elements."""
     return [layer["path"] for layer in side.layers if layer["training"] and find_dropout_rate(layer)]

@@ -64,7 +64,7 @@ def pair_recorded_models(a: RecordedSide, b: RecordedSide, map_file: Path | None
     if a.is_torch == b.is_torch:
         if map_file is not None:
             raise UserError(f"map={map_file}: both records are of one framework; remove it")
-        variables = _pair_by_name([*a.read_weights(0)], [*b.read_weights(0)])
+        variables = _pair_by_name(a, b)
         layers = _pair_layers_by_path(a, b)
     else:
         torch, keras = (a, b) if a.is_torch else (b, a)
@@ -107,17 +107,50 @@ def describe_recorded_model(side: RecordedSide) -> ModelDescription:
     return ModelDescription(layers, variables, [name for name in variables if name not in owned], channels=False)
 
 
-def _pair_by_name(names_a: list[str], names_b: list[str]) -> list[VariableMatch]:
-    """Pair variables of equal names; if no name is equal, pair all in their order."""
+def _pair_by_name(a: RecordedSide, b: RecordedSide) -> list[VariableMatch]:
+    """Pair variables of equal names; if no name is equal, pair all in their order.
+
+    A variable that only one side ties to others is paired with all of theirs: its gradient is the sum of theirs.
+    """
+    names_a, names_b = [*a.read_weights(0)], [*b.read_weights(0)]
     pairs = [(name, name) for name in names_a if name in names_b]
     if not pairs and len(names_a) == len(names_b):
         pairs = list(zip(names_a, names_b, strict=True))
-    return [VariableMatch(join_titles(a, b), (a,), (b,), _read_by_name(a), _read_by_name(b)) for a, b in pairs]
+    untied_a, untied_b = _list_untied(names_a, b), _list_untied(names_b, a)
+    matches = []
+    for name_a, name_b in pairs:
+        all_a, all_b = (name_a, *untied_a.get(name_b, ())), (name_b, *untied_b.get(name_a, ()))
+        matches.append(VariableMatch(join_titles(name_a, name_b), all_a, all_b, _read_sum(all_a), _read_sum(all_b)))
+    return matches
+
+
+def _list_untied(names: list[str], other: RecordedSide) -> dict[str, list[str]]:
+    """Return the names of a side's variables that the other side ties to another variable, by the name of that one."""
+    model = other.record.facts["model"]
+    others = other.read_weights(0)
+    untied: dict[str, list[str]] = {}
+    for group in model["tied"] if model is not None else []:
+        kept = next((name for name in group if name in others), None)
+        if kept is not None:
+            untied[kept] = [name for name in group if name in names and name not in others]
+    return untied
 
 
 def _read_by_name(name: str) -> ReadArray:
     def read(arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
         return arrays.get(name)
+
+    return read
+
+
+def _read_sum(names: tuple[str, ...]) -> ReadArray:
+    """Return the reader of the first of several variables; their gradients are added up."""
+
+    def read(arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
+        known = [arrays[name] for name in names if name in arrays]
+        if not is_gradient or len(known) < 2:
+            return arrays.get(names[0])
+        return np.sum(known, axis=0)
 
     return read
 

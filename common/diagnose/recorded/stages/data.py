@@ -3,20 +3,23 @@
 import numpy as np
 
 from common.diagnose.findings import Explanation, Stage, TensorCheck
+from common.diagnose.recorded.example_counts import explain_counts
 from common.diagnose.recorded.example_order import (
     ArrayPair,
-    convert_to_layout,
     count_known,
     find_order,
     pair_arrays,
     project_examples,
+    project_steps,
 )
 from common.diagnose.recorded.preparation import explain_preparation
-from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS
 
 NOT_DATA = ("past_key_values",)  # inputs that models compute, or whose values do not matter
 MASK = "mask"
+MOST = 0.5  # of the examples that both have: if more are in the same places, B has A's order
+LEAST_COMMON = 0.1  # of all examples: if fewer are the same, B has other examples
 
 
 def compare_data(pair: RecordPair) -> Stage:
@@ -29,8 +32,7 @@ def compare_data(pair: RecordPair) -> Stage:
             return stage
         if counts[0] != counts[1]:
             stage.add_mismatch(f"step {step}: examples")
-            sentence = f"step {step} has {counts[0]} examples in A and {counts[1]} in B"
-            stage.add_cause("batch_size", "b", "examples", sentence)
+            stage.add_explanation("examples", explain_counts(pair, step, counts), prefix=f"step {step}")
             return stage
         if not _compare_step(stage, pair, step):
             return stage
@@ -133,32 +135,22 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
 def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair], count: int) -> bool:
     """Check whether B's examples are A's of other steps or places."""
     comparable = [array for array in arrays if array.a.shape[1:] == array.b.shape[1:]]
-    inputs = [array for array in comparable if not array.is_label and array.a.dtype.kind in "fiu"]
+    inputs = [array for array in comparable if not array.is_label and array.a.dtype.kind in "fiub"]
     if not inputs or len(comparable) < len(arrays):
         return False
-    known = _project_steps(pair, inputs)
-    known_count = count_known(inputs, known)
-    here = count_known(inputs, project_examples([array.a for array in inputs]))
-    if known_count <= count / 2 or (here == count and known_count == count):
+    here = project_examples([array.a for array in inputs]), project_examples([array.b for array in inputs])
+    known = project_steps(pair.a, [array.name for array in inputs], pair.steps, inputs)
+    examples = project_steps(pair.b, [array.name_b for array in inputs], pair.steps, inputs)
+    known_count = count_known(examples, known)
+    if len(known) == len(examples) and np.isclose(known, examples, rtol=1e-5).sum() > MOST * known_count:
+        return False  # they are in the same places, and the others are prepared in another way
+    if known_count < max(2, LEAST_COMMON * len(examples)) or (count_known(here[1], here[0]) == count):
         return False
     stage.add_mismatch(f"step {step}: examples")
-    if known_count == count:
-        sentence = f"step {step}: all {count} examples of B are in A's recorded steps, in another order"
-        stage.add_cause("order_of_examples", "b", "examples", sentence)
+    sentence = f"step {step}: {known_count} of the {len(examples)} examples in B's recorded steps are in A's, "
+    if known_count == len(examples):
+        stage.add_cause("order_of_examples", "b", "examples", sentence + f"in another order{describe_seeds(pair)}")
     else:
-        sentence = f"step {step}: {known_count} of {count} examples of B are in A's recorded steps; the others are not"
-        stage.add_cause("other_examples", "b", "examples", sentence)
+        sentence += f"in other places: another order or part of the same data{describe_seeds(pair)}"
+        stage.add_cause("order_of_examples", "b", "examples", sentence, confirmed=False)
     return True
-
-
-def _project_steps(pair: RecordPair, inputs: list[ArrayPair]) -> np.ndarray:
-    """Return the projections of A's examples in all steps."""
-    projections = []
-    for step in pair.steps:
-        batch = pair.a.read_batch(step, "input")
-        arrays = [convert_to_layout(batch[array.name], array.a) for array in inputs if array.name in batch]
-        if len(arrays) == len(inputs) and all(
-            array.shape[1:] == other.a.shape[1:] for array, other in zip(arrays, inputs, strict=True)
-        ):
-            projections.append(project_examples(arrays))
-    return np.concatenate(projections) if projections else np.empty(0)

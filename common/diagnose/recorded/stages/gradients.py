@@ -35,6 +35,8 @@ def compare_gradients(pair: RecordPair) -> Stage:
     declared = bool(causes)  # which move the weights after the first step
     may_begin_here = may_begin_here and not any(cause.tensor == "loss" for cause in causes)
     for step in pair.equal_steps:
+        if any(side.get_facts(step)["skipped"] for side in pair.sides):
+            continue  # its gradients overflowed, and changed nothing
         may_begin_here = may_begin_here and not (declared and step > pair.equal_steps[0])
         differing = _compare_step(stage, pair, step, may_begin_here)
         if differing:

@@ -4,7 +4,7 @@ import numpy as np
 
 from common.diagnose.explain.moving_statistics import is_moving_statistic
 from common.diagnose.findings import Explanation, Stage
-from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.stages.initial_weights import explain_weight
 
 SAME_SHARE = 0.5  # of all weights: if more differ, both scripts drew them with different seeds
@@ -28,11 +28,13 @@ def compare_initial_weights(pair: RecordPair) -> Stage:
         common_a[match.title] = a.astype(np.float64)
         if stage.compare_arrays(match.title, a.astype(np.float64), b.astype(np.float64)).differs:
             differing[match.title] = b.astype(np.float64)
-    _explain(stage, common_a, differing)
+    _explain(stage, common_a, differing, describe_seeds(pair))
     return stage
 
 
-def _explain(stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str, np.ndarray]) -> None:
+def _explain(
+    stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str, np.ndarray], seeds: str
+) -> None:
     """Add why weights differ: one cause for each that is explained, and one for all others."""
     unexplained = []
     for name, b in differing.items():
@@ -49,7 +51,7 @@ def _explain(stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str
     if unexplained:
         sentence = (
             f"{len(unexplained)} of {len(weights_a)} variables of B have other values, such as {unexplained[0]}: "
-            "another seed, or another checkpoint"
+            f"another seed, or another checkpoint{seeds}"
         )
         stage.add_cause("other_weights", "b", unexplained[0], sentence, confirmed=False)
 

@@ -7,13 +7,12 @@ import numpy as np
 
 from common.diagnose.explain.step_gradients import StepGradients, estimate_slot_noise, global_norm, recover_gradients
 from common.diagnose.findings import Stage
-from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
+from common.diagnose.recorded.rates import STATE_LOST, find_empty_starts
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.recorded_updates import (
     RecordedUpdate,
     list_updates,
-    rename_slots,
     why_not_computed,
 )
 from common.diagnose.stages.optimizer import compare_optimizer
@@ -89,13 +88,10 @@ def _read_previous(side: RecordedSide, step: int, gradients: object) -> dict[str
 
 def _compare_lost_state(stage: Stage, pair: RecordPair) -> None:
     """Check whether only one side starts with slots of earlier steps."""
-    starts = []
-    for side in pair.sides:
-        slots = rename_slots(side, 0, read_optimizer_settings(side)) or {}
-        starts.append(any(array.any() for array in slots.values()))
-    if starts[0] == starts[1]:
+    sides = find_empty_starts(pair)
+    if len(sides) != 1:
         return
-    name, other = ("b", "A") if starts[0] else ("a", "B")
+    name, other = sides[0], "A" if sides[0] == "b" else "B"
     stage.add_mismatch("slots at the start")
     sentence = f"{name.upper()} starts with an empty optimizer; {other} starts with the slots of earlier steps"
-    stage.add_cause("optimizer_state_lost", name, "slots", sentence)
+    stage.add_cause(STATE_LOST, name, "slots", sentence)

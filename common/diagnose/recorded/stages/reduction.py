@@ -29,7 +29,7 @@ def compare_reductions(pair: RecordPair) -> Stage:
 
 def _compare_side(stage: Stage, side: RecordedSide, step: int) -> None:
     reduced, received = _to_float64(side.read_reduced_gradients(step)), _to_float64(side.read_gradients(step))
-    if not received:
+    if not received or side.get_facts(step)["skipped"] or not _are_finite(reduced):
         return
     if len(side.record.ranks) > 1 and not _compare_ranks(stage, side, step, received):
         return
@@ -104,6 +104,10 @@ def _build(
         reported_norm=global_norm(total),
         weights={name: np.zeros_like(total[name]) for name in names},
     )
+
+
+def _are_finite(gradients: Gradients) -> bool:
+    return all(np.isfinite(gradient).all() for gradient in gradients.values())
 
 
 def _to_float64(gradients: dict[str, np.ndarray]) -> Gradients:

@@ -1,0 +1,39 @@
+"""Why a step has more examples in one script than in the other."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from common.diagnose.findings import Explanation
+from common.diagnose.recorded.example_order import count_known, pair_arrays, project_steps
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import LABELS
+
+
+def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explanation:
+    """Return why a step has other numbers of examples in A and in B. The sentence continues "step 3"."""
+    words = f" has {counts[0]} examples in A and {counts[1]} in B"
+    earlier = [number for number in pair.steps if number < step]
+    smaller, larger = pair.sides if counts[0] < counts[1] else pair.sides[::-1]
+    if not earlier or min(counts) >= min(sum(smaller.count_examples(number)) for number in earlier):
+        return Explanation("batch_size", words)
+    name, extra = larger.name.upper(), abs(counts[1] - counts[0])
+    inputs = [side.read_batch(step, "input") for side in (smaller, larger)]
+    arrays = [array for array in pair_arrays(*inputs)[0] if array.name != LABELS]
+    last_of_smaller = project_steps(smaller, [array.name for array in arrays], [step], arrays)
+    names = [array.name_b for array in arrays]
+    last, before = (project_steps(larger, names, steps, arrays) for steps in ([step], earlier))
+    if last.size and count_known(last_of_smaller, last) == min(counts):
+        repeated = count_known(last, np.concatenate([before, _find_repeated(last)]))
+        if repeated >= extra:
+            sentence = f"{words}: {name} fills its last batch with {extra} examples that it has already used, as "
+            sentence += "DistributedSampler does: they count twice"
+            return Explanation("sampler_padding", sentence, side=larger.name)
+    sentence = f"{words}: the last batch of {smaller.name.upper()} is smaller, and {name} goes on with a full one: "
+    sentence += f"does {name} drop the last batch (drop_last)?"
+    return Explanation("last_batch_dropped", sentence, confirmed=False, side=larger.name)
+
+
+def _find_repeated(projections: np.ndarray) -> np.ndarray:
+    """Return the projections of the examples that occur more than once."""
+    return np.array([value for index, value in enumerate(projections) if count_known(projections[:index], value[None])])
