@@ -25,6 +25,16 @@ MASK_NOISE = 1e-3  # relative difference of losses that other dropout masks exce
 TF32_NOISE = 2e-5  # relative; a check tolerates a hundred times its noise, and TF32 rounds to 11 bits
 
 
+def find_weight_precision(side: RecordedSide) -> str:
+    """Return the lowest precision of a record's variables, if all of them are in another one than float32."""
+    model = side.record.facts["model"]
+    dtypes = {facts["dtype"] for facts in model["variables"].values()} if model is not None else set()
+    floats = {dtype for dtype in dtypes if "float" in dtype}
+    if floats and floats <= {"float64", "float16", "bfloat16"}:
+        return min(floats, key=("bfloat16", "float16", "float64").index)
+    return "float32"
+
+
 def find_declared_precision(side: RecordedSide) -> str:
     """Return the precision of matrix products that a record declares: float64, float32, tf32, float16 or bfloat16."""
     environment = side.record.facts["environment"]
@@ -32,11 +42,8 @@ def find_declared_precision(side: RecordedSide) -> str:
     for narrow in ("bfloat16", "float16"):
         if any(narrow in value for value in flags.values()):
             return narrow
-    model = side.record.facts["model"]
-    dtypes = {facts["dtype"] for facts in model["variables"].values()} if model is not None else set()
-    floats = {dtype for dtype in dtypes if "float" in dtype}
-    if floats and floats <= {"float64", "float16", "bfloat16"}:
-        return min(floats, key=("bfloat16", "float16", "float64").index)
+    if (precision := find_weight_precision(side)) != "float32":
+        return precision
     is_gpu = environment["device"].lower() != "cpu"
     return "tf32" if is_gpu and any(environment["flags"].get(name) is True for name in TF32_FLAGS) else "float32"
 

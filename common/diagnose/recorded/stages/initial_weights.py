@@ -4,7 +4,7 @@ import numpy as np
 
 from common.diagnose.explain.moving_statistics import is_moving_statistic
 from common.diagnose.findings import Explanation, Stage
-from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
+from common.diagnose.recorded.record_pair import RecordPair, describe_seeds, find_weight_precision
 from common.diagnose.stages.initial_weights import explain_weight
 
 SAME_SHARE = 0.5  # of all weights: if more differ, both scripts drew them with different seeds
@@ -16,6 +16,8 @@ def compare_initial_weights(pair: RecordPair) -> Stage:
     weights_a, weights_b = (side.read_weights(0) for side in pair.sides)
     _report_unpaired(stage, pair)
     common_a, differing = {}, {}
+    is_narrow = any("16" in find_weight_precision(side) for side in pair.sides)
+    precision = "bfloat16" if is_narrow else stage.precision
     for match in pair.models.variables:
         a, b = match.read_a(weights_a), match.read_b(weights_b)
         if a is None or b is None:
@@ -25,9 +27,10 @@ def compare_initial_weights(pair: RecordPair) -> Stage:
             sentence = f"{match.title} of B has the shape {list(b.shape)}, A's {list(a.shape)}"
             stage.add_cause("shape", "b", match.title, sentence)
             continue
-        common_a[match.title] = a.astype(np.float64)
-        if stage.compare_arrays(match.title, a.astype(np.float64), b.astype(np.float64)).differs:
-            differing[match.title] = b.astype(np.float64)
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        common_a[match.title] = a
+        if stage.compare_arrays(match.title, a, b, precision=precision).differs:
+            differing[match.title] = b
     _explain(stage, common_a, differing, describe_seeds(pair))
     return stage
 

@@ -8,7 +8,7 @@ import numpy as np
 from common.diagnose.explain.step_gradients import StepGradients, estimate_slot_noise, global_norm, recover_gradients
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.rates import STATE_LOST, find_empty_starts
-from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.record_pair import RecordPair, find_weight_precision
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.recorded_updates import (
     RecordedUpdate,
@@ -22,7 +22,7 @@ from common.diagnose.stages.reduction import compare_reduction
 def compare_updates(pair: RecordPair) -> Stage:
     """Compare the updates of both sides with their formulas, and the slots from which both start."""
     stage = Stage("optimizer", precision="float64")
-    reasons = [why_not_computed(side) for side in pair.sides]
+    reasons = [why_not_computed(side) or _why_imprecise(side) for side in pair.sides]
     for side, reason in zip(pair.sides, reasons, strict=True):
         if not reason:
             _compare_side(stage, side, pair)
@@ -31,6 +31,12 @@ def compare_updates(pair: RecordPair) -> Stage:
         _compare_lost_state(stage, pair)
     stage.note = "; ".join(filter(None, reasons)) or ("" if stage.checks else "gradients or weights are not recorded")
     return stage
+
+
+def _why_imprecise(side: RecordedSide) -> str:
+    """Return why the updates of a side have too few digits to be compared, or an empty string."""
+    precision = find_weight_precision(side)
+    return f"{side.title}: the weights are in {precision}" if "16" in precision else ""
 
 
 def keep_one_sided_causes(stage: Stage) -> None:

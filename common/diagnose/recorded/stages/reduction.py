@@ -5,7 +5,7 @@ import numpy as np
 from common.diagnose.explain.step_gradients import StepGradients, clip_factor, global_norm, sum_gradients
 from common.diagnose.explain.update_settings import UpdateSettings
 from common.diagnose.findings import Stage
-from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.record_pair import RecordPair, find_weight_precision
 from common.diagnose.recorded.recorded_side import RecordedSide, count_labels
 from common.diagnose.recorded.stages.optimizer import keep_one_sided_causes
 from common.diagnose.rounding import is_close
@@ -29,6 +29,9 @@ def compare_reductions(pair: RecordPair) -> Stage:
 
 def _compare_side(stage: Stage, side: RecordedSide, step: int) -> None:
     reduced, received = _to_float64(side.read_reduced_gradients(step)), _to_float64(side.read_gradients(step))
+    if "16" in find_weight_precision(side):
+        stage.note = f"{side.title}: not compared, because the gradients have few digits"
+        return
     if not received or side.get_facts(step)["skipped"] or not _are_finite(reduced):
         return
     if len(side.record.ranks) > 1 and not _compare_ranks(stage, side, step, received):
