@@ -1,10 +1,10 @@
 """Checks of the content of record.json, which may come from somebody else, against its format."""
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from common.errors import UserError, one_line
 from common.recording.record_format import FORMAT, RecordFacts
@@ -63,7 +63,7 @@ def _check(value: object, expected: object, place: str) -> None:
         if value is not None:
             _check(value, next(argument for argument in arguments if argument is not type(None)), place)
     elif is_typeddict(expected):
-        _check_keys(value, _find_hints(expected), place)
+        _check_keys(value, expected, place)
     elif origin in (list, dict):
         if not isinstance(value, origin):
             raise _build_error(value, "a list" if origin is list else "an object", place)
@@ -77,10 +77,12 @@ def _check(value: object, expected: object, place: str) -> None:
 _find_hints = cache(get_type_hints)
 
 
-def _check_keys(value: object, hints: Mapping[str, object], place: str) -> None:
+def _check_keys(value: object, format_class: Any, place: str) -> None:  # noqa: ANN401  a TypedDict
     if not isinstance(value, dict):
         raise _build_error(value, "an object", place)
-    for key, expected in hints.items():
+    for key, expected in _find_hints(format_class).items():
+        if key not in value and key in format_class.__optional_keys__:
+            continue
         if key not in value:
             raise UserError(f"{place}{key} is missing; record the script again")
         _check(value[key], expected, f"{place}{key}.")

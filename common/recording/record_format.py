@@ -97,7 +97,14 @@ class ModelFacts(TypedDict):
     tied: list[list[str]]  # names of one and the same variable
 
 
-class StepFacts(TypedDict):
+class StepEvents(TypedDict, total=False):
+    """What happened in a step besides the usual; absent if it did not happen, or if the recorder cannot see it."""
+
+    dropped_micro_batches: int  # whose gradients the script set to zero before the update
+    changed_weights: list[str]  # parameters that the script changed between the update before and this one
+
+
+class StepFacts(StepEvents):
     """Numbers of one recorded optimizer step."""
 
     step: int  # from 1: the number of optimizer steps since the recorder was made

@@ -118,7 +118,7 @@ MISTAKES: dict[str, Mistake] = {
     "accumulation drops micro-batches": Mistake(
         LANGUAGE,
         {"            logits = model": "            optimizer.zero_grad()\n            logits = model"},
-        "reduction", "missing_micro_batches", arguments="--accumulate=2",
+        "reduction", "dropped_micro_batches", arguments="--accumulate=2",
     ),
     "accumulation not divided": Mistake(
         LANGUAGE, {"(loss / args.accumulate)": "loss"}, "gradients", "accumulation_not_divided",
@@ -342,6 +342,6 @@ MISTAKES: dict[str, Mistake] = {
         {"            with torch.no_grad():\n": "            with torch.no_grad():\n"
          "                for weight, mean in zip(model.parameters(), average.module.parameters()):\n"
          "                    weight.copy_(mean)\n"},
-        "state", "weights_replaced", good=EMA,
+        "optimizer", "weights_changed", good=EMA,
     ),
 }  # fmt: skip

@@ -53,6 +53,15 @@ class GradientObserver:
             else:
                 self._after_backward[name] = copy_tensor(parameter.grad)
 
+    def are_cleared(self) -> bool:
+        """Check whether the script set all gradients to zero or None since the last backward pass."""
+        remaining = [
+            parameter.grad
+            for name, parameter in self._name_parameters().items()
+            if name in self._after_backward and self._after_backward[name].any() and parameter.grad is not None
+        ]
+        return bool(self._after_backward) and not any(bool(gradient.detach().any()) for gradient in remaining)
+
     def take(self, backward_scale: float, step_scale: float) -> Arrays:
         """Return the gradients of a step, as they are named in a record. Call it immediately before the update.
 

@@ -45,6 +45,7 @@ from torch_impl.record.script_patches import ScriptPatches
 from torch_impl.record.step import Arrays, Step
 from torch_impl.record.step_observer import StepObserver
 from torch_impl.record.update_hooks import Arguments, UpdateHooks
+from torch_impl.record.weight_samples import WeightSamples
 
 
 class Recorder:
@@ -88,7 +89,7 @@ class Recorder:
         self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes()))
         self._gradients = GradientObserver(self._name_parameters)
         self._observer = StepObserver(self._optimizer, self._calls, self._gradients, self._writer.note)
-        self._observer.scheduler = scheduler
+        self._observer.scheduler, self._samples = scheduler, WeightSamples()
         if self._is_recording:
             self._install(model, world_size)
 
@@ -150,6 +151,7 @@ class Recorder:
 
     def _before_update(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         self._start()
+        self._observer.step.changed_weights = self._samples.list_changed(self._name_parameters())
         return self._observer.before_update(args, kwargs, self._guard(self._observer.after_closure))
 
     def _after_scaler_step(self, optimizer: object) -> None:
@@ -177,6 +179,7 @@ class Recorder:
         if step.number in (1, self._steps):
             arrays.update(view_slots(self._optimizer, variables))
         self._writer.write_step(step.describe(), {**arrays, **step.name_batch_arrays()})
+        self._samples.take(self._name_parameters())
         self._observer.step = Step(step.number + 1)
         self._calls.copies = Copies(self._get_copied_bytes())
         if step.number == self._steps or not self._writer.is_open:
@@ -195,3 +198,4 @@ class Recorder:
         atexit.unregister(self.close)
         self._writer.close(complete)
         del self._model, self._optimizer, self._observer, self._calls, self._gradients, self._hooks, self._patches
+        del self._samples

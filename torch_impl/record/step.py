@@ -65,6 +65,8 @@ class Step:
         gradients: The gradients, as they are named in a record.
         closure_calls: How often the optimizer called its closure.
         is_skipped: Whether a gradient scaler left the update out.
+        dropped_micro_batches: The number of micro-batches whose gradients the script set to zero.
+        changed_weights: The parameters that the script changed after the update before.
     """
 
     number: int
@@ -77,10 +79,12 @@ class Step:
     gradients: dict[str, np.ndarray] | None = None
     closure_calls: int = 0
     is_skipped: bool = False
+    dropped_micro_batches: int = 0
+    changed_weights: list[str] = field(default_factory=list)
 
     def describe(self) -> StepFacts:
         """Return the numbers of the step."""
-        return {
+        facts: StepFacts = {
             "step": self.number,
             "micro_batches": len(self.micro_batches),
             "losses": [batch.loss for batch in self.micro_batches],
@@ -89,6 +93,11 @@ class Step:
             "skipped": self.is_skipped,
             "max_norm": self.max_norm,
         }
+        if self.dropped_micro_batches:
+            facts["dropped_micro_batches"] = self.dropped_micro_batches
+        if self.changed_weights:
+            facts["changed_weights"] = self.changed_weights
+        return facts
 
     def name_batch_arrays(self) -> Arrays:
         """Return the arrays of the micro-batches, and of the layers in the first one, as they are named in a record."""

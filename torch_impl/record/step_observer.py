@@ -75,6 +75,8 @@ class StepObserver:
             return
         for sentence in notes.list_batch_notes(calls, loss_calls):
             self._note(sentence)
+        if self.step.micro_batches and self._gradients.are_cleared():
+            self.step.dropped_micro_batches = len(self.step.micro_batches)
         self.step.micro_batches.append(MicroBatch(calls[0] if calls else None, loss_calls, loss))
         if loss_calls and self.loss is None:
             self.loss = loss_calls[0].facts

@@ -64,6 +64,8 @@ def list_updates(side: RecordedSide, steps: list[int], precision: str) -> Iterat
         facts = side.get_facts(step)
         if facts["skipped"]:
             continue
+        if facts.get("changed_weights"):
+            return  # the weights before the update are not recorded
         count += 1
         rates, gradients = read_rates(side, step), side.read_gradients(step)
         gradients = clip_within(gradients, settings)

@@ -26,6 +26,7 @@ def compare_updates(pair: RecordPair) -> Stage:
     for side, reason in zip(pair.sides, reasons, strict=True):
         if not reason:
             _compare_side(stage, side, pair)
+        _report_changed_weights(stage, side, pair)
     keep_one_sided_causes(stage)
     if not any(reasons):
         _compare_lost_state(stage, pair)
@@ -57,6 +58,18 @@ def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
                 _compare_slots(stage, side, step, recorded)
             if not stage.has_cause_of(side.name):
                 compare_optimizer(stage, side.name, recorded.update)
+
+
+def _report_changed_weights(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
+    """Add weights that the script changes between two updates as a cause."""
+    for step in pair.steps:
+        if names := side.get_facts(step).get("changed_weights"):
+            name = side.name.upper()
+            stage.add_mismatch(f"{name}, step {step}: {names[0]}")
+            sentence = f"in {name}, the script changes {len(names)} parameters, such as {names[0]}, between the updates of "
+            sentence += f"steps {step - 1} and {step}: averaged weights left in the model, or a checkpoint loaded?"
+            stage.add_cause("weights_changed", side.name, names[0], sentence)
+            return
 
 
 def _compare_slots(stage: Stage, side: RecordedSide, step: int, recorded: RecordedUpdate) -> None:

@@ -21,10 +21,24 @@ def compare_reductions(pair: RecordPair) -> Stage:
         for step in pair.steps:
             if not stage.has_cause_of(side.name):
                 _compare_side(stage, side, step)
+        _report_dropped(stage, side, pair)
     keep_one_sided_causes(stage)
     if not stage.checks:
         stage.note = stage.note or "no gradients of single processes, and none from before a clipping, are recorded"
     return stage
+
+
+def _report_dropped(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
+    """Add micro-batches whose gradients the script set to zero before the update as a cause."""
+    for step in pair.steps:
+        facts = side.get_facts(step)
+        if count := facts.get("dropped_micro_batches"):
+            name = f"{side.name.upper()}, step {step}"
+            stage.add_mismatch(f"{name}: micro-batches")
+            sentence = f"in {name}: the gradients of {count} of {facts['micro_batches']} micro-batches are set to zero "
+            sentence += "before the update: call zero_grad only after it"
+            stage.add_cause("dropped_micro_batches", side.name, "micro-batches", sentence)
+            return
 
 
 def _compare_side(stage: Stage, side: RecordedSide, step: int) -> None:
