@@ -19,7 +19,6 @@ class Mistake:
         cause: The cause to be named first.
         good: Edits of both scripts, made before the others.
         arguments: Arguments of both scripts.
-        arguments_of_mistake: More arguments of the script with the mistake.
         consequences: Other causes that may be named, because they follow from the mistake.
     """
 
@@ -29,7 +28,6 @@ class Mistake:
     cause: str
     good: Edits = field(default_factory=dict)
     arguments: str = ""
-    arguments_of_mistake: str = ""
     consequences: tuple[str, ...] = ()
 
 
@@ -107,6 +105,31 @@ EMA = {
     "            print(",
 }
 
+# The script for two ranks, in one process with batches of twice the size
+SINGLE = {
+    '    dist.init_process_group("gloo")\n': "",
+    "DistributedSampler(data, seed=1)": "DistributedSampler(data, 1, 0, seed=1)",
+    "batch_size=8": "batch_size=16",
+    "DistributedDataParallel(nn.Sequential(": "nn.Sequential(",
+    "nn.Linear(16, 5)))": "nn.Linear(16, 5))",
+    " / dist.get_world_size()\n            dist.all_reduce(mean)\n            if dist.get_rank() == 0:\n    ": "\n",
+    "    dist.destroy_process_group()\n": "",
+}
+IN_TURN = {"shuffle=True": "shuffle=False"}
+TWO_RANKS = {
+    "import torch\n": "import torch\nimport torch.distributed as dist\n",
+    "    torch.manual_seed(0)\n": '    dist.init_process_group("gloo")\n    torch.manual_seed(0)\n',
+    "    loader = DataLoader(TensorDataset(texts), batch_size=8 // args.accumulate, shuffle=False)\n":
+        "    data = TensorDataset(texts)\n"
+        "    sampler = torch.utils.data.DistributedSampler(data, shuffle=False)\n"
+        "    loader = DataLoader(data, batch_size=4, sampler=sampler)\n",
+    "    if args.record:\n": "    model = nn.parallel.DistributedDataParallel(model)\n    if args.record:\n",
+}
+TWO_EPOCHS = {"batch_size=8": "batch_size=16", "Recorder(args.record, model, optimizer)":
+              "Recorder(args.record, model, optimizer, steps=5)"}
+ODD_DATA = {"torch.randn(96, 20), torch.randint(0, 5, (96,))": "torch.randn(43, 20), torch.randint(0, 5, (43,))"}
+BATCH_NORM = {"nn.LayerNorm(16)": "nn.BatchNorm1d(16)"}
+
 MISTAKES: dict[str, Mistake] = {
     # Gradients
     "zero_grad missing": Mistake(
@@ -164,6 +187,9 @@ MISTAKES: dict[str, Mistake] = {
     "loss-scale steps skipped": Mistake(
         LOOP, {"init_scale=1024.0": "init_scale=2.0**24"}, "hyperparameters", "step_skipped", arguments="--amp",
         good={**NO_DROPOUT, "dtype=torch.bfloat16": "dtype=torch.float16"},
+    ),
+    "accumulated means of unequal batches": Mistake(
+        LANGUAGE, {"type=int, default=1": "type=int, default=2"}, "gradients", "mean_of_means",
     ),
     # Optimizer and schedule
     "scheduler stepped twice": Mistake(
@@ -344,4 +370,91 @@ MISTAKES: dict[str, Mistake] = {
          "                    weight.copy_(mean)\n"},
         "optimizer", "weights_changed", good=EMA,
     ),
+}  # fmt: skip
+
+# Mistakes of scripts with two ranks; `good` and `edits` are those of the good and of the other script
+TWO_RANK_MISTAKES: dict[str, Mistake] = {
+    "mean of means": Mistake(LANGUAGE, {**IN_TURN, **TWO_RANKS}, "reduction", "mean_of_means", good=IN_TURN),
+    "rate scaled by world size": Mistake(
+        DDP, {"lr=0.1": "lr=0.1 * dist.get_world_size()"}, "hyperparameters", "learning_rate_scaled", good=SINGLE
+    ),
+    "not wrapped": Mistake(
+        DDP, {"DistributedDataParallel(nn.Sequential(": "nn.Sequential(", "nn.Linear(16, 5)))": "nn.Linear(16, 5))"},
+        "reduction", "not_reduced", good=SINGLE,
+    ),
+    "set_epoch forgotten": Mistake(
+        DDP, {**TWO_EPOCHS, "        sampler.set_epoch(epoch)\n": ""}, "data", "same_order_in_each_epoch",
+        good={**SINGLE, **TWO_EPOCHS, "batch_size=8": "batch_size=32"},
+    ),
+    "sampler padding counted": Mistake(DDP, ODD_DATA, "data", "sampler_padding", good={**SINGLE, **ODD_DATA}),
+    "BatchNorm not synchronized": Mistake(
+        DDP, BATCH_NORM, "activations", "batch_statistics", good={**SINGLE, **BATCH_NORM}
+    ),
+}  # fmt: skip
+
+# Scripts that compute the same: name, edits and arguments of both
+SAME_LENGTHS = {"torch.randint(4, LENGTH + 1, (48, 1))": "torch.full((48, 1), LENGTH)"}
+PLAIN_ACCELERATE = {'mixed_precision="bf16"': 'mixed_precision="no"', **IN_TURN}
+PLAIN_LOOP = {
+    "    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, mixed_precision=\"bf16\")\n": "",
+    "    model, optimizer, loader, scheduler = accelerator.prepare(\n"
+    "        model, optimizer, DataLoader(data, batch_size=8, shuffle=True), scheduler\n    )\n":
+        "    loader = DataLoader(data, batch_size=8)\n",
+    "    for tokens, labels in loader:\n        with accelerator.accumulate(model):\n":
+        "    for index, (tokens, labels) in enumerate(loader):\n        if True:\n",
+    "accelerator.backward(loss)\n            if accelerator.sync_gradients:\n"
+    "                accelerator.clip_grad_norm_(model.parameters(), 1.0)\n":
+        "(loss / 2).backward()\n            if index % 2 == 0:\n                continue\n"
+        "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
+}
+CLEAN_PAIRS: dict[str, tuple[tuple[str, Edits, str], tuple[str, Edits, str]]] = {
+    "accumulation": ((LANGUAGE, SAME_LENGTHS, ""), (LANGUAGE, SAME_LENGTHS, "--accumulate=2")),
+    "decoupled Adam": (
+        (LANGUAGE, {}, ""),
+        (LANGUAGE, {"AdamW(groups, lr=1e-2)": "Adam(groups, lr=1e-2, decoupled_weight_decay=True)"}, ""),
+    ),
+    "foreach": ((LANGUAGE, {}, ""), (LANGUAGE, {"lr=1e-2": "lr=1e-2, foreach=True"}, "")),
+    "fused": ((LANGUAGE, {}, ""), (LANGUAGE, {"lr=1e-2": "lr=1e-2, fused=True"}, "")),
+    "log-softmax and NLL": (
+        (LANGUAGE, {}, ""),
+        (LANGUAGE, {"functional.cross_entropy(logits.flatten(0, 1),":
+                    "functional.nll_loss(functional.log_softmax(logits.flatten(0, 1), -1),"}, ""),
+    ),
+    "attention by hand": (
+        (LANGUAGE, {}, ""),
+        (LANGUAGE, {
+            "functional.scaled_dot_product_attention(*heads, attn_mask=mask)": "attend(*heads, mask)",
+            "class Block": "def attend(query, key, value, mask):\n"
+            "    scores = query @ key.mT / query.shape[-1] ** 0.5\n"
+            "    return scores.masked_fill(~mask, float('-inf')).softmax(-1) @ value\n\n\nclass Block",
+        }, ""),
+    ),
+    "loss module": (
+        (LOOP, {}, ""),
+        (LOOP, {"functional.cross_entropy(model(images), labels, label_smoothing=0.1)":
+                "nn.CrossEntropyLoss(label_smoothing=0.1)(model(images), labels)"}, ""),
+    ),
+    "schedulers": (
+        (LANGUAGE, {}, ""),
+        (LANGUAGE, {"LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 4))":
+                    "LinearLR(optimizer, start_factor=0.25, total_iters=3)"}, ""),
+    ),
+    "channels last": (
+        (LOOP, {}, ""),
+        (LOOP, {"    model = Net()\n": "    model = Net().to(memory_format=torch.channels_last)\n",
+                "model(images)": "model(images.to(memory_format=torch.channels_last))"}, ""),
+    ),
+    "zero_grad first": (
+        (LANGUAGE, {}, ""),
+        (LANGUAGE, {"                optimizer.zero_grad()\n": "",
+                    "            logits = model": "            optimizer.zero_grad()\n            logits = model"}, ""),
+    ),
+    "divided gradients": (
+        (LANGUAGE, SAME_LENGTHS, ""),
+        (LANGUAGE, {**SAME_LENGTHS, "(loss / args.accumulate)": "loss", "                nn.utils.clip":
+                    "                for parameter in model.parameters():\n"
+                    "                    parameter.grad /= args.accumulate\n                nn.utils.clip"},
+         "--accumulate=2"),
+    ),
+    "Accelerate": ((ACCELERATE, PLAIN_ACCELERATE, ""), (ACCELERATE, PLAIN_LOOP, "")),
 }  # fmt: skip

@@ -8,9 +8,9 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.recording.record_format import LossFacts
 
 CROSS_ENTROPY, BINARY, SQUARED, ABSOLUTE, HUBER = "cross entropy", "binary", "squared error", "absolute error", "huber"
-# Names in lower case without underscores
+# Names in lower case without underscores; the formula of the loss tells whether its outputs are logits
 KINDS = {
-    "crossentropy": CROSS_ENTROPY, "crossentropyloss": CROSS_ENTROPY, "nllloss": "nll",
+    "crossentropy": CROSS_ENTROPY, "crossentropyloss": CROSS_ENTROPY, "nllloss": CROSS_ENTROPY,
     "sparsecategoricalcrossentropy": CROSS_ENTROPY, "categoricalcrossentropy": CROSS_ENTROPY,
     "binarycrossentropy": BINARY, "binarycrossentropywithlogits": BINARY, "bcewithlogitsloss": BINARY,
     "bceloss": BINARY, "mseloss": SQUARED, "meansquarederror": SQUARED, "l1loss": ABSOLUTE,

@@ -64,7 +64,11 @@ def _explain_padding_side(a: np.ndarray, b: np.ndarray) -> Explanation | None:
     for at_end, at_start in ((a, b), (b, a)):
         values, counts = np.unique(at_end[:, -1], return_counts=True)
         padding = values[counts.argmax()]
-        if (at_start[:, 0] == padding).sum() < 1 or (at_end[:, 0] == padding).any() or (at_start[:, -1] == padding).any():
+        if (
+            (at_start[:, 0] == padding).sum() < 1
+            or (at_end[:, 0] == padding).any()
+            or (at_start[:, -1] == padding).any()
+        ):
             continue
         texts = [(_trim(x[::-1], padding)[::-1], _trim(y, padding)) for x, y in zip(at_end, at_start, strict=True)]
         if all(_are_alike(*pair) for pair in texts):

@@ -140,13 +140,22 @@ def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list
         return False
     here = project_examples([array.a for array in inputs]), project_examples([array.b for array in inputs])
     known = project_steps(pair.a, [array.name for array in inputs], pair.steps, inputs)
-    examples = project_steps(pair.b, [array.name_b for array in inputs], pair.steps, inputs)
+    names_b = [array.name_b for array in inputs]
+    examples = project_steps(pair.b, names_b, pair.steps, inputs)
     known_count = count_known(examples, known)
     if len(known) == len(examples) and np.isclose(known, examples, rtol=1e-5).sum() > MOST * known_count:
         return False  # they are in the same places, and the others are prepared in another way
     if known_count < max(2, LEAST_COMMON * len(examples)) or (count_known(here[1], here[0]) == count):
         return False
     stage.add_mismatch(f"step {step}: examples")
+    steps_b = [project_steps(pair.b, names_b, [number], inputs) for number in pair.steps]
+    if repeated := _find_repeated_step(steps_b, pair.steps.index(step)):
+        sentence = (
+            f"step {step}: B has the batch of step {pair.steps[repeated[0]]} again, and A another one: the order of "
+        )
+        sentence += "the examples is the same in each epoch (set_epoch)"
+        stage.add_cause("same_order_in_each_epoch", "b", "examples", sentence)
+        return True
     sentence = f"step {step}: {known_count} of the {len(examples)} examples in B's recorded steps are in A's, "
     if known_count == len(examples):
         stage.add_cause("order_of_examples", "b", "examples", sentence + f"in another order{describe_seeds(pair)}")
@@ -154,3 +163,13 @@ def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list
         sentence += f"in other places: another order or part of the same data{describe_seeds(pair)}"
         stage.add_cause("order_of_examples", "b", "examples", sentence, confirmed=False)
     return True
+
+
+def _find_repeated_step(batches: list[np.ndarray], index: int) -> list[int]:
+    """Return the indices of the earlier batches that have the same examples in the same order as one of them."""
+    batch = batches[index]
+    return [
+        number
+        for number, earlier in enumerate(batches[:index])
+        if len(earlier) == len(batch) and np.allclose(earlier, batch, rtol=1e-5)
+    ]

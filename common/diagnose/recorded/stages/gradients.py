@@ -7,7 +7,7 @@ import numpy as np
 from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.recorded_side import RecordedSide, count_labels
 from common.diagnose.recorded.stages.loss import find_side_formulas
 from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference
@@ -88,7 +88,12 @@ def _compare_step(
 def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """Add what explains all gradients that differ, or else a cause for each."""
     all_a, all_b = (np.concatenate([np.ravel(gradients[side]) for gradients in differing.values()]) for side in (0, 1))
-    if explanation := _explain_factor(pair, step, all_a, all_b) or _explain_earlier(pair, step, differing):
+    explanation = (
+        _explain_factor(pair, step, all_a, all_b)
+        or _explain_earlier(pair, step, differing)
+        or _explain_unequal_batches(pair, step)
+    )
+    if explanation:
         stage.add_explanation(next(iter(differing)), explanation, prefix=f"step {step}: ")
         return
     if step == pair.equal_steps[0] or len(differing) < len(read_paired_gradients(pair, step)):
@@ -136,9 +141,22 @@ def _explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -
     return Explanation("scaled_gradient", f"every gradient of B is {factor:.6g} times A's, and the loss is the same")
 
 
-def _explain_second_division(
-    pair: RecordPair, step: int, larger: RecordedSide, factor: float
-) -> Explanation | None:
+def _explain_unequal_batches(pair: RecordPair, step: int) -> Explanation | None:
+    """Check whether only one side adds up the means of micro-batches that count different numbers of labels."""
+    counts = {side.name: count_labels(side, step) for side in pair.sides if side.get_facts(step)["micro_batches"] > 1}
+    unequal = {name: numbers for name, numbers in counts.items() if len(set(numbers)) > 1}
+    if len(unequal) != 1 or len(pair.a.record.ranks) != len(pair.b.record.ranks):
+        return None
+    ((name, numbers),) = unequal.items()
+    listed = ", ".join(f"{number:g}" for number in numbers[:LISTED])
+    sentence = (
+        f"{name.upper()} averages the means of its micro-batches, though they count different numbers of labels "
+        f"({listed}): divide the sum of all losses by the number of all labels"
+    )
+    return Explanation("mean_of_means", sentence, confirmed=False, side=name)
+
+
+def _explain_second_division(pair: RecordPair, step: int, larger: RecordedSide, factor: float) -> Explanation | None:
     """Check whether the side with the smaller gradients divides its loss twice by the number of micro-batches.
 
     Its losses do not follow from its outputs, and those of the side with the larger gradients do.

@@ -35,9 +35,7 @@ def compare_initial_weights(pair: RecordPair) -> Stage:
     return stage
 
 
-def _explain(
-    stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str, np.ndarray], seeds: str
-) -> None:
+def _explain(stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str, np.ndarray], seeds: str) -> None:
     """Add why weights differ: one cause for each that is explained, and one for all others."""
     unexplained = []
     for name, b in differing.items():

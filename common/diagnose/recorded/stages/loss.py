@@ -54,7 +54,7 @@ def find_closest_losses(pair: RecordPair, step: int) -> tuple[float, float] | No
 
 
 def _list_readings(side: RecordedSide, step: int) -> list[float]:
-    """Return the mean of the micro-batches' losses, their mean weighted by labels, and their sum in each process."""
+    """Return the mean of the micro-batches' losses, their mean weighted by labels, and their sums in each process."""
     losses = [loss for facts in side.record.get_step_facts(step) for loss in facts["losses"]]
     if not losses or any(loss is None for loss in losses):
         return []
@@ -63,8 +63,8 @@ def _list_readings(side: RecordedSide, step: int) -> list[float]:
     readings = [float(values.mean())]
     if len(weights) == len(values) and weights.sum():
         readings.append(float((values * weights).sum() / weights.sum()))
-    if side.get_facts(step)["micro_batches"] > 1:
-        readings.append(float(values.sum() / len(side.record.ranks)))
+    if (count := side.get_facts(step)["micro_batches"]) > 1:  # the script may have divided them
+        readings += [reading * count for reading in readings]
     return readings
 
 

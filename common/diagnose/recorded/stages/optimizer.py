@@ -66,7 +66,9 @@ def _report_changed_weights(stage: Stage, side: RecordedSide, pair: RecordPair) 
         if names := side.get_facts(step).get("changed_weights"):
             name = side.name.upper()
             stage.add_mismatch(f"{name}, step {step}: {names[0]}")
-            sentence = f"in {name}, the script changes {len(names)} parameters, such as {names[0]}, between the updates of "
+            sentence = (
+                f"in {name}, the script changes {len(names)} parameters, such as {names[0]}, between the updates of "
+            )
             sentence += f"steps {step - 1} and {step}: averaged weights left in the model, or a checkpoint loaded?"
             stage.add_cause("weights_changed", side.name, names[0], sentence)
             return
