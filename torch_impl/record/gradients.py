@@ -41,17 +41,23 @@ class GradientObserver:
         self._after_backward.clear()
         self._local.clear()
 
-    def copy_after_backward(self) -> None:
-        """Copy the gradients at the end of a backward pass."""
-        for name, parameter in self._name_parameters().items():
+    def copy_after_backward(self) -> bool:
+        """Copy the gradients at the end of a backward pass. Return whether any has changed, or none can be seen."""
+        parameters = self._name_parameters()
+        has_changed = not parameters
+        for name, parameter in parameters.items():
             if parameter.grad is None:
                 self._after_backward.pop(name, None)
                 continue
             memory = self._after_backward.get(name)
             if memory is not None and parameter.grad.layout == torch.strided and memory.shape == parameter.grad.shape:
-                torch.from_numpy(memory).copy_(parameter.grad.detach())
+                copy, gradient = torch.from_numpy(memory), parameter.grad.detach()
+                has_changed = has_changed or not torch.equal(copy, gradient.to(copy))
+                copy.copy_(gradient)
             else:
+                has_changed = True
                 self._after_backward[name] = copy_tensor(parameter.grad)
+        return has_changed
 
     def are_cleared(self) -> bool:
         """Check whether the script set all gradients to zero or None since the last backward pass."""

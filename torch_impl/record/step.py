@@ -93,7 +93,7 @@ class Step:
             "skipped": self.is_skipped,
             "max_norm": self.max_norm,
         }
-        if self.dropped_micro_batches:
+        if self.dropped_micro_batches and self.closure_calls < 2:  # a closure clears the gradients in each call
             facts["dropped_micro_batches"] = self.dropped_micro_batches
         if self.changed_weights:
             facts["changed_weights"] = self.changed_weights

@@ -48,6 +48,7 @@ class StepObserver:
         self.scheduler: object = None
         self._optimizer, self._note = optimizer, note
         self._calls, self._gradients = calls, gradients
+        self._notes_of_pass: list[str] = []
 
     def on_loss(self, function: object, result: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Notice a call of a loss function."""
@@ -71,10 +72,9 @@ class StepObserver:
         loss = self.step.take_loss(losses)
         self._calls.is_paused = True
         if has_pending_calls and not calls:
-            self._note(notes.OTHER_BACKWARD)
+            self._notes_of_pass = [notes.OTHER_BACKWARD]
             return
-        for sentence in notes.list_batch_notes(calls, loss_calls):
-            self._note(sentence)
+        self._notes_of_pass = notes.list_batch_notes(calls, loss_calls)
         if self.step.micro_batches and self._gradients.are_cleared():
             self.step.dropped_micro_batches = len(self.step.micro_batches)
         self.step.micro_batches.append(MicroBatch(calls[0] if calls else None, loss_calls, loss))
@@ -87,7 +87,13 @@ class StepObserver:
     def after_backward(self) -> None:
         """Notice the end of a backward pass."""
         self._calls.is_paused = False
-        self._gradients.copy_after_backward()
+        has_changed = self._gradients.copy_after_backward()
+        batches = self.step.micro_batches
+        if not has_changed and batches and batches[-1].call is None:
+            batches.pop()  # the pass of another model, such as the discriminator of this generator
+        for sentence in self._notes_of_pass if has_changed else []:
+            self._note(sentence)
+        self._notes_of_pass = []
 
     def before_clip(self) -> None:
         """Copy the gradients that are clipped: the script may have divided or reduced them after the backward pass."""
