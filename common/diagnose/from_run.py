@@ -41,7 +41,9 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
     """
     summary = read_final_summary(run_dir)
     if summary is None:
-        raise UserError(f"{run_dir}: not a finished run; pass two run directories, or a=... and b=...")
+        raise UserError(
+            f"{run_dir}: not a finished run; pass two run directories, two records of scripts, or a=... and b=..."
+        )
     if trusted is not None:
         check_code(run_dir, trusted)
     config = load_config(run_dir / CONFIG)

@@ -57,7 +57,8 @@ def write_report(diagnosis: Diagnosis, output: Path) -> list[Path]:
 
 def _print_row(console: Console, row: CauseRow) -> None:
     cause, confirmed = row.cause, "confirmed" if row.cause.confirmed else "not confirmed"
-    console.print(escape(f"cause: {cause.cause}, {cause.stage}, {cause.tensor}: {row.sentence} ({confirmed})"))
+    place = "" if row.sentence.startswith(f"{cause.tensor}: ") else f" {cause.tensor}:"
+    console.print(escape(f"cause: {cause.cause}, {cause.stage},{place} {row.sentence} ({confirmed})"))
     if row.other_tensors:
         console.print(escape(f"  also: {', '.join(row.other_tensors)}"))
     if (remedy := find_remedy(cause)) is not None:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +105,20 @@ def test_a_recorded_script_prints_the_same_losses(
         assert norm == pytest.approx(facts["steps"][0]["max_norm"], rel=1e-4)
 
 
+def run_in_group(command: list[str], env: dict[str, str]) -> str:
+    """Return the output of a command. Its processes end with it, also if it takes too long."""
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=240)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 0
+    return output
+
+
 def test_ranks_record_their_gradients_before_the_reduction(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command.append(str(SCRIPTS / "torch_ddp.py"))
@@ -115,18 +130,7 @@ def test_ranks_record_their_gradients_before_the_reduction(tmp_path: Path) -> No
     }
     with ThreadPoolExecutor() as pool:
         outputs = pool.map(
-            lambda arguments: (
-                subprocess.run(
-                    [*command, *arguments],
-                    cwd=ROOT,
-                    env=env,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    check=True,
-                    timeout=240,
-                ).stdout
-            ),
-            ([], ["--record", str(tmp_path)]),
+            lambda arguments: run_in_group([*command, *arguments], env), ([], ["--record", str(tmp_path)])
         )
         alone, recorded = ([line for line in output.splitlines() if line.startswith("loss ")] for output in outputs)
     assert len(alone) == 12

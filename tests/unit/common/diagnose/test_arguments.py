@@ -54,7 +54,7 @@ def test_both_sides_train_in_one_precision_unless_one_sets_its_own(
             "train.precision=float32: both sides train in precision=bfloat16; set precision=float32",
         ),
         (["runs"], "runs: pass two run directories, or a=torch:ddp b=tf:mirrored"),
-        (["no", "run"], "no: not a finished run; pass two run directories"),
+        (["no", "run"], "no: not a finished run; pass two run directories, two records of scripts, or a="),
     ],
 )
 def test_a_mistake_is_reported(arguments: list[str], error: str) -> None:
