@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState, GradientState
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.recorded.walk import diagnose_records
 from tests.edited_scripts import edit_script, run_script
-from tests.integration.torch_mistakes import CLEAN_PAIRS, MISTAKES, TWO_RANK_MISTAKES, Edits, Mistake
+from tests.integration.torch_mistakes import CLEAN_PAIRS, EVALUATED_AVERAGE, MISTAKES, TWO_RANK_MISTAKES, Edits, Mistake
 from tests.two_ranks import run_on_two_ranks
 
 pytestmark = pytest.mark.slow
@@ -91,3 +91,11 @@ def test_clean_pairs(name: str, recordings: Recordings) -> None:
     diagnosis = diagnose_records(recordings.record(*a), recordings.record(*b))
     assert [(cause.cause, cause.sentence) for cause in diagnosis.causes] == []
     assert diagnosis.is_equal
+
+
+def test_an_evaluation_is_not_compared(recordings: Recordings) -> None:
+    mistake = EVALUATED_AVERAGE
+    good = recordings.record(mistake.script, mistake.good, "")
+    diagnosis = diagnose_records(good, recordings.record(mistake.script, {**mistake.good, **mistake.edits}, ""))
+    assert diagnosis.is_equal
+    assert any("evaluation is not recorded" in note and "EMA" in note for note in diagnosis.notes)

@@ -372,6 +372,9 @@ MISTAKES: dict[str, Mistake] = {
     ),
 }  # fmt: skip
 
+# A mistake that a record cannot show: the losses of the averaged weights are evaluated
+EVALUATED_AVERAGE = Mistake(LANGUAGE, {"cross_entropy(model(ids[:, :-1], ids[:, :-1] != 0)": "cross_entropy(average(ids[:, :-1], ids[:, :-1] != 0)"}, "", "", good=EMA)
+
 # Mistakes of scripts with two ranks; `good` and `edits` are those of the good and of the other script
 TWO_RANK_MISTAKES: dict[str, Mistake] = {
     "mean of means": Mistake(LANGUAGE, {**IN_TURN, **TWO_RANKS}, "reduction", "mean_of_means", good=IN_TURN),

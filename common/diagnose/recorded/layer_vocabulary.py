@@ -50,3 +50,9 @@ def find_dropout_rate(layer: LayerFacts) -> float | None:
         return None
     values = (layer["attributes"].get(name) for name in DROPOUT_RATES)
     return next((float(value) for value in values if isinstance(value, int | float)), None)
+
+
+def has_inner_dropout(layer: LayerFacts) -> bool:
+    """Check whether a layer, such as an attention, drops elements within itself."""
+    rate = layer["attributes"].get("dropout")
+    return isinstance(rate, int | float) and 0 < rate < 1

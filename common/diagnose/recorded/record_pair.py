@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from common.diagnose.findings import EQUAL, NOT_COMPARED, Stage
-from common.diagnose.recorded.layer_vocabulary import find_dropout_rate
+from common.diagnose.recorded.layer_vocabulary import find_dropout_rate, has_inner_dropout
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.variable_pairs import ModelPairs, VariableMatch, pair_recorded_models
 from common.diagnose.rounding import MACHINE_EPSILON
@@ -144,13 +144,18 @@ class RecordPair:
         return ""
 
     def _has_equal_masks(self, layers: Sequence[str]) -> bool:
-        """Check whether the layers drop the same elements in both records, as two scripts with one seed do."""
+        """Check whether the layers drop the same elements in both records, as two scripts with one seed do.
+
+        Equal masks of the dropout layers imply equal ones in other layers: all take random numbers from one generator.
+        """
+        kinds = {layer["path"]: layer for layer in self.a.layers}
+        shown = [path for path in layers if find_dropout_rate(kinds[path])]
         files = [[rank.open_step(self.steps[0]).select("layer") for rank in side.record.ranks] for side in self.sides]
         if len(files[0]) != len(files[1]) or layers != list_active_dropout(self.b):
             return False
-        for path in layers:
+        for path in shown or layers:
             for arrays in zip(*files, strict=True):
-                masks = [_find_mask(array, path) for array in arrays]
+                masks = [_find_mask(array, path) if shown else array.get(f"{path}/output") for array in arrays]
                 if masks[0] is None or masks[1] is None or not np.array_equal(masks[0], masks[1]):
                     return False
         return True
@@ -174,7 +179,8 @@ def describe_seeds(pair: RecordPair) -> str:
 
 def list_active_dropout(side: RecordedSide) -> list[str]:
     """Return the paths of the layers that drop elements."""
-    return [layer["path"] for layer in side.layers if layer["training"] and find_dropout_rate(layer)]
+    layers = [layer for layer in side.layers if layer["training"]]
+    return [layer["path"] for layer in layers if find_dropout_rate(layer) or has_inner_dropout(layer)]
 
 
 def _find_mask(arrays: Arrays, path: str) -> np.ndarray | None:

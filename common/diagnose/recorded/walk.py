@@ -40,6 +40,7 @@ STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
 UNEXPLAINED = ("gradient", "loss_function", "unexplained", "optimizer", "reduction", "layer", "code_between_layers")
 # Causes of the stage "hyperparameters" that the stage "optimizer", or the stage "loss", confirms
 OF_LOSS = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function")
+EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 
 
@@ -116,7 +117,7 @@ def _list_notes(pair: RecordPair) -> list[str]:
     counts = [len(side.record.steps) for side in pair.sides]
     if counts[0] != counts[1] or len(pair.steps) < counts[0]:
         notes.append(f"A has {counts[0]} steps and B {counts[1]}; the {len(pair.steps)} common ones are compared")
-    notes.append(NOISE_NOTE)
+    notes += [NOISE_NOTE, EVALUATION_NOTE]
     different = [name for name in ("data", "initial weights") if pair.has_difference(name)]
     if different:
         notes.append(

@@ -1,0 +1,86 @@
+"""What a recorder notices between the backward passes and the updates of a script."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.torch_impl.record.scripts import compute_loss, draw_batch, read_facts, read_step, train
+from torch_impl.record import Recorder
+
+
+def update_twice(model: Any, optimizer: Any, clears: bool) -> torch.Tensor:
+    optimizer.zero_grad()
+    for index in range(3):
+        tokens, labels = draw_batch()
+        loss = compute_loss(model(tokens), labels) / 3
+        loss.backward()
+        if clears and index == 1:
+            model.zero_grad()
+    optimizer.step()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_dropped_micro_batches(clears: bool, tmp_path: Path) -> None:
+    train(tmp_path, lambda model, optimizer: update_twice(model, optimizer, clears))
+    for step in read_facts(tmp_path)["steps"]:
+        assert step.get("dropped_micro_batches") == (2 if clears else None)
+
+
+@pytest.mark.parametrize("is_averaged", [False, True])
+def test_weights_that_change_between_updates(is_averaged: bool, tmp_path: Path) -> None:
+    def update_and_average(model: Any, optimizer: Any) -> torch.Tensor:
+        loss = update_twice(model, optimizer, clears=False)
+        if is_averaged:
+            model.head.weight.data.mul_(0.99)
+        return loss
+
+    train(tmp_path, update_and_average)
+    steps = read_facts(tmp_path)["steps"]
+    assert [step.get("changed_weights") for step in steps] == [None, *[["head.weight"] if is_averaged else None] * 2]
+
+
+def test_gradients_are_unclipped_after_the_script_divided_them(tmp_path: Path) -> None:
+    def update_divided(model: Any, optimizer: Any) -> torch.Tensor:
+        tokens, labels = draw_batch()
+        optimizer.zero_grad()
+        loss = compute_loss(model(tokens), labels)
+        loss.backward()
+        divided = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        for gradient in divided:
+            gradient /= 4
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        norms.append(float(norm))
+        optimizer.step()
+        return loss.detach()
+
+    norms: list[float] = []
+    train(tmp_path, update_divided)
+    arrays = read_step(tmp_path, 1)
+    unclipped = [array for name, array in arrays.items() if name.startswith("gradient_unclipped/")]
+    assert np.sqrt(sum((array.astype(np.float64) ** 2).sum() for array in unclipped)) == pytest.approx(norms[0])
+
+
+def test_the_backward_passes_of_another_model_are_no_micro_batches(tmp_path: Path) -> None:
+    """A generator is recorded, whose discriminator trains on its outputs in the same loop."""
+    torch.manual_seed(0)
+    generator, discriminator = nn.Linear(3, 4), nn.Linear(4, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (generator, discriminator)]
+    Recorder(str(tmp_path), generator, optimizers[0])
+    criterion = nn.BCEWithLogitsLoss()
+    for _ in range(4):
+        discriminator.zero_grad()
+        criterion(discriminator(torch.randn(5, 4)), torch.ones(5, 1)).backward()
+        images = generator(torch.randn(5, 3))
+        criterion(discriminator(images.detach()), torch.zeros(5, 1)).backward()
+        optimizers[1].step()
+        generator.zero_grad()
+        criterion(discriminator(images), torch.ones(5, 1)).backward()
+        optimizers[0].step()
+    facts = read_facts(tmp_path)
+    assert [step["micro_batches"] for step in facts["steps"]] == [1, 1, 1]
+    assert facts["not_recorded"] == []
