@@ -21,7 +21,7 @@ def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explana
     if a.shape != b.shape:
         return _explain_shape(a, b)
     a, b = a.astype(np.float64), b.astype(np.float64)
-    explanations = (_explain_labels,) if is_label else (_explain_channels, _explain_special_tokens)
+    explanations = (_explain_labels,) if is_label else (_explain_channels, _explain_special_tokens, _explain_mirrored)
     for explain in (_explain_padding_side, *explanations):
         if explanation := explain(a, b):
             return explanation
@@ -88,6 +88,17 @@ def _are_alike(x: np.ndarray, y: np.ndarray) -> bool:
     if abs(len(x) - len(y)) > 1 or not length:
         return False
     return np.array_equal(x[:length], y[:length]) or np.array_equal(x[-length:], y[-length:])
+
+
+def _explain_mirrored(a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether images are mirrored, all or some of them."""
+    for axis in range(1, a.ndim) if a.ndim > 2 else ():
+        mirrored = np.flip(a, axis)
+        is_mirrored = [np.array_equal(x, y) for x, y in zip(mirrored, b, strict=True)]
+        if all(known or np.array_equal(x, y) for known, x, y in zip(is_mirrored, a, b, strict=True)):
+            sentence = f"has {sum(is_mirrored)} of {len(a)} examples mirrored along axis {axis}"
+            return Explanation("reversed", sentence)
+    return None
 
 
 def _explain_labels(a: np.ndarray, b: np.ndarray) -> Explanation | None:

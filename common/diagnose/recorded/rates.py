@@ -103,6 +103,10 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
         np.allclose(rates, rates[0], rtol=CLOSE),
         not np.allclose(other_rates, other_rates[0], rtol=CLOSE),
     )
+    if varies and steps > 2 and _are_repeated(rates, other_rates):
+        return "updates_per_schedule_step", "the optimizer steps twice for each step of the scheduler"
+    if steps > 2 and _are_repeated(other_rates, rates):
+        return None  # the other side has the mistake
     twice = other_rates[::2]
     if varies and not is_constant and len(twice) > 1 and np.allclose(rates[: len(twice)], twice, rtol=CLOSE):
         return "scheduler_stepped_twice", "the scheduler steps twice for each update"
@@ -111,6 +115,11 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
     if varies and is_constant:
         return "no_schedule", "the rate does not change: no scheduler, or it steps once per epoch"
     return None
+
+
+def _are_repeated(rates: np.ndarray, other_rates: np.ndarray) -> bool:
+    """Check whether each of the other rates occurs twice."""
+    return bool(np.allclose(rates, np.repeat(other_rates, 2)[: len(rates)], rtol=CLOSE, atol=0))
 
 
 def _format(rates: np.ndarray) -> str:

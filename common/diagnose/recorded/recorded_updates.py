@@ -51,6 +51,8 @@ def why_not_computed(side: RecordedSide) -> str:
     algorithms = {group.algorithm for group in settings.values()} - {*KNOWN_ALGORITHMS}
     if algorithms:
         return f"{side.title}: the formula of {min(algorithms)} is not known here"
+    if any(group.amsgrad for group in settings.values()):
+        return f"{side.title}: the formula of amsgrad is not known here"
     if (side.record.facts["scheduler"] or {}).get("cycle_momentum") is True:
         return f"{side.title}: the scheduler also changes the momentum, which is not recorded for each step"
     return ""

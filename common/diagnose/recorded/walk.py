@@ -89,7 +89,8 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
 
 def _drop_needless_causes(pair: RecordPair) -> None:
     """Remove unexplained causes if a confirmed one explains the difference, and repetitions of earlier causes."""
-    is_explained = any(cause.confirmed for stage in pair.stages for cause in stage.causes)
+    causes = [cause for stage in pair.stages for cause in stage.causes]
+    is_explained = any(cause.confirmed or cause.cause == "precision" for cause in causes)
     kept: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:

@@ -123,7 +123,8 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     for array, _ in explanations:
         stage.add_mismatch(f"step {step}: {array.title}")
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
-    if is_unknown and all(explanation.cause == "other_values" for _, explanation in explanations):
+    are_others = any(not array.is_label for array, _ in explanations)
+    if is_unknown and are_others and all(explanation.cause == "other_values" for _, explanation in explanations):
         sentence = f"step {step}: in B other examples"
         stage.add_cause("other_examples", "b", "examples", sentence, confirmed=False)
         return
@@ -150,11 +151,12 @@ def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list
     stage.add_mismatch(f"step {step}: examples")
     steps_b = [project_steps(pair.b, names_b, [number], inputs) for number in pair.steps]
     if repeated := _find_repeated_step(steps_b, pair.steps.index(step)):
-        sentence = (
-            f"step {step}: B has the batch of step {pair.steps[repeated[0]]} again, and A another one: the order of "
-        )
-        sentence += "the examples is the same in each epoch (set_epoch)"
-        stage.add_cause("same_order_in_each_epoch", "b", "examples", sentence)
+        sentence = f"step {step}: B has the batch of step {pair.steps[repeated[0]]} again, and A another one"
+        if pair.steps.index(step) - 1 in repeated:
+            stage.add_cause("repeated_batch", "b", "examples", sentence)
+        else:
+            sentence += ": the order of the examples is the same in each epoch (set_epoch)"
+            stage.add_cause("same_order_in_each_epoch", "b", "examples", sentence)
         return True
     sentence = f"step {step}: {known_count} of the {len(examples)} examples in B's recorded steps are in A's, "
     if known_count == len(examples):

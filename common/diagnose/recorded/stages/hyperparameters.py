@@ -11,7 +11,9 @@ from common.diagnose.recorded.loss_settings import compare_loss_settings
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.array_differences import list_different_settings
+from common.recording.record_format import LayerFacts
 
 # Settings that the frameworks fix: the stage "optimizer" computes with them
 OF_FRAMEWORK = ("epsilon_place", "rate_inside_velocity")
@@ -196,14 +198,36 @@ def _compare_model_config(stage: Stage, pair: RecordPair) -> None:
 
 
 def _compare_modes(stage: Stage, pair: RecordPair) -> None:
-    """Check whether only one side trains with its layers in evaluation mode."""
-    if pair.a.is_training == pair.b.is_training or not (pair.a.layers and pair.b.layers):
+    """Check whether layers that compute something else then are in evaluation mode on one side only."""
+    if not (pair.a.layers and pair.b.layers):
         return
-    side = pair.b if pair.a.is_training else pair.a
-    matters = [layer["path"] for layer in side.layers if find_dropout_rate(layer) or "Batch" in layer["kind"]]
-    if not matters:
-        return
-    stage.add_mismatch("mode")
-    sentence = f"{side.name.upper()} trains in evaluation mode: call model.train() before each epoch; {matters[0]} and "
-    sentence += "others compute something else"
-    stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
+    for side, other in (pair.sides, pair.sides[::-1]):
+        paths = _list_paths_in_evaluation(pair, side, other)
+        if not paths:
+            continue
+        stage.add_mismatch("mode")
+        name = side.name.upper()
+        words = (
+            f"in {name}, {paths[0]} is in evaluation mode" if side.is_training else f"{name} trains in evaluation mode"
+        )
+        sentence = f"{words}: call model.train() before each epoch; {paths[0]} computes something else"
+        stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
+
+
+def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: RecordedSide) -> list[str]:
+    """Return the layers of a side that depend on the mode, and are in evaluation mode on this side only."""
+    own = {layer["path"]: layer for layer in side.layers if _depends_on_mode(layer)}
+    if not side.is_training:
+        return [*own] if other.is_training else []
+    layers = {layer["path"]: layer for layer in other.layers}
+    pairs = [(match.path_a, match.path_b) if side is pair.a else (match.path_b, match.path_a)
+             for match in pair.models.layers]  # fmt: skip
+    return [
+        path
+        for path, path_of_other in pairs
+        if path in own and path_of_other in layers and layers[path_of_other]["training"] and not own[path]["training"]
+    ]
+
+
+def _depends_on_mode(layer: LayerFacts) -> bool:
+    return bool(find_dropout_rate(layer)) or "Batch" in layer["kind"]

@@ -29,9 +29,14 @@ def compare_reductions(pair: RecordPair) -> Stage:
 
 
 def _report_dropped(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
-    """Add micro-batches whose gradients the script set to zero before the update as a cause."""
+    """Add micro-batches without an effect, and updates without a micro-batch, as causes."""
     for step in pair.steps:
         facts = side.get_facts(step)
+        if not facts["micro_batches"] and facts["rates"]:
+            stage.add_mismatch(f"{side.name.upper()}, step {step}: micro-batches")
+            sentence = f"in {side.name.upper()}, step {step}: the optimizer steps without a new backward pass"
+            stage.add_cause("update_without_backward", side.name, "micro-batches", sentence)
+            return
         if count := facts.get("dropped_micro_batches"):
             name = f"{side.name.upper()}, step {step}"
             stage.add_mismatch(f"{name}: micro-batches")
