@@ -41,7 +41,8 @@ def _run_rank(rank: int, commands: Sequence[tuple[Path, Sequence[str]]], store: 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     destroy = dist.destroy_process_group
-    dist.init_process_group = dist.destroy_process_group = lambda *_: None  # the scripts share one group
+    for name in ("init_process_group", "destroy_process_group"):  # the scripts share one group
+        setattr(dist, name, lambda *_: None)
     for path, arguments in commands:
         sys.argv = [str(path), *arguments]
         with contextlib.redirect_stdout(io.StringIO()):

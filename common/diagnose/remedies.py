@@ -52,7 +52,7 @@ REMEDY_GROUPS = {
     "reduced_in_bfloat16 reduced_in_float16 reduced_in_float32": (
         "look for a compression in the strategy, such as `strategy.comm_hook`"
     ),
-    "not_clipped clipped_per_variable clipped_before_reduction clipping_norm": (
+    "not_clipped clipped_per_variable clipped_before_reduction clipping_norm clipped_by_value clipping": (
         "clip the reduced gradients by their global norm: Keras's `clipnorm` is per variable, `global_clipnorm` is not"
     ),
     "weight_decay_coupled no_weight_decay weight_decay weight_decay_on_biases weight_decay_twice "
@@ -75,9 +75,8 @@ REMEDY_GROUPS = {
     ),
     # Of records of scripts
     "precision environment": ("set the same precision, TF32 and autocast in both scripts, and the same versions"),
-    "learning_rate schedule scheduler_stepped_twice": (
-        "use one learning rate and one schedule, and step the scheduler once after each update"
-    ),
+    "learning_rate schedule scheduler_stepped_twice scheduler_per_micro_batch updates_per_schedule_step "
+    "schedule_restarted": ("use one learning rate and one schedule, and step the scheduler once after each update"),
     "betas momentum nesterov amsgrad": ("set the hyperparameter to the same value in both optimizers"),
     "missing_in_optimizer": ("create the optimizer after the last layer, and pass it all parameters"),
     "evaluation_mode dropout_rate": ("call `model.train()` before each epoch, and set the same dropout rates"),
@@ -96,8 +95,12 @@ REMEDY_GROUPS = {
     "loss_reduction ignored_labels class_weights": (
         "use the same reduction, ignored labels and class weights in both loss functions"
     ),
-    "zero_grad_missing": ("call `zero_grad` once for each update"),
-    "accumulation_not_divided": ("divide the loss of each micro-batch by their number"),
+    "zero_grad_missing dropped_micro_batches update_without_backward": ("call `zero_grad` once for each update"),
+    "accumulation_not_divided accumulation_divided_twice": (
+        "divide the loss of each micro-batch by their number, once"
+    ),
+    "sampler_padding last_batch_dropped repeated_batch": "use the same `drop_last`, and draw a new batch for each step",
+    "weights_changed": "evaluate averaged weights in a copy of the model",
     "not_reduced": ("wrap the model in DistributedDataParallel, and call the wrapper"),
     "asynchronous": "set `strategy.max_staleness=0`, or expect another curve",
     "examples_not_evaluated evaluation": "evaluate all examples, including a last, smaller batch",

@@ -13,10 +13,14 @@ from accelerate.state import AcceleratorState, GradientState
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.recorded.walk import diagnose_records
 from tests.edited_scripts import edit_script, run_script
-from tests.integration.torch_mistakes import CLEAN_PAIRS, EVALUATED_AVERAGE, MISTAKES, TWO_RANK_MISTAKES, Edits, Mistake
+from tests.torch_mistakes.good_scripts import Edits, Mistake
+from tests.torch_mistakes.losses_and_models import EVALUATED_AVERAGE, MODEL_MISTAKES
+from tests.torch_mistakes.pairs import CLEAN_PAIRS, TWO_RANK_MISTAKES
+from tests.torch_mistakes.updates import UPDATE_MISTAKES
 from tests.two_ranks import run_on_two_ranks
 
 pytestmark = pytest.mark.slow
+MISTAKES = {**UPDATE_MISTAKES, **MODEL_MISTAKES}
 
 
 class Recordings:

@@ -156,7 +156,7 @@ def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list
             stage.add_cause("repeated_batch", "b", "examples", sentence)
         else:
             sentence += ": the order of the examples is the same in each epoch (set_epoch)"
-            stage.add_cause("same_order_in_each_epoch", "b", "examples", sentence)
+            stage.add_cause("epoch_not_reshuffled", "b", "examples", sentence)
         return True
     sentence = f"step {step}: {known_count} of the {len(examples)} examples in B's recorded steps are in A's, "
     if known_count == len(examples):
