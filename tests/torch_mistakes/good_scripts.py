@@ -99,7 +99,8 @@ EMA = {
     "    model.train()\n": "    model.train()\n"
     "    average = torch.optim.swa_utils.AveragedModel(\n"
     "        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))\n",
-    "                scheduler.step()\n": "                scheduler.step()\n                average.update_parameters(model)\n",
+    "                scheduler.step()\n": "                scheduler.step()\n"
+    "                average.update_parameters(model)\n",
     "            print(": "            with torch.no_grad():\n"
     "                functional.cross_entropy(model(ids[:, :-1], ids[:, :-1] != 0).flatten(0, 1), labels.flatten())\n"
     "            print(",
@@ -119,11 +120,12 @@ IN_TURN = {"shuffle=True": "shuffle=False"}
 TWO_RANKS = {
     "import torch\n": "import torch\nimport torch.distributed as dist\n",
     "    torch.manual_seed(0)\n": '    dist.init_process_group("gloo")\n    torch.manual_seed(0)\n',
-    "    loader = DataLoader(TensorDataset(texts), batch_size=8 // args.accumulate, shuffle=False)\n": "    data = TensorDataset(texts)\n"
+    "    loader = DataLoader(TensorDataset(texts), batch_size=8 // args.accumulate, shuffle=False)\n":
+    "    data = TensorDataset(texts)\n"
     "    sampler = torch.utils.data.DistributedSampler(data, shuffle=False)\n"
     "    loader = DataLoader(data, batch_size=4, sampler=sampler)\n",
     "    if args.record:\n": "    model = nn.parallel.DistributedDataParallel(model)\n    if args.record:\n",
-}
+}  # fmt: skip
 TWO_EPOCHS = {
     "batch_size=8": "batch_size=16",
     "Recorder(args.record, model, optimizer)": "Recorder(args.record, model, optimizer, steps=5)",

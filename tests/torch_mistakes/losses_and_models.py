@@ -78,7 +78,7 @@ MODEL_MISTAKES: dict[str, Mistake] = {
     ),
     "batch used again": Mistake(
         LANGUAGE,
-        {"            logits = model": "            ids = first = ids if index == 0 else first\n            logits = model"},
+        {"            logits": "            ids = first = ids if index == 0 else first\n            logits"},
         "data", "repeated_batch",
     ),
     "truncation side": Mistake(

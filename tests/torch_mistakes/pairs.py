@@ -41,12 +41,15 @@ PLAIN_ACCELERATE = {'mixed_precision="bf16"': 'mixed_precision="no"', **IN_TURN}
 PLAIN_LOOP = {
     '    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, mixed_precision="bf16")\n': "",
     "    model, optimizer, loader, scheduler = accelerator.prepare(\n"
-    "        model, optimizer, DataLoader(data, batch_size=8, shuffle=True), scheduler\n    )\n": "    loader = DataLoader(data, batch_size=8)\n",
-    "    for tokens, labels in loader:\n        with accelerator.accumulate(model):\n": "    for index, (tokens, labels) in enumerate(loader):\n        if True:\n",
+    "        model, optimizer, DataLoader(data, batch_size=8, shuffle=True), scheduler\n    )\n":
+        "    loader = DataLoader(data, batch_size=8)\n",
+    "    for tokens, labels in loader:\n        with accelerator.accumulate(model):\n":
+        "    for index, (tokens, labels) in enumerate(loader):\n        if True:\n",
     "accelerator.backward(loss)\n            if accelerator.sync_gradients:\n"
-    "                accelerator.clip_grad_norm_(model.parameters(), 1.0)\n": "(loss / 2).backward()\n            if index % 2 == 0:\n                continue\n"
-    "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
-}
+    "                accelerator.clip_grad_norm_(model.parameters(), 1.0)\n":
+        "(loss / 2).backward()\n            if index % 2 == 0:\n                continue\n"
+        "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
+}  # fmt: skip
 CLEAN_PAIRS: dict[str, tuple[tuple[str, Edits, str], tuple[str, Edits, str]]] = {
     "accumulation": ((LANGUAGE, SAME_LENGTHS, ""), (LANGUAGE, SAME_LENGTHS, "--accumulate=2")),
     "decoupled Adam": (

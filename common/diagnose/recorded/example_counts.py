@@ -18,8 +18,8 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
     if not earlier or min(counts) >= min(sum(smaller.count_examples(number)) for number in earlier):
         return Explanation("batch_size", words)
     name, extra = larger.name.upper(), abs(counts[1] - counts[0])
-    inputs = [side.read_batch(step, "input") for side in (smaller, larger)]
-    arrays = [array for array in pair_arrays(*inputs)[0] if array.name != LABELS]
+    pairs, *_ = pair_arrays(smaller.read_batch(step, "input"), larger.read_batch(step, "input"))
+    arrays = [array for array in pairs if array.name != LABELS]
     last_of_smaller = project_steps(smaller, [array.name for array in arrays], [step], arrays)
     names = [array.name_b for array in arrays]
     last, before = (project_steps(larger, names, steps, arrays) for steps in ([step], earlier))

@@ -283,7 +283,9 @@ def test_a_scheduler_is_seen_when_it_steps(steps: bool, tmp_path: Path) -> None:
 
     train(tmp_path, update_model=update_scheduled, build_optimizer=build_scheduled)
     facts = read_facts(tmp_path)
-    expected = {"name": "torch.optim.lr_scheduler.StepLR", "step_size": 1, "gamma": 0.5, "base_lrs": [0.01], "last_epoch": 2}
+    expected = {
+        "name": "torch.optim.lr_scheduler.StepLR", "step_size": 1, "gamma": 0.5, "base_lrs": [0.01], "last_epoch": 2
+    }  # fmt: skip
     assert facts["scheduler"] == (expected if steps else None)
     assert [note[:10] for note in facts["not_recorded"]] == ([] if steps else ["scheduler:"])
     assert [step["rates"][0] for step in facts["steps"]] == ([0.01, 0.005, 0.0025] if steps else [0.01] * 3)
