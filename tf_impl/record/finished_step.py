@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from common.recording.record_format import RecordFacts
 from tf_impl.record import notes
 from tf_impl.record.gradients import clip_gradients, recover_gradients, relative_difference
-from tf_impl.record.optimizer_facts import Optimizer, count_updates, read_loss_scale, read_slots, unwrap_optimizer
+from tf_impl.record.layer_observer import LayerObserver, describe_layers
+from tf_impl.record.model_facts import Layer, describe_model, name_by_identity
+from tf_impl.record.optimizer_facts import (
+    Optimizer,
+    count_updates,
+    describe_optimizer,
+    describe_schedule,
+    read_loss_scale,
+    read_slots,
+    unwrap_optimizer,
+)
 from tf_impl.record.step import Step
 from tf_impl.record.tensors import Arrays
 
@@ -37,7 +48,7 @@ class FinishedStep:
         has_scale = step.loss_scale is not None and scale is not None
         self.is_skipped = updates == 0 and has_scale and scale < step.loss_scale  # type: ignore[operator]
         self.has_updated = updates > 0 or self.is_skipped
-        self._updates = updates
+        self._updates, self._iterations, self._variables = updates, iterations, variables
         self.slots = read_slots(optimizer, variables) if self.has_updated else {}
 
     def read_gradients(self, tolerance: float, note: Callable[[str], None]) -> Arrays:
@@ -70,6 +81,21 @@ class FinishedStep:
             arrays.update({f"gradient_unclipped/{name}": array for name, array in raw.items()})
         self._set_max_norm()
         return arrays
+
+    def complete_facts(self, facts: RecordFacts, model: Layer, layers: LayerObserver | None) -> None:
+        """Add the model, the optimizer and the scheduler to the facts of a record that lacks them.
+
+        Args:
+            facts: The facts.
+            model: The model.
+            layers: Its layers, as the first forward pass showed them.
+        """
+        if facts["model"] is None:
+            facts["model"] = describe_model(model, describe_layers(layers, name_by_identity(self._variables)))
+            updated = dict.fromkeys([*self._step.received, *self._step.sum_tape_gradients()])
+            rate = {"learning_rate": self._step.rate, "iterations": self._iterations}
+            facts["optimizer"] = describe_optimizer(self._optimizer, self._variables, updated, rate)
+            facts["scheduler"] = describe_schedule(self._optimizer)
 
     def _set_max_norm(self) -> None:
         limit = getattr(self._inner, "global_clipnorm", None)

@@ -8,12 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from common.recording.following import open_follower
 from common.recording.record_format import Environment
 from common.recording.record_writer import RecordWriter
 from tf_impl.record import notes
+from tf_impl.record.check_arguments import check_steps
 from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.iterators import OneBatch
-from tf_impl.record.recorder import Recorder, check_steps
+from tf_impl.record.recorder import Recorder, import_follower
 
 UNKNOWN: Environment = {"versions": {}, "device": "unknown", "flags": {}}
 TrainFunction = Callable[[Any], Any]
@@ -27,19 +29,29 @@ class FitRecorder(tf.keras.callbacks.Callback):
     again.
     """
 
-    def __init__(self, directory: str, steps: int = 3, max_bytes: int = 2 << 30) -> None:
+    def __init__(
+        self,
+        directory: str,
+        steps: int = 3,
+        max_bytes: int = 2 << 30,
+        follow: str | None = None,
+        map: str | None = None,  # the name of the key in commands
+    ) -> None:
         """Prepare to record.
 
         Args:
             directory: The directory of the record. An earlier record there is replaced.
             steps: The number of optimizer steps to record.
             max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
+            follow: The directory of another record, whose initial weights and batches the model takes.
+            map: The file that pairs the variables with those of the other record, if names and layers do not.
 
         Raises:
             ValueError: An argument is wrong, or the directory has files that no recorder wrote.
         """
         super().__init__()
         check_steps(steps)
+        self._follower = open_follower(follow, map, directory, import_follower)
         # The model is not known yet. A mistake in the directory is reported now.
         self._writer = RecordWriter(str(directory), "tensorflow", UNKNOWN, *find_rank(), max_bytes)
         self._arguments: dict[str, Any] = {"directory": str(directory), "steps": steps, "max_bytes": max_bytes}
@@ -75,7 +87,9 @@ class FitRecorder(tf.keras.callbacks.Callback):
 
     def _begin(self) -> None:
         if self._recorder is None:
-            recorder = Recorder(model=self.model, optimizer=self.model.optimizer, **self._arguments)
+            recorder = Recorder(
+                model=self.model, optimizer=self.model.optimizer, follow=self._follower, **self._arguments
+            )
             flags = recorder.writer.facts["environment"]["flags"]
             flags["run_eagerly"] = bool(self.model.run_eagerly)
             flags["jit_compile"] = bool(getattr(self.model, "jit_compile", False))
@@ -112,6 +126,8 @@ class FitRecorder(tf.keras.callbacks.Callback):
             batch = next(iterator)
         except (StopIteration, tf.errors.OutOfRangeError):
             return original(iterator)  # raises it again
+        if self._follower is not None:
+            batch = self._follower.replace_batch(batch)
         return self._train_on(batch, iterator, original, recorder)
 
     def _train_on(
@@ -119,6 +135,8 @@ class FitRecorder(tf.keras.callbacks.Callback):
     ) -> object:
         strategy = self.model.distribute_strategy
         with recorder.step():
+            batches = OneBatch(iterator, batch, strategy)
+            recorder.follow(lambda: original(batches.iterator), [batches.iterator])
             rehearsed = recorder.guard(_rehearse, recorder, original, OneBatch(iterator, batch, strategy))
             replacement = OneBatch(iterator, batch, strategy)
             logs = recorder.run_unobserved(original, replacement.iterator)

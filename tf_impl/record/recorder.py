@@ -11,24 +11,23 @@ from __future__ import annotations
 import atexit
 import contextlib
 import warnings
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from common.recording.record_writer import MIN_COPIED_BYTES, RecordWriter, limit_copied_bytes
+from common.recording.following import follow_batches, open_follower
+from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from tf_impl.record import notes
+from tf_impl.record.check_arguments import check_arguments
 from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.finished_step import FinishedStep
-from tf_impl.record.gradients import relative_difference
+from tf_impl.record.gradients import compare_results
 from tf_impl.record.layer_observer import describe_layers
-from tf_impl.record.model_facts import Layer, describe_model, find_layer_class, name_by_identity, name_variables
+from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import (
     Optimizer,
-    check_optimizer,
     count_updates,
-    describe_optimizer,
-    describe_schedule,
     name_slot_arrays,
     read_loss_scale,
     read_rate,
@@ -38,7 +37,10 @@ from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import NotVisibleError, Rehearsal
 from tf_impl.record.step import Step
 from tf_impl.record.step_observer import StepObserver
-from tf_impl.record.tensors import Arrays, Copies, count_bytes, list_results, name_tensors, to_array
+from tf_impl.record.tensors import Arrays, Copies, count_bytes, list_results, to_array
+
+if TYPE_CHECKING:
+    from tf_impl.record.follower import Follower
 
 MAX_MICRO_BATCHES = 64
 FUNCTION = type(tf.function(lambda: None))
@@ -52,11 +54,19 @@ class Recorder:
     Attributes:
         is_recording: Whether steps are still to be recorded.
         is_compiled_by_xla: Whether the script compiles its steps with XLA.
+        follower: Follows another record; None if the script follows none.
         writer: The writer of the record.
     """
 
     def __init__(
-        self, directory: str, model: Layer, optimizer: Optimizer, steps: int = 3, max_bytes: int = 2 << 30
+        self,
+        directory: str,
+        model: Layer,
+        optimizer: Optimizer,
+        steps: int = 3,
+        max_bytes: int = 2 << 30,
+        follow: str | Follower | None = None,
+        map: str | None = None,  # the name of the key in commands
     ) -> None:
         """Start to record.
 
@@ -66,19 +76,23 @@ class Recorder:
             optimizer: The Keras optimizer that updates it.
             steps: The number of optimizer steps to record.
             max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
+            follow: The directory of another record, whose initial weights the model takes. See also `batches`.
+            map: The file that pairs the variables with those of the other record, if names and layers do not.
 
         Raises:
-            ValueError: An argument is wrong, or the directory has files that no recorder wrote.
+            ValueError: An argument is wrong, the directory has files that no recorder wrote, or the model cannot follow
+                the other record.
         """
-        find_layer_class(model)
-        check_optimizer(optimizer)
-        check_steps(steps)
+        check_arguments(model, optimizer, steps)
+        self.follower = open_follower(follow, map, directory, import_follower)
+        if self.follower is not None:
+            self.follower.strategy = getattr(model, "distribute_strategy", self.follower.strategy)
         rank, world_size = find_rank()
         self.writer = RecordWriter(
             str(directory), "tensorflow", describe_environment(model), rank, world_size, max_bytes
         )
         self._model, self._optimizer, self._steps = model, optimizer, steps
-        self._observer = StepObserver(model, optimizer, self._before_update, self.guard)
+        self._observer = StepObserver(model, optimizer, lambda: self.guard(self._start), self.guard, self.follow)
         self._patches = Patches()
         self.is_compiled_by_xla = False
         self._has_started = False
@@ -96,12 +110,32 @@ class Recorder:
         """
         return self._record_step() if self.is_recording else contextlib.nullcontext()
 
+    def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
+        """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
+        return follow_batches(loader, self.follower)
+
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""
         if self.is_recording:
             if not self.writer.facts["steps"]:
                 self.writer.note(notes.NO_STEP)
             self._finish(complete=False)
+
+    def follow(self, function: Callable[[], object], iterators: Collection[object] = ()) -> None:
+        """Load the weights of the followed record before the first step, unless they are loaded.
+
+        Args:
+            function: Computes the step, or the forward pass. It is rehearsed, to build the model and to see its layers.
+            iterators: Iterators that it may use.
+        """
+        if self.follower is None or not self.follower.is_waiting or not self.is_recording:
+            return
+        self.rehearse(function, iterators)
+        if self._observer.layers is None:
+            raise ValueError(f"follow: {self.writer.facts['not_recorded'][-1]}")
+        names = name_by_identity(self._name_variables())
+        self.follower.load_weights(self._model, describe_layers(self._observer.layers, names))
+        self._observer.forget()
 
     def rehearse(self, function: Callable[[], object], iterators: Collection[object] = ()) -> object:
         """Compute a step eagerly, observe it, and undo its effects. Return what it returned.
@@ -135,14 +169,9 @@ class Recorder:
 
     def compare_results(self, rehearsed: object, result: object) -> None:
         """Note it if the rehearsed step returned other values than the real one."""
-        if not isinstance(rehearsed, list):
-            return
-        expected = {str(index): to_array(tensor) for index, tensor in enumerate(list_results(result))}
-        computed = {str(index): array for index, array in enumerate(rehearsed)}
-        if expected.keys() == computed.keys() and all(expected[key].shape == computed[key].shape for key in expected):
-            difference = relative_difference(computed, expected)
-            if difference > self._get_tolerance():
-                self.writer.note(notes.DIFFERENT_RESULTS.format(self._get_number(), difference))
+        difference = compare_results(rehearsed, result)
+        if difference > self._get_tolerance():
+            self.writer.note(notes.DIFFERENT_RESULTS.format(self._get_number(), difference))
 
     def guard(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401  what the function returns
         """Call a function of the recorder. An error ends the recording, not the training; None is returned then."""
@@ -169,7 +198,7 @@ class Recorder:
 
     def _enter(self) -> None:
         if self._observer.step is None:
-            if self._is_built():
+            if self._is_built() and not (self.follower is not None and self.follower.is_waiting):
                 self._start()
             slots = read_slots(self._optimizer, self._name_variables()).get("momentums", {})
             scale = read_loss_scale(self._optimizer)
@@ -196,8 +225,9 @@ class Recorder:
             self._is_in_function = True
             try:
                 self.is_compiled_by_xla = bool(getattr(function, "_jit_compile", False))
+                self.follow(lambda: original(function, *args, **kwargs))
                 rehearsed = self.guard(self.rehearse, lambda: original(function, *args, **kwargs))
-                self.guard(self._add_labels, [args, kwargs])
+                self.guard(self._observer.add_labels, args, kwargs)
                 result = self.run_unobserved(original, function, *args, **kwargs)
                 self.guard(self.compare_results, rehearsed, result)
                 return result
@@ -205,18 +235,6 @@ class Recorder:
                 self._is_in_function = False
 
         return call
-
-    def _add_labels(self, arguments: list[Any]) -> None:
-        """Take the arguments of a tf.function that the model did not receive as labels, if no loss showed them."""
-        assert self._observer.step is not None
-        batches = self._observer.step.micro_batches
-        if len(batches) == 1 and not batches[0].labels:
-            named = {f"{key}": value for key, value in [*enumerate(arguments[0]), *arguments[1].items()]}
-            tensors = {name: x for name, x in name_tensors(named).items() if not self._observer.is_known(x)}
-            batches[0].labels = Copies(MIN_COPIED_BYTES).copy(tensors)
-
-    def _before_update(self) -> None:
-        self.guard(self._start)
 
     def _start(self) -> None:
         """Write the state before the first step."""
@@ -237,7 +255,11 @@ class Recorder:
                 self.writer.note(notes.NO_UPDATE.format(MAX_MICRO_BATCHES))
                 self._finish(complete=False)
             return
-        self._describe(step)
+        facts = self.writer.facts
+        finished.complete_facts(facts, self._model, self._observer.layers)
+        facts["loss"] = self._observer.loss
+        for sentence in notes.list_step_notes(step, facts["loss"] is not None):
+            self.writer.note(sentence)
         arrays: Arrays = {**finished.read_gradients(self._get_tolerance(), self.writer.note), **self._read_weights()}
         if step.number in (1, self._steps):
             arrays.update(name_slot_arrays(finished.slots))
@@ -245,22 +267,6 @@ class Recorder:
         self._observer.step = None
         if step.number == self._steps or not self.writer.is_open:
             self._finish(complete=step.number == self._steps)
-
-    def _describe(self, step: Step) -> None:
-        """Complete the facts of the record, and the sentences about what was not seen."""
-        facts, variables = self.writer.facts, self._name_variables()
-        if facts["model"] is None:
-            facts["model"] = describe_model(
-                self._model, describe_layers(self._observer.layers, name_by_identity(variables))
-            )
-            updated = dict.fromkeys([*step.received, *step.sum_tape_gradients()])
-            facts["optimizer"] = describe_optimizer(
-                self._optimizer, variables, updated, {"learning_rate": step.rate, "iterations": self._iterations}
-            )
-            facts["scheduler"] = describe_schedule(self._optimizer)
-        facts["loss"] = self._observer.loss
-        for sentence in notes.list_step_notes(step, facts["loss"] is not None):
-            self.writer.note(sentence)
 
     def _read_weights(self) -> Arrays:
         return {f"weight/{name}": to_array(variable) for name, variable in self._name_variables().items()}
@@ -288,7 +294,8 @@ class Recorder:
         self.writer.close(complete)
 
 
-def check_steps(steps: int) -> None:
-    """Raise ValueError if the number of steps is wrong."""
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise ValueError(f"steps={steps}: pass the number of optimizer steps to record, at least 1")
+def import_follower() -> type[Follower]:
+    """Return the class that follows another record. It imports all of Lockstep."""
+    from tf_impl.record.follower import Follower
+
+    return Follower

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from common.recording.record_format import LossFacts
+from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record.layer_observer import LayerObserver
 from tf_impl.record.loss_facts import describe_loss
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
@@ -30,7 +31,12 @@ class StepObserver:
     """
 
     def __init__(
-        self, model: Layer, optimizer: Optimizer, before_update: Callable[[], None], guard: Callable[..., Any]
+        self,
+        model: Layer,
+        optimizer: Optimizer,
+        before_update: Callable[[], None],
+        guard: Callable[..., Any],
+        before_call: Callable[[Callable[[], object]], None],
     ) -> None:
         """Prepare to observe.
 
@@ -39,10 +45,11 @@ class StepObserver:
             optimizer: The optimizer.
             before_update: Is called before the optimizer receives gradients.
             guard: Calls a function whose errors must not reach the training.
+            before_call: Receives a function that computes a forward pass, before an eager step computes it.
         """
         self.step: Step | None = None
         self.layers: LayerObserver | None = None
-        self._before_update, self._guard = before_update, guard
+        self._before_update, self._guard, self._before_call = before_update, guard, before_call
         self.is_rehearsal = False
         self._model, self._optimizer = model, optimizer
         self._patches = Patches()
@@ -71,6 +78,23 @@ class StepObserver:
         self._patches.restore()
         self._tensors.clear()
 
+    def add_labels(self, args: tuple, kwargs: dict) -> None:
+        """Take the arguments of a tf.function that the model did not receive as labels, if no loss showed them."""
+        assert self.step is not None
+        batches = self.step.micro_batches
+        if len(batches) == 1 and not batches[0].labels:
+            named = {f"{key}": value for key, value in [*enumerate(args), *kwargs.items()]}
+            tensors = {name: x for name, x in name_tensors(named).items() if not self._is_known(x)}
+            batches[0].labels = Copies(MIN_COPIED_BYTES).copy(tensors)
+
+    def forget(self) -> None:
+        """Forget what was observed in this step."""
+        self.layers = None
+        self._tensors.clear()
+        self._losses.clear()
+        if self.step is not None:
+            self.step = Step(self.step.number, self.step.rate, self.step.loss_scale, self.step.momentums)
+
     @property
     def is_within_layer(self) -> bool:
         """Return whether the model computes now."""
@@ -84,7 +108,7 @@ class StepObserver:
             return {"name": "several", "arguments": {str(index): dict(loss) for index, loss in enumerate(losses)}}
         return losses[0] if losses else None
 
-    def is_known(self, tensor: tf.Tensor) -> bool:
+    def _is_known(self, tensor: tf.Tensor) -> bool:
         """Check whether the model received or returned a tensor."""
         return any(tensor is known for known in self._tensors)
 
@@ -110,6 +134,8 @@ class StepObserver:
     def _call_layer(self, original: Call, layer: Layer, *args: object, **kwargs: object) -> object:
         replica = _get_replica()
         if layer is self._model and not self._depths.get(replica):
+            if not self.is_rehearsal:
+                self._before_call(lambda: layer(*args, **kwargs))
             self._depths[replica] = 1
             try:
                 return self._call_model(original, args, kwargs)

@@ -6,29 +6,47 @@ They derive from classes of these libraries, which are imported only when a scri
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-from torch_impl.record.recorder import Recorder
+from common.recording.following import follow_batches, open_follower
+from torch_impl.record.recorder import Recorder, import_follower
 
 
 class CallbackRecorder:
     """Recorder that a trainer starts and ends."""
 
-    def __init__(self, directory: str, steps: int = 3, max_bytes: int = 2 << 30) -> None:
+    def __init__(
+        self,
+        directory: str,
+        steps: int = 3,
+        max_bytes: int = 2 << 30,
+        follow: str | None = None,
+        map: str | None = None,
+    ) -> None:
         """Prepare to record.
 
         Args:
             directory: The directory of the record. An earlier record there is replaced.
             steps: The number of optimizer steps to record.
             max_bytes: The largest number of bytes of this process's record.
+            follow: The directory of another record, whose initial weights and batches the model takes.
+            map: The file that pairs the variables with those of the other record, if names and layers do not.
         """
         super().__init__()
+        self._follower = open_follower(follow, map, directory, import_follower)
         self._arguments: dict[str, Any] = {"directory": directory, "steps": steps, "max_bytes": max_bytes}
         self._recorder: Recorder | None = None
 
+    def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
+        """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
+        return follow_batches(loader, self._follower)
+
     def _start(self, model: Any, optimizer: Any, scheduler: object) -> None:  # noqa: ANN401  as the trainer has them
         if self._recorder is None:
-            self._recorder = Recorder(model=model, optimizer=optimizer, scheduler=scheduler, **self._arguments)
+            self._recorder = Recorder(
+                model=model, optimizer=optimizer, scheduler=scheduler, follow=self._follower, **self._arguments
+            )
 
     def _close(self) -> None:
         if self._recorder is not None:
@@ -39,7 +57,9 @@ class TrainerEvents(CallbackRecorder):
     """Events of Hugging Face's Trainer."""
 
     def on_train_begin(self, args: object, state: object, control: object, **kwargs: Any) -> None:  # noqa: ANN401
-        """Start to record: the trainer has its optimizer now."""
+        """Start to record: the trainer has its optimizer now. Its batches reach the model as keyword arguments."""
+        if self._follower is not None and self._recorder is None:
+            self._follower.replace_inputs(kwargs["model"])
         self._start(kwargs["model"], kwargs["optimizer"], kwargs.get("lr_scheduler"))
 
     def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import atexit
 import functools
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from common.recording.following import follow_batches, open_follower
 from common.recording.record_format import ModelFacts
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from torch_impl.record import notes
@@ -47,6 +48,9 @@ from torch_impl.record.step_observer import StepObserver
 from torch_impl.record.update_hooks import Arguments, UpdateHooks
 from torch_impl.record.weight_samples import WeightSamples
 
+if TYPE_CHECKING:
+    from torch_impl.record.follower import Follower
+
 
 class Recorder:
     """Records the first optimizer steps of a training script. Create it after the model and the optimizer.
@@ -54,7 +58,7 @@ class Recorder:
     What cannot be recorded is no error of the training: record.json names it in `not_recorded`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  scripts pass them by name
         self,
         directory: str,
         model: torch.nn.Module,
@@ -62,6 +66,8 @@ class Recorder:
         steps: int = 3,
         scheduler: object = None,
         max_bytes: int = 2 << 30,
+        follow: str | Follower | None = None,
+        map: str | None = None,
     ) -> None:
         """Start to record.
 
@@ -73,13 +79,19 @@ class Recorder:
             steps: The number of optimizer steps to record.
             scheduler: The scheduler of the learning rate. Without it, the recorder sees the scheduler when it steps.
             max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
+            follow: The directory of another record, whose initial weights the model takes. See also `batches`.
+            map: The file that pairs the variables with those of the other record, if names and layers do not.
 
         Raises:
-            ValueError: An argument is wrong, or the directory has files that no recorder wrote.
+            ValueError: An argument is wrong, the directory has files that no recorder wrote, or the model cannot follow
+                the other record.
         """
         self._optimizer = check_arguments(model, optimizer, steps)
         self._model, self._steps = unwrap_model(model), steps
         self._is_sharded = is_sharded(model)
+        self._follower = open_follower(follow, map, directory, import_follower)
+        if self._follower is not None:
+            self._follower.follow(model)
         rank, world_size = find_rank()
         environment = describe_environment(self._model)
         environment["flags"]["compiled"] = has_compiled_layers(model)
@@ -92,6 +104,10 @@ class Recorder:
         self._observer.scheduler, self._samples = scheduler, WeightSamples()
         if self._is_recording:
             self._install(model, world_size)
+
+    def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
+        """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
+        return follow_batches(loader, self._follower)
 
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""
@@ -116,7 +132,8 @@ class Recorder:
 
         @functools.wraps(function)
         def guarded(*args: object, **kwargs: object) -> object:
-            if is_compiling() or not self._is_recording:
+            is_observing = self._follower is not None and self._follower.is_observing
+            if is_compiling() or is_observing or not self._is_recording:
                 return None
             try:
                 return function(*args, **kwargs)
@@ -191,6 +208,8 @@ class Recorder:
     def _finish(self, complete: bool) -> None:
         """End the record, and leave nothing of it in the script."""
         self._is_recording = False
+        if self._follower is not None:
+            self._follower.close()
         self._calls.remove()
         self._gradients.remove()
         self._hooks.remove()
@@ -199,3 +218,10 @@ class Recorder:
         self._writer.close(complete)
         del self._model, self._optimizer, self._observer, self._calls, self._gradients, self._hooks, self._patches
         del self._samples
+
+
+def import_follower() -> type[Follower]:
+    """Return the class that follows another record. It imports all of Lockstep."""
+    from torch_impl.record.follower import Follower
+
+    return Follower

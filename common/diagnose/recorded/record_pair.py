@@ -64,7 +64,7 @@ class RecordPair:
     def __init__(self, a: RecordedSide, b: RecordedSide, map_file: Path | None = None) -> None:
         self.a, self.b = a, b
         self.steps = sorted({*a.record.steps} & {*b.record.steps})
-        self.models: ModelPairs = pair_recorded_models(a, b, map_file)
+        self.models: ModelPairs = pair_recorded_models(a.model, b.model, map_file)
         self.stages: list[Stage] = []
         self.orders: dict[int, np.ndarray] = {}
         self.seen_noise = 0.0

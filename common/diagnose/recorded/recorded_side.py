@@ -8,6 +8,8 @@ from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
+from common.diagnose.recorded.variable_pairs import RecordedModel
+from common.errors import UserError
 from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts
 from common.recording.record_reader import Record
@@ -43,6 +45,14 @@ class RecordedSide:
     def is_torch(self) -> bool:
         """Return whether PyTorch trained."""
         return self.record.framework == "torch"
+
+    @property
+    def model(self) -> RecordedModel:
+        """The model. Raise UserError if the recorder saw no forward pass."""
+        facts = self.record.facts["model"]
+        if facts is None:
+            raise UserError(f"{self.record.directory}: the recorder saw no forward pass; let it see the model's calls")
+        return RecordedModel(self.is_torch, facts)
 
     @property
     def layers(self) -> Sequence[LayerFacts]:

@@ -4,7 +4,8 @@ Models of one framework are paired by names, or else in the order of their varia
 paired as common.map pairs them; PyTorch's arrays are then converted to Keras's layout.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,14 +14,28 @@ import numpy as np
 
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.layer_vocabulary import find_common_kind, translate_attributes
-from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError
 from common.map.comparable_layers import list_comparable_layers
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
 from common.map.map_file import read_map
 from common.map.pair_variables import ParameterMap, VariablePair, pair_variables
+from common.recording.record_format import ModelFacts
 
 Arrays = Mapping[str, np.ndarray]
+NUMBER = re.compile(r"_\d+(?=[/#]|$)")  # at the end of a part of a path in Keras
+
+
+@dataclass(frozen=True)
+class RecordedModel:
+    """A model as a recorder describes it, in a record or in the process of a script.
+
+    Attributes:
+        is_torch: Whether it is a model of PyTorch.
+        facts: The description.
+    """
+
+    is_torch: bool
+    facts: ModelFacts
 
 
 class ReadArray(Protocol):
@@ -28,6 +43,9 @@ class ReadArray(Protocol):
 
     def __call__(self, arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
         """Return the array in the common layout. `is_gradient`: whether the arrays are gradients or slots."""
+
+
+WriteArray = Callable[[np.ndarray, dict[str, np.ndarray]], None]
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,7 @@ class VariableMatch:
         names_b: The same of B.
         read_a: Returns the array in the common layout from A's arrays by name; None if it is missing.
         read_b: The same of B.
+        write_b: Writes an array in the common layout into B's arrays by name, in place.
     """
 
     title: str
@@ -47,6 +66,7 @@ class VariableMatch:
     names_b: tuple[str, ...]
     read_a: ReadArray
     read_b: ReadArray
+    write_b: WriteArray
 
 
 @dataclass(frozen=True)
@@ -59,12 +79,12 @@ class ModelPairs:
     unpaired_b: list[str]
 
 
-def pair_recorded_models(a: RecordedSide, b: RecordedSide, map_file: Path | None) -> ModelPairs:
-    """Pair the variables and layers of two records. Raise UserError for a map file that does not fit."""
+def pair_recorded_models(a: RecordedModel, b: RecordedModel, map_file: Path | None) -> ModelPairs:
+    """Pair the variables and layers of two models. Raise UserError for a map file that does not fit."""
     if a.is_torch == b.is_torch:
         if map_file is not None:
             raise UserError(f"map={map_file}: both records are of one framework; remove it")
-        variables = _pair_by_name(a, b)
+        variables = _match_by_name(a, b)
         layers = _pair_layers_by_path(a, b)
     else:
         torch, keras = (a, b) if a.is_torch else (b, a)
@@ -77,59 +97,67 @@ def pair_recorded_models(a: RecordedSide, b: RecordedSide, map_file: Path | None
     return ModelPairs(
         variables,
         layers,
-        [name for name in a.read_weights(0) if name not in paired_a],
-        [name for name in b.read_weights(0) if name not in paired_b],
+        [name for name in a.facts["variables"] if name not in paired_a],
+        [name for name in b.facts["variables"] if name not in paired_b],
     )
 
 
-def describe_recorded_model(side: RecordedSide) -> ModelDescription:
+def describe_recorded_model(model: RecordedModel) -> ModelDescription:
     """Return the description of a recorded model, as common.map uses it."""
-    model = side.record.facts["model"]
-    assert model is not None
+    variables = {
+        name: VariableDescription(name, tuple(facts["shape"]), facts["trainable"])
+        for name, facts in model.facts["variables"].items()
+        if "float" in facts["dtype"]
+    }
     layers = [
         LayerDescription(
             layer["kind"],
             layer["path"],
-            translate_attributes(layer, side.is_torch),
-            {role: name for role, name in layer["variables"].items() if name in model["variables"]},
+            translate_attributes(layer, model.is_torch),
+            {role: name for role, name in layer["variables"].items() if name in variables},
             tuple(layer["unflattened_shape"]) if layer["unflattened_shape"] else None,
             layer["composite"],
         )
-        for layer in model["layers"]
+        for layer in model.facts["layers"]
         if layer["variables"]
     ]
-    variables = {
-        name: VariableDescription(name, tuple(facts["shape"]), facts["trainable"])
-        for name, facts in model["variables"].items()
-        if "float" in facts["dtype"]
-    }
     owned = {name for layer in layers for name in layer.variables.values()}
     return ModelDescription(layers, variables, [name for name in variables if name not in owned], channels=False)
 
 
-def _pair_by_name(a: RecordedSide, b: RecordedSide) -> list[VariableMatch]:
-    """Pair variables of equal names; if no name is equal, pair all in their order.
+def _pair_names(names_a: list[str], names_b: list[str]) -> list[tuple[str, str]]:
+    """Pair equal names; pair all in their order if no name is equal, or if they differ only in Keras's numbers.
+
+    Keras numbers the layers of a process, so that conv2d_1 may be the second layer of A and the first one of B.
+    """
+    pairs = [(name, name) for name in names_a if name in names_b]
+    plain_a, plain_b = ([NUMBER.sub("", name) for name in names] for names in (names_a, names_b))
+    is_renumbered = plain_a == plain_b and names_a != names_b
+    if is_renumbered or (not pairs and len(names_a) == len(names_b)):
+        pairs = list(zip(names_a, names_b, strict=True))
+    return pairs
+
+
+def _match_by_name(a: RecordedModel, b: RecordedModel) -> list[VariableMatch]:
+    """Pair the variables of two models of one framework.
 
     A variable that only one side ties to others is paired with all of theirs: its gradient is the sum of theirs.
     """
-    names_a, names_b = [*a.read_weights(0)], [*b.read_weights(0)]
-    pairs = [(name, name) for name in names_a if name in names_b]
-    if not pairs and len(names_a) == len(names_b):
-        pairs = list(zip(names_a, names_b, strict=True))
+    names_a, names_b = [*a.facts["variables"]], [*b.facts["variables"]]
     untied_a, untied_b = _list_untied(names_a, b), _list_untied(names_b, a)
     matches = []
-    for name_a, name_b in pairs:
+    for name_a, name_b in _pair_names(names_a, names_b):
         all_a, all_b = (name_a, *untied_a.get(name_b, ())), (name_b, *untied_b.get(name_a, ()))
-        matches.append(VariableMatch(join_titles(name_a, name_b), all_a, all_b, _read_sum(all_a), _read_sum(all_b)))
+        title, write_b = join_titles(name_a, name_b), _write_by_name(all_b)
+        matches.append(VariableMatch(title, all_a, all_b, _read_sum(all_a), _read_sum(all_b), write_b))
     return matches
 
 
-def _list_untied(names: list[str], other: RecordedSide) -> dict[str, list[str]]:
+def _list_untied(names: list[str], other: RecordedModel) -> dict[str, list[str]]:
     """Return the names of a side's variables that the other side ties to another variable, by the name of that one."""
-    model = other.record.facts["model"]
-    others = other.read_weights(0)
+    others = other.facts["variables"]
     untied: dict[str, list[str]] = {}
-    for group in model["tied"] if model is not None else []:
+    for group in other.facts["tied"]:
         kept = next((name for name in group if name in others), None)
         if kept is not None:
             untied[kept] = [name for name in group if name in names and name not in others]
@@ -155,6 +183,15 @@ def _read_sum(names: tuple[str, ...]) -> ReadArray:
     return read
 
 
+def _write_by_name(names: tuple[str, ...]) -> WriteArray:
+    """Return the writer of a variable, which several names may share."""
+
+    def write(array: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
+        arrays.update(dict.fromkeys(names, array))
+
+    return write
+
+
 def _match_frameworks(pair: VariablePair, a_is_torch: bool) -> VariableMatch:
     names, transformation = tuple(source.name for source in pair.transformation.sources), pair.transformation
 
@@ -165,18 +202,21 @@ def _match_frameworks(pair: VariablePair, a_is_torch: bool) -> VariableMatch:
         except (KeyError, ValueError):  # a tensor is missing, or of another shape
             return None
 
-    read_keras = _read_by_name(pair.keras)
+    read_keras, write_keras = _read_by_name(pair.keras), _write_by_name((pair.keras,))
+    title = join_titles(names[0], pair.keras) if a_is_torch else join_titles(pair.keras, names[0])
     if a_is_torch:
-        return VariableMatch(join_titles(names[0], pair.keras), names, (pair.keras,), read_torch, read_keras)
-    return VariableMatch(join_titles(pair.keras, names[0]), (pair.keras,), names, read_keras, read_torch)
+        return VariableMatch(title, names, (pair.keras,), read_torch, read_keras, write_keras)
+    return VariableMatch(title, (pair.keras,), names, read_keras, read_torch, transformation.to_torch)
 
 
-def _pair_layers_by_path(a: RecordedSide, b: RecordedSide) -> list[LayerMatch]:
-    """Pair layers of equal paths; if no path is equal, pair all in the order of execution."""
-    layers_b = {layer["path"]: layer for layer in b.layers}
-    pairs = [(layer, layers_b[layer["path"]]) for layer in a.layers if layer["path"] in layers_b]
-    if not pairs and len(a.layers) == len(b.layers):
-        pairs = list(zip(a.layers, b.layers, strict=True))
+def _pair_layers_by_path(a: RecordedModel, b: RecordedModel) -> list[LayerMatch]:
+    """Pair the layers of two models of one framework: all in their order if their kinds are the same."""
+    layers_a, layers_b = a.facts["layers"], b.facts["layers"]
+    paths_a, paths_b = ({layer["path"]: layer for layer in layers} for layers in (layers_a, layers_b))
+    if [find_common_kind(layer["kind"]) for layer in layers_a] == [find_common_kind(x["kind"]) for x in layers_b]:
+        pairs = list(zip(layers_a, layers_b, strict=True))  # Keras names a layer in another way before it is built
+    else:
+        pairs = [(paths_a[path], paths_b[other]) for path, other in _pair_names([*paths_a], [*paths_b])]
     return [
         LayerMatch(
             find_common_kind(layer["kind"]),

@@ -47,9 +47,6 @@ NOISE_NOTE = "noise was not measured: it is estimated from the differences of ea
 def diagnose_records(path_a: Path, path_b: Path, map_file: Path | None = None) -> Diagnosis:
     """Compare two records. Raise UserError if one is damaged, or if they have no step in common."""
     a, b = RecordedSide("a", open_record(path_a)), RecordedSide("b", open_record(path_b))
-    for side in (a, b):
-        if side.record.facts["model"] is None:
-            raise UserError(f"{side.record.directory}: the recorder saw no forward pass; let it see the model's calls")
     pair = RecordPair(a, b, map_file)
     if not pair.steps:
         raise UserError(f"{path_b}: has no step in common with {path_a}; record the same steps of both scripts")
@@ -122,7 +119,8 @@ def _list_notes(pair: RecordPair) -> list[str]:
     different = [name for name in ("data", "initial weights") if pair.has_difference(name)]
     if different:
         notes.append(
-            f"the {' and the '.join(different)} differ, so that later stages are not compared: start B's script from "
-            f"A's weights and batches, which are in {pair.a.record.directory}, and record it again"
+            f"the {' and the '.join(different)} differ, so that later stages are not compared: add "
+            f'follow="{pair.a.record.directory}" to the recorder of B\'s script, and let it loop over '
+            "recorder.batches(...); see docs/recording.md"
         )
     return notes

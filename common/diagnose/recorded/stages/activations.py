@@ -44,8 +44,8 @@ class _LayerComparison:
     def __init__(self, stage: Stage, pair: RecordPair, a: Observation, b: Observation) -> None:
         self.stage, self.pair, self.a, self.b = stage, pair, a, b
         self.calls_of_a = convert_calls(pair.models.layers, a, b)  # in B's layout, by the path in B
-        torch = pair.a if pair.a.is_torch else pair.b
-        self.weights = read_layer_weights(torch)
+        has_names = pair.b if pair.b.is_torch else pair.a  # the side that names the layers
+        self.weights = read_layer_weights(has_names)
         self.earlier_outputs: list[LayerOutput] = []
         self.differs = False
 

@@ -102,12 +102,27 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
             is_small = relative_difference(a, b) < 10 * TOLERANCE
             if explanation.confirmed and not is_small:
                 stage.add_explanation(title, explanation, prefix=f"step {step}: {title}: ")
-    if not stage.causes:
+    if not stage.causes and not _have_other_updates(pair, step):
         names = ", ".join([*differing][:LISTED]) + (" and others" if len(differing) > LISTED else "")
         count = len(differing)
         sentence = f"step {step}: {count} gradient{'s differ' if count > 1 else ' differs'} though the loss is the "
         sentence += f"same: {names}"
         stage.add_cause("gradient", "b", next(iter(differing)), sentence, confirmed=False)
+
+
+def _have_other_updates(pair: RecordPair, step: int) -> bool:
+    """Check whether the updates before a step differ, which the stages "optimizer" and "state" explain."""
+    updates: list[np.ndarray] = []
+    if step == pair.equal_steps[0]:
+        return False
+    for index, side in enumerate(pair.sides):
+        before, after = side.read_weights(pair.equal_steps[0] - 1), side.read_weights(step - 1)
+        read = [match.read_b if index else match.read_a for match in pair.list_trained()]
+        changes = [(old, new) for get in read if (old := get(before)) is not None and (new := get(after)) is not None]
+        updates.append(
+            np.concatenate([np.ravel(new.astype(np.float64) - old) for old, new in changes] or [np.zeros(0)])
+        )
+    return updates[0].shape == updates[1].shape and relative_difference(*updates) > TOLERANCE
 
 
 def _explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -> Explanation | None:

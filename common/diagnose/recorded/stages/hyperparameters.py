@@ -61,9 +61,11 @@ def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
 
 
 def _is_trained(pair: RecordPair, index: int, name: str) -> bool:
-    """Check whether the counterpart of a variable of side 0 or 1 is updated on the other side."""
+    """Check whether the counterpart of a variable of side 0 or 1 has gradients and is updated on the other side."""
     other = pair.sides[1 - index]
-    settings = read_optimizer_settings(other)
+    gradients = [other.read_gradients(step) for step in pair.steps]
+    used = {name for arrays in gradients for name, array in arrays.items() if array.any()}
+    settings = {name for name in read_optimizer_settings(other) if name in used or not any(gradients)}
     for match in pair.models.variables:
         names, counterparts = (match.names_a, match.names_b) if index == 0 else (match.names_b, match.names_a)
         if name in names:

@@ -1,0 +1,146 @@
+"""The batches of a record, in the structure of the batches of the script that follows it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.diagnose.recorded.example_order import convert_to_layout
+from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide, join_examples
+from common.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+# Names of the same input in transformers and KerasHub
+SAME_INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
+
+
+class FollowedBatches:
+    """Hands out the examples of a record step by step, in micro-batches of the script's size.
+
+    A process takes its share of each micro-batch, so that all processes together take the examples of the step once.
+    """
+
+    def __init__(self, side: RecordedSide) -> None:
+        """Begin with the first recorded step."""
+        self._side = side
+        self._steps = list(side.record.steps)
+        self._position = 0  # of the next example within the step
+
+    def fill(self, leaves: Mapping[str, np.ndarray], rank: int, world_size: int) -> Arrays | None:
+        """Return the next micro-batch as arrays for the leaves of the script's own one; None after the last one.
+
+        Args:
+            leaves: Arrays of the script's own batch by the path of their keys and positions.
+            rank: The number of this process.
+            world_size: The number of processes.
+
+        Raises:
+            UserError: The record has nothing for an array of the script's batch.
+        """
+        if not self._steps:
+            return None
+        step = self._steps[0]
+        arrays = self._read_step(step)
+        total = len(next(iter(arrays.values())))
+        size = max((len(leaf) for leaf in leaves.values() if leaf.ndim), default=0)
+        rows = np.arange(self._position, min(self._position + size * world_size, total))
+        share = np.array_split(rows, world_size)[rank]
+        if not share.size:
+            raise UserError(
+                f"{self._side.record.directory}: step {step} has {total} examples, too few for {world_size} processes "
+                f"with {size} each; use a smaller batch"
+            )
+        self._position = int(rows[-1]) + 1
+        if self._position == total:
+            self._steps, self._position = self._steps[1:], 0
+        names = self._match({name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}, arrays)
+        return {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
+
+    def _read_step(self, step: int) -> Arrays:
+        """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row."""
+        inputs = self._side.read_batch(step, "input")
+        count = sum(self._side.count_examples(step))
+        arrays = {f"input {name}": array for name, array in inputs.items() if len(array) == count}
+        if not arrays:
+            raise UserError(
+                f"{self._side.record.directory}: has no whole inputs of step {step}; record it with a larger max_bytes="
+            )
+        labels = {name: array for name, array in self._read_labels(step).items() if name not in inputs}
+        return arrays | {f"label {name}": array for name, array in labels.items()}
+
+    def _read_labels(self, step: int) -> Arrays:
+        """Return the labels of a step. A loss may have received those of all tokens in one axis."""
+        places, counts = self._side.list_micro_batches(step), self._side.count_examples(step)
+        parts = [self._side.read_part(step, *place, "label") for place in places]
+        labels: Arrays = {}
+        for name in parts[0] if parts else ():
+            arrays = [part.get(name, np.empty(())) for part in parts]
+            sizes = {len(array) / count if array.ndim else 0.0 for array, count in zip(arrays, counts, strict=True)}
+            if name != CLASS_WEIGHTS and len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
+                joined = join_examples(arrays)
+                labels[name] = joined if size == 1 else joined.reshape(sum(counts), int(size), *joined.shape[1:])
+        return labels
+
+    def _match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
+        """Return the name of the recorded array for each leaf."""
+        keys = {name: _get_key(name) for name in leaves}
+        matches = {
+            leaf: next(name for name in arrays if _get_key(name) == key)
+            for leaf, key in keys.items()
+            if not key.isdecimal() and any(_get_key(name) == key for name in arrays)
+        }
+        for fits in (_has_equal_shape, _has_like_shape):
+            for leaf, array in leaves.items():
+                left = [name for name in arrays if name not in matches.values()]
+                candidates = [name for name in left if fits(arrays[name], array)]
+                if leaf not in matches and candidates:
+                    matches[leaf] = candidates[0]
+        for leaf, array in leaves.items():
+            if leaf not in matches:
+                recorded = ", ".join(_describe(name, arrays[name]) for name in arrays)
+                raise UserError(
+                    f"{self._side.record.directory}: has nothing for {_describe(leaf, array)} of the script's batch, "
+                    f"but {recorded}; leave it out of the batch, or let the followed script's model receive it"
+                )
+        return {leaf: matches[leaf] for leaf in leaves}
+
+    def _convert(self, leaf: str, array: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return recorded examples in the layout and the type of the script's array."""
+        converted = convert_to_layout(array, own)
+        cast = converted.astype(own.dtype)
+        is_lossless = np.array_equal(convert_to_layout(converted, array), array)
+        if not is_lossless or (own.dtype.kind != "f" and not np.array_equal(cast, converted)):
+            raise UserError(
+                f"{self._side.record.directory}: its values do not fit {_describe(leaf, own)} of the script's batch; "
+                "prepare the batches before the loop, so that the loop gets what the model receives"
+            )
+        return cast
+
+
+def _get_key(name: str) -> str:
+    """Return the last key of the name of an array."""
+    key = name.rpartition(".")[2].rpartition(" ")[2]
+    return SAME_INPUTS.get(key, key)
+
+
+def _has_equal_shape(array: np.ndarray, own: np.ndarray) -> bool:
+    """Check whether recorded examples have the shape and the kind of the script's, perhaps in another layout."""
+    is_float = [x.dtype.kind == "f" for x in (array, own)]
+    converted = convert_to_layout(array[:1], own[:1])
+    is_one_hot = {array.ndim, own.ndim} == {1, 2} and converted.ndim == own.ndim
+    return (is_float[0] == is_float[1] or is_one_hot) and (
+        converted.shape[1:] == own.shape[1:] or _are_tokens(array, own)
+    )
+
+
+def _has_like_shape(array: np.ndarray, own: np.ndarray) -> bool:
+    """Check whether recorded examples may replace the script's, though their type or sizes differ."""
+    return convert_to_layout(array[:1], own[:1]).ndim == own.ndim
+
+
+def _are_tokens(array: np.ndarray, own: np.ndarray) -> bool:
+    """Check whether both are sequences of integers, whose lengths may differ."""
+    return all(x.ndim == 2 and x.dtype.kind in "iub" for x in (array, own))
+
+
+def _describe(name: str, array: np.ndarray) -> str:
+    return f"{name} {array.dtype}{list(array.shape)}"

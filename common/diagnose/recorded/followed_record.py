@@ -1,0 +1,71 @@
+"""The record that another script follows: its initial weights and its batches, as the other script takes them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.variable_pairs import RecordedModel, pair_recorded_models
+from common.errors import UserError
+from common.recording.record_reader import open_record
+
+Arrays = dict[str, np.ndarray]
+
+
+class FollowedRecord:
+    """A record whose initial weights a script takes.
+
+    Attributes:
+        side: The record as side "a" of a diagnosis.
+        needs_layers: Whether variables are paired by their layers: the script uses the other framework.
+    """
+
+    def __init__(self, directory: str, is_torch: bool, map_file: str | None) -> None:
+        """Open the record. Raise UserError if it is damaged, or if nothing can follow it.
+
+        Args:
+            directory: The directory of the record.
+            is_torch: Whether the script that follows uses PyTorch.
+            map_file: The file that pairs the variables of the two models, if names and layers do not.
+        """
+        self.side = RecordedSide("a", open_record(Path(directory)))
+        self.needs_layers = self.side.model.is_torch != is_torch
+        self._is_torch = is_torch
+        self._map_file = None if map_file is None else Path(map_file)
+
+    def compute_weights(self, model: RecordedModel, weights: Mapping[str, np.ndarray]) -> Arrays:
+        """Return the initial weights of the record for the variables of the script's model.
+
+        A variable without a counterpart keeps its own values. A diagnosis names it if the loss depends on it.
+
+        Args:
+            model: The script's model.
+            weights: Its weights.
+
+        Raises:
+            UserError: No trained variable has a counterpart, or one has another shape or is not recorded whole.
+        """
+        directory = self.side.record.directory
+        start = self.side.read_weights(0)
+        pairs = pair_recorded_models(self.side.model, model, self._map_file)
+        trained = {name for name, facts in model.facts["variables"].items() if facts["trainable"]}
+        if trained and trained <= set(pairs.unpaired_b):
+            raise UserError(
+                f"{directory}: has no counterpart of any trained variable, such as {min(trained)}; build the same "
+                "model, or pair the variables by map=FILE"
+            )
+        followed = {name: array.copy() for name, array in weights.items()}
+        for match in pairs.variables:
+            array = match.read_a(start)
+            if array is None:
+                raise UserError(f"{directory}: has no whole array of {match.title}; record it with a larger max_bytes=")
+            shapes = {name: followed[name].shape for name in match.names_b}
+            match.write_b(array, followed)
+            for name, shape in shapes.items():
+                if followed[name].shape != shape:
+                    raise UserError(
+                        f"{name}: has the shape {list(shape)}, and {[*followed[name].shape]} in {directory}; build the "
+                        "same model, or pair the variables by map=FILE"
+                    )
+        return followed

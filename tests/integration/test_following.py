@@ -1,0 +1,140 @@
+"""Tests of scripts that follow the record of another one: with other seeds and other data they compute the same."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from common.diagnose.diagnosis import Diagnosis
+from common.diagnose.recorded.walk import diagnose_records
+from tests.conftest import ROOT
+from tests.edited_scripts import edit_script
+
+pytestmark = pytest.mark.slow
+DRIVER = """
+import json, runpy, sys
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name="__main__")
+"""
+NO_DROPOUT = {
+    "keras_fit.py": {
+        "Dropout(0.25)": "Dropout(0)",
+        ', activation="softmax"': "",
+        '"sparse_categorical_crossentropy"': "keras.losses.SparseCategoricalCrossentropy(from_logits=True)",
+        " class_weight={0: 1.0, 1: 2.0},": "",
+    },
+    "keras_fit_mirrored.py": {"Dropout(0.1)": "Dropout(0)"},
+    "tf_loop.py": {"Dropout(0.2)": "Dropout(0)"},
+    "torch_loop.py": {"nn.Dropout(0.1)": "nn.Dropout(0)"},
+    "trainer.py": {"BertConfig(\n": "BertConfig(\n        hidden_dropout_prob=0, attention_probs_dropout_prob=0,\n"},
+    "torch_port.py": {},
+}
+OTHER_SEED = {
+    "set_random_seed(42)": "set_random_seed(7)",
+    "set_seed(0)": "set_seed(7)",
+    "default_rng(0)": "default_rng(7)",
+    "manual_seed(0)": "manual_seed(7)",
+}
+CALL = {
+    "keras_fit.py": "FitRecorder(args.record",
+    "keras_fit_mirrored.py": "FitRecorder(args.record",
+    "tf_loop.py": "Recorder(args.record, model, optimizer",
+    "torch_loop.py": "        Recorder(args.record, model, optimizer",
+    "trainer.py": "TrainerRecorder(args.record",
+}
+BATCHES = {
+    "tf_loop.py": {"in dataset:": "in recorder.batches(dataset):"},
+    "torch_loop.py": {"enumerate(loader)": "enumerate(recorder.batches(loader))"},
+}
+TF_SCRIPTS = ("keras_fit_mirrored.py", "keras_fit.py", "tf_loop.py")  # the first one configures the logical devices
+
+
+def prepare(records: Path, name: str, record: str, edits: Mapping[str, str], follow: str = "") -> list[str]:
+    """Return the arguments of a copy of a script that writes `record`. follow: the name of the record to follow."""
+    text = (ROOT / "tests" / "scripts" / name).read_text()
+    edits = {**NO_DROPOUT[name], **edits}
+    options: list[str] = []
+    if follow:
+        edits |= {old: new for old, new in OTHER_SEED.items() if text.count(old) == 1} | BATCHES.get(name, {})
+    if follow and name == "torch_port.py":
+        options = ["--follow", str(records / follow)]
+    elif follow:
+        call = CALL[name]
+        start = call.replace("        Recorder", "        recorder = Recorder")
+        edits |= {f"{call})": f"{start}, follow={str(records / follow)!r})"}
+    path = edit_script(name, edits, records / f"{record}-script")
+    return [str(path), "--record", str(records / record), *options]
+
+
+def run(*scripts: list[str]) -> None:
+    """Run scripts of one framework in a process of their own."""
+    subprocess.run(
+        [sys.executable, "-c", DRIVER, json.dumps(scripts)],
+        cwd=ROOT, stdout=subprocess.DEVNULL, check=True, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record all scripts, and scripts that follow them."""
+    path = tmp_path_factory.mktemp("following")
+    whole_batches = {
+        "per_device_train_batch_size=4": "per_device_train_batch_size=8",
+        "gradient_accumulation_steps=2": "gradient_accumulation_steps=1",
+    }
+    run(
+        prepare(path, "torch_port.py", "port", {}),
+        prepare(path, "torch_loop.py", "torch_loop", {}),
+        prepare(path, "torch_loop.py", "torch_loop-followed", {}, "torch_loop"),
+        prepare(path, "trainer.py", "trainer", whole_batches),
+        prepare(path, "trainer.py", "trainer-followed", whole_batches, "trainer"),
+    )
+    run(
+        *(prepare(path, name, name[:-3], {}) for name in TF_SCRIPTS),
+        *(prepare(path, name, f"{name[:-3]}-followed", {}, name[:-3]) for name in TF_SCRIPTS),
+        prepare(path, "keras_fit.py", "port-followed", {}, "port"),
+    )
+    run(
+        prepare(path, "torch_port.py", "keras_fit-ported", {}, "keras_fit"),
+        prepare(path, "torch_port.py", "keras_fit-mistaken", {"eps=1e-3, ": ""}, "keras_fit"),
+        prepare(path, "torch_port.py", "keras_fit-scaled", {"images / 255": "images"}, "keras_fit"),
+    )
+    return path
+
+
+def diagnose(records: Path, a: str, b: str) -> Diagnosis:
+    return diagnose_records(records / a, records / b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("torch_loop", "torch_loop-followed"),
+        ("trainer", "trainer-followed"),
+        ("keras_fit", "keras_fit-followed"),
+        ("keras_fit_mirrored", "keras_fit_mirrored-followed"),
+        ("tf_loop", "tf_loop-followed"),
+        ("keras_fit", "keras_fit-ported"),
+        ("port", "port-followed"),
+    ],
+)
+def test_a_script_that_follows_computes_the_same(a: str, b: str, records: Path) -> None:
+    diagnosis = diagnose(records, a, b)
+    assert diagnosis.has_equal_stages, [cause.sentence for stage in diagnosis.stages for cause in stage.causes]
+    checks = {stage.name: len(stage.checks) for stage in diagnosis.stages}
+    assert checks["activations"] > 1
+    assert checks["state"] > 2 * checks["initial weights"]  # of three steps, without counters
+
+
+@pytest.mark.parametrize(
+    ("b", "cause", "tensor"),
+    [("keras_fit-mistaken", "epsilon", "norm"), ("keras_fit-scaled", "scale", "conv")],
+)
+def test_the_mistake_of_a_script_that_follows_is_named_first(b: str, cause: str, tensor: str, records: Path) -> None:
+    diagnosis = diagnose(records, "keras_fit", b)
+    first = next(cause for stage in diagnosis.stages for cause in stage.causes if cause.confirmed)
+    assert (first.cause, first.tensor.endswith(tensor)) == (cause, True)

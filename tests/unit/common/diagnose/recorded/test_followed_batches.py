@@ -1,0 +1,120 @@
+"""Tests of the batches of a record in the structure of the batches of the script that follows it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.diagnose.recorded.followed_batches import FollowedBatches
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.errors import UserError
+from common.recording.record_format import Environment
+from common.recording.record_reader import open_record
+from common.recording.record_writer import RecordWriter
+
+ENVIRONMENT: Environment = {"versions": {}, "device": "cpu", "flags": {}}
+EXAMPLES = 12
+IMAGES = np.arange(EXAMPLES * 4 * 5 * 3, dtype=np.float32).reshape(EXAMPLES, 4, 5, 3)
+LABELS = np.arange(EXAMPLES) % 3
+
+
+def write_record(directory: Path, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]) -> FollowedBatches:
+    """Write a record of two steps with two micro-batches each, and return its batches."""
+    writer = RecordWriter(str(directory), "tensorflow", ENVIRONMENT)
+    writer.write_start({})
+    for step in (1, 2):
+        arrays = {
+            f"batch/{number}/{kind}/{name}": np.split(array, 2)[number] + (step - 1)
+            for number in range(2)
+            for kind, named in (("input", inputs), ("label", labels))
+            for name, array in named.items()
+        }
+        facts = {
+            "step": step, "micro_batches": 2, "losses": [0.0, 0.0], "rates": [0.1], "loss_scale": None,
+            "skipped": False, "max_norm": None,
+        }  # fmt: skip
+        writer.write_step(facts, arrays)  # type: ignore[arg-type]
+    writer.close(complete=True)
+    return FollowedBatches(RecordedSide("a", open_record(directory)))
+
+
+@given(size=st.integers(1, EXAMPLES), world_size=st.integers(1, 3))
+def test_all_processes_together_take_every_example_once(
+    size: int, world_size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("record")
+    ranks = [write_record(directory, {"0": IMAGES}, {"y_true": LABELS}) for _ in range(world_size)]
+    own = {"0": np.zeros((size, 3, 4, 5), np.float32), "1": np.zeros(size, np.int64)}
+    if EXAMPLES % (size * world_size) and EXAMPLES % (size * world_size) < world_size:
+        return  # some process would get no example
+    taken: list[dict[str, np.ndarray]] = []
+    while (batch := ranks[0].fill(own, 0, world_size)) is not None:
+        others = [ranks[rank].fill(own, rank, world_size) for rank in range(1, world_size)]
+        taken += [batch, *(other for other in others if other is not None)]
+    images, labels = (np.concatenate([batch[name] for batch in taken]) for name in ("0", "1"))
+    np.testing.assert_array_equal(images, np.concatenate([IMAGES, IMAGES + 1]).transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(labels, np.concatenate([LABELS, LABELS + 1]))
+    assert labels.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("recorded", "own"),
+    [
+        (LABELS, np.zeros((4, 3), np.float32)),
+        (np.eye(3, dtype=np.float32)[LABELS], np.zeros(4, np.int64)),
+        (LABELS[:, None], np.zeros(4, np.int64)),
+        (LABELS, np.zeros((4, 1), np.int32)),
+    ],
+)
+def test_labels_take_the_form_of_the_script(recorded: np.ndarray, own: np.ndarray, tmp_path: Path) -> None:
+    batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": recorded})
+    filled = batches.fill({"0": np.zeros((4, 4, 5, 3), np.float32), "1": own}, 0, 1)
+    assert filled is not None
+    expected = np.eye(3)[LABELS[:4]] if own.shape[1:] == (3,) else LABELS[:4].reshape(own.shape)
+    np.testing.assert_array_equal(filled["1"], expected)
+    assert filled["1"].dtype == own.dtype
+
+
+def test_inputs_of_a_language_model_are_paired_by_name_whatever_their_length(tmp_path: Path) -> None:
+    tokens = np.arange(EXAMPLES * 7).reshape(EXAMPLES, 7)
+    mask = np.ones_like(tokens)
+    batches = write_record(tmp_path, {"padding_mask": mask, "token_ids": tokens}, {"y_true": LABELS})
+    own = {name: np.zeros((6, 9), np.int64) for name in ("input_ids", "attention_mask")} | {"labels": np.zeros(6, int)}
+    filled = batches.fill(own, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["input_ids"], tokens[:6])
+    np.testing.assert_array_equal(filled["attention_mask"], mask[:6])
+    np.testing.assert_array_equal(filled["labels"], LABELS[:6])
+
+
+def test_labels_of_all_tokens_in_one_axis_are_divided_into_examples(tmp_path: Path) -> None:
+    tokens = np.arange(EXAMPLES * 7).reshape(EXAMPLES, 7)
+    batches = write_record(tmp_path, {"0": tokens}, {"target": 2 * tokens.reshape(-1)})
+    filled = batches.fill({"0": tokens, "1": tokens}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["1"], 2 * tokens)
+
+
+@pytest.mark.parametrize(
+    ("labels", "own", "message"),
+    [
+        (LABELS, {"0": IMAGES, "1": LABELS, "2": np.zeros(12, np.float32)}, "has nothing for 2 float32"),
+        (LABELS + 0.5, {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
+        (np.full((EXAMPLES, 3), 0.3), {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
+        (LABELS, {"0": IMAGES, "1": np.zeros((12, 2), np.float32)}, "do not fit 1 float32"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(
+    labels: np.ndarray, own: dict[str, np.ndarray], message: str, tmp_path: Path
+) -> None:
+    batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": labels})
+    with pytest.raises(UserError, match=message):
+        batches.fill(own, 0, 1)
+
+
+def test_a_step_with_fewer_examples_than_processes_is_refused(tmp_path: Path) -> None:
+    batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": LABELS})
+    with pytest.raises(UserError, match="too few for 13 processes"):
+        batches.fill({"0": IMAGES, "1": LABELS}, 12, 13)

@@ -1,0 +1,97 @@
+"""Tests of following another record in PyTorch: what is refused, and what is left in the model."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from common.errors import UserError
+from torch_impl.record import Recorder
+from torch_impl.record.follower import observe_layers
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def build(seed: int, outputs: int = 2) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, outputs))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def draw(seed: int, count: int = 4) -> list[Batch]:
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(6, 4, generator=generator), torch.randint(0, 2, (6,), generator=generator)) for _ in range(count)
+    ]
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> str:
+    """Record a script, and return the directory."""
+    model, optimizer = build(0)
+    Recorder(str(tmp_path / "old"), model, optimizer)
+    for features, labels in draw(0):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(features), labels).backward()
+        optimizer.step()
+    return str(tmp_path / "old")
+
+
+def test_the_loader_s_own_batches_follow_those_of_the_record(old: str, tmp_path: Path) -> None:
+    model, optimizer = build(1)
+    recorder = Recorder(str(tmp_path / "new"), model, optimizer, follow=old)
+    torch.testing.assert_close(model[0].weight, build(0)[0][0].weight, rtol=0, atol=0)
+    own = draw(1, count=5)
+    batches = recorder.batches(own)
+    taken = list(batches)
+    for (features, labels), (expected, classes) in zip(taken, [*draw(0)[:3], *own[3:]], strict=True):
+        torch.testing.assert_close(features, expected, rtol=0, atol=0)
+        torch.testing.assert_close(labels, classes, rtol=0, atol=0)
+    assert len(batches) == 5  # type: ignore[arg-type]
+
+
+def test_the_pass_that_shows_the_layers_leaves_no_trace() -> None:
+    model, _ = build(0)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    layers = observe_layers(model, model, (draw(0)[0][0],), {})
+    assert [layer["kind"] for layer in layers] == ["Sequential", "Linear", "BatchNorm1d", "Dropout", "Linear"]
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states[1:]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"map": "map.yaml"}, "map=map.yaml: pairs the variables .*; pass follow= too"),
+        ({"follow": "NEW"}, "this recorder writes its own record there"),
+        ({"follow": "missing"}, "missing: no such directory"),
+        ({"follow": "OLD", "map": "map.yaml"}, "both records are of one framework; remove it"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, str], message: str, old: str, tmp_path: Path) -> None:
+    places = {"OLD": old, "NEW": str(tmp_path / "new")}
+    model, optimizer = build(1)
+    with pytest.raises(ValueError, match=message):
+        Recorder(str(tmp_path / "new"), model, optimizer, **{k: places.get(v, v) for k, v in arguments.items()})
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_that_does_not_fit_is_refused(old: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"3.weight: has the shape \[5, 3\], and \[2, 3\] in "):
+        Recorder(str(tmp_path / "new"), *build(1, outputs=5), follow=old)
+    model = nn.Sequential(nn.Identity(), nn.Sequential(nn.Linear(7, 1)))
+    with pytest.raises(UserError, match="has no counterpart of any trained variable, such as 1.0.bias"):
+        Recorder(str(tmp_path / "new"), model, torch.optim.SGD(model.parameters(), lr=0.1), follow=old)
+
+
+def test_batches_without_a_record_to_follow_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="follows no other record; pass follow=DIRECTORY"):
+        Recorder(str(tmp_path / "new"), *build(1)).batches(draw(1))

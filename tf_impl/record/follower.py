@@ -1,0 +1,126 @@
+"""Following: a script computes with the initial weights and the batches of another record.
+
+It may import all of Lockstep, which recording alone does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from common.diagnose.recorded.followed_batches import FollowedBatches
+from common.diagnose.recorded.followed_record import FollowedRecord
+from common.diagnose.recorded.variable_pairs import RecordedModel
+from common.errors import UserError
+from common.recording.record_format import LayerFacts
+from tf_impl.record.environment import find_rank
+from tf_impl.record.iterators import split_by_replica
+from tf_impl.record.model_facts import Layer, describe_model, name_variables
+from tf_impl.record.tensors import is_storable, name_tensors, to_array
+
+
+class Follower:
+    """Gives a script the initial weights and the batches of a record. Errors end the script before it trains.
+
+    Attributes:
+        is_waiting: Whether the model does not have the record's weights yet.
+        strategy: The strategy of the model.
+    """
+
+    def __init__(self, directory: str, map_file: str | None) -> None:
+        """Open the record that the script follows. Raise UserError if it is damaged.
+
+        Args:
+            directory: The directory of the record.
+            map_file: The file that pairs the variables of the two models, if names and layers do not.
+        """
+        self._record = FollowedRecord(str(directory), is_torch=False, map_file=map_file)
+        self._batches = FollowedBatches(self._record.side)
+        self.is_waiting = True
+        self.strategy = tf.distribute.get_strategy()
+
+    def load_weights(self, model: Layer, layers: list[LayerFacts]) -> None:
+        """Load the initial weights.
+
+        Args:
+            model: The model, which is built.
+            layers: Its layers in the order in which a forward pass enters them.
+        """
+        variables = name_variables(model)
+        arrays = {name: to_array(variable) for name, variable in variables.items()}
+        followed = self._record.compute_weights(RecordedModel(False, describe_model(model, layers)), arrays)
+        for name, array in followed.items():
+            variables[name].assign(tf.cast(array, variables[name].dtype))
+        self.is_waiting = False
+
+    def batches(self, loader: Iterable[Any]) -> FollowedLoader:
+        """Return the record's batches in place of a loader's own, as long as the record has steps."""
+        return FollowedLoader(loader, self)
+
+    def replace_batch(self, batch: Any) -> Any:  # noqa: ANN401  as the script's data set returns it
+        """Return the record's next micro-batch in the structure of the script's own batch.
+
+        After the last recorded step, return the script's own batch. Each replica of this process gets its share.
+        """
+        if not any(isinstance(leaf, tf.distribute.DistributedValues) for leaf in tf.nest.flatten(batch)):
+            return self._replace([batch])[0]
+        parts = self._replace(split_by_replica(batch, self.strategy))
+
+        def distribute(*leaves: tf.Tensor) -> object:
+            return self.strategy.experimental_distribute_values_from_function(
+                lambda context: leaves[context.replica_id_in_sync_group % len(leaves)]
+            )
+
+        return tf.nest.map_structure(distribute, *parts)
+
+    def _replace(self, parts: list[Any]) -> list[Any]:
+        """Return the record's next micro-batch in the structure of the parts of the script's own one."""
+        named = [name_tensors(part) for part in parts]
+        for name, tensor in named[0].items():
+            if not is_storable(tensor):
+                raise UserError(f"{name}: is {tensor.dtype.name} in the script's batches, and only numbers can follow")
+        leaves = {name: np.concatenate([to_array(part[name]) for part in named]) for name in named[0]}
+        arrays = self._batches.fill(leaves, *find_rank())
+        if arrays is None:
+            return parts
+        shares = {name: np.array_split(array, len(parts)) for name, array in arrays.items()}
+        return [
+            _replace_tensors(part, {name: tf.cast(shares[name][number], named[0][name].dtype) for name in arrays})
+            for number, part in enumerate(parts)
+        ]
+
+
+class FollowedLoader:
+    """An iterable with the batches of a record in place of a loader's own."""
+
+    def __init__(self, loader: Iterable[Any], follower: Follower) -> None:
+        """Prepare to iterate over a loader."""
+        self._loader, self._follower = loader, follower
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches."""
+        for batch in self._loader:
+            yield self._follower.replace_batch(batch)
+
+    def __len__(self) -> int:
+        """Return the number of the loader's batches."""
+        return len(self._loader)  # type: ignore[arg-type]
+
+
+def _replace_tensors(nested: Any, tensors: Mapping[str, tf.Tensor], name: str = "") -> Any:  # noqa: ANN401
+    """Return nested containers with other tensors. tensors: by the paths of keys and positions."""
+    if isinstance(nested, (tf.Tensor, np.ndarray)):
+        return tensors.get(name or "0", nested)
+
+    def replace(key: object, value: object) -> Any:  # noqa: ANN401
+        return _replace_tensors(value, tensors, f"{name}.{key}" if name else str(key))
+
+    if isinstance(nested, Mapping):
+        return type(nested)((key, replace(key, value)) for key, value in nested.items())  # type: ignore[call-arg]
+    if isinstance(nested, (list, tuple)):
+        values = [replace(key, value) for key, value in enumerate(nested)]
+        return type(nested)(*values) if hasattr(nested, "_fields") else type(nested)(values)
+    return nested

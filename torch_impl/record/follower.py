@@ -1,0 +1,174 @@
+"""Following: a script computes with the initial weights and the batches of another record.
+
+It may import all of Lockstep, which recording alone does not need.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from common.diagnose.recorded.followed_batches import FollowedBatches
+from common.diagnose.recorded.followed_record import FollowedRecord
+from common.diagnose.recorded.variable_pairs import RecordedModel
+from common.recording.record_format import LayerFacts
+from torch_impl.record.arrays import name_tensors, view_tensor
+from torch_impl.record.copies import Copies
+from torch_impl.record.environment import find_rank
+from torch_impl.record.model_calls import CallObserver
+from torch_impl.record.model_facts import describe_all_layers, describe_model, find_entry, name_variables, unwrap_model
+
+
+class Follower:
+    """Gives a script the initial weights and the batches of a record. Errors end the script before it trains.
+
+    Attributes:
+        is_observing: Whether a forward pass runs that only shows the order of the layers.
+    """
+
+    def __init__(self, directory: str, map_file: str | None) -> None:
+        """Open the record that the script follows. Raise UserError if it is damaged.
+
+        Args:
+            directory: The directory of the record.
+            map_file: The file that pairs the variables of the two models, if names and layers do not.
+        """
+        self._record = FollowedRecord(str(directory), is_torch=True, map_file=map_file)
+        self._batches = FollowedBatches(self._record.side)
+        self.is_observing = False
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def follow(self, model: torch.nn.Module) -> None:
+        """Load the initial weights: now, or before the first forward pass if it must show the order of layers first."""
+        inner, (entry, has_layers) = unwrap_model(model), find_entry(model)
+        if not (self._record.needs_layers and has_layers):
+            self._load_weights(inner, describe_all_layers(inner, name_variables(inner)))
+            return
+
+        def load(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+            handle.remove()
+            self.is_observing = True
+            try:
+                layers = observe_layers(inner, entry, args, kwargs)
+            finally:
+                self.is_observing = False
+            self._load_weights(inner, layers)
+
+        handle = entry.register_forward_pre_hook(load, with_kwargs=True)
+        self._handles.append(handle)
+
+    def replace_inputs(self, model: torch.nn.Module) -> None:
+        """Replace what the model receives as keyword arguments in training, in a trainer that passes batches so."""
+
+        def replace(
+            module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+        ) -> tuple[tuple[object, ...], dict[str, object]]:
+            return args, self.replace_batch(kwargs) if torch.is_grad_enabled() else kwargs
+
+        self._handles.append(find_entry(model)[0].register_forward_pre_hook(replace, with_kwargs=True))
+
+    def batches(self, loader: Iterable[Any]) -> FollowedLoader:
+        """Return the record's batches in place of a loader's own, as long as the record has steps."""
+        return FollowedLoader(loader, self)
+
+    def close(self) -> None:
+        """Leave nothing in the model."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def replace_batch(self, batch: Any) -> Any:  # noqa: ANN401  as the script's loader returns it
+        """Return the record's next micro-batch in the structure and on the device of the script's own batch.
+
+        After the last recorded step, return the script's own batch.
+        """
+        tensors = dict(name_tensors(batch))
+        leaves = {name: view_tensor(tensor) for name, tensor in tensors.items()}
+        arrays = self._batches.fill(leaves, *find_rank())
+        if arrays is None:
+            return batch
+        followed = {
+            name: torch.from_numpy(np.array(array)).to(tensors[name].device, tensors[name].dtype)
+            for name, array in arrays.items()
+        }
+        return _replace_tensors(batch, followed)
+
+    def _load_weights(self, model: torch.nn.Module, layers: list[LayerFacts]) -> None:
+        variables = name_variables(model)
+        arrays = {name: view_tensor(tensor) for name, tensor in variables.items()}
+        followed = self._record.compute_weights(RecordedModel(True, describe_model(model, layers)), arrays)
+        with torch.no_grad():
+            for name, array in followed.items():
+                variables[name].copy_(torch.from_numpy(np.array(array)))
+
+
+class FollowedLoader:
+    """An iterable with the batches of a record in place of a loader's own."""
+
+    def __init__(self, loader: Iterable[Any], follower: Follower) -> None:
+        """Prepare to iterate over a loader."""
+        self._loader, self._follower = loader, follower
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches."""
+        for batch in self._loader:
+            yield self._follower.replace_batch(batch)
+
+    def __len__(self) -> int:
+        """Return the number of the loader's batches."""
+        return len(self._loader)  # type: ignore[arg-type]
+
+
+def observe_layers(
+    model: torch.nn.Module, entry: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+) -> list[LayerFacts]:
+    """Return the layers in the order in which a forward pass enters them. Undo what the pass changes.
+
+    Args:
+        model: The unwrapped model.
+        entry: The module that the script calls.
+        args: The positional arguments of the pass.
+        kwargs: The keyword arguments of the pass.
+    """
+    observer = CallObserver(model, lambda: None, Copies(0))
+    observer.register(entry, lambda function: function, with_layers=True)
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    states = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(), torch.enable_grad():
+            entry(*args, **kwargs)
+        return observer.pending[-1].facts
+    finally:
+        observer.remove()
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        for name, buffer in model.named_buffers():
+            if name in buffers:
+                buffer.copy_(buffers[name])
+
+
+def _replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str = "") -> Any:  # noqa: ANN401
+    """Return nested containers with other tensors. tensors: by the paths of keys and positions."""
+    if isinstance(nested, torch.Tensor):
+        return tensors.get(name or "0", nested)
+
+    def replace(key: object, value: object) -> Any:  # noqa: ANN401
+        return _replace_tensors(value, tensors, f"{name}.{key}" if name else str(key))
+
+    if isinstance(nested, Mapping):
+        copied = copy.copy(nested)
+        for key, value in nested.items():
+            copied[key] = replace(key, value)  # type: ignore[index]
+        return copied
+    if isinstance(nested, (list, tuple)):
+        values = [replace(key, value) for key, value in enumerate(nested)]
+        return type(nested)(*values) if hasattr(nested, "_fields") else type(nested)(values)
+    if dataclasses.is_dataclass(nested) and not isinstance(nested, type):
+        return dataclasses.replace(nested, **{key: replace(key, value) for key, value in vars(nested).items()})
+    return nested
