@@ -8,14 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.recording.following import open_follower
 from common.recording.record_format import Environment
 from common.recording.record_writer import RecordWriter
 from tf_impl.record import notes
-from tf_impl.record.check_arguments import check_steps
+from tf_impl.record.check_arguments import check_steps, follow_record
 from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.iterators import OneBatch
-from tf_impl.record.recorder import Recorder, import_follower
+from tf_impl.record.recorder import Recorder
 
 UNKNOWN: Environment = {"versions": {}, "device": "unknown", "flags": {}}
 TrainFunction = Callable[[Any], Any]
@@ -35,7 +34,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
         steps: int = 3,
         max_bytes: int = 2 << 30,
         follow: str | None = None,
-        map: str | None = None,  # the name of the key in commands
+        map: str | None = None,
     ) -> None:
         """Prepare to record.
 
@@ -51,7 +50,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
         """
         super().__init__()
         check_steps(steps)
-        self._follower = open_follower(follow, map, directory, import_follower)
+        self._follower = follow_record(follow, map, directory)
         # The model is not known yet. A mistake in the directory is reported now.
         self._writer = RecordWriter(str(directory), "tensorflow", UNKNOWN, *find_rank(), max_bytes)
         self._arguments: dict[str, Any] = {"directory": str(directory), "steps": steps, "max_bytes": max_bytes}

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from common.recording.following import follow_batches, open_follower
+from common.recording.following import follow_batches
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from tf_impl.record import notes
-from tf_impl.record.check_arguments import check_arguments
+from tf_impl.record.check_arguments import check_arguments, follow_record
 from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.finished_step import FinishedStep
 from tf_impl.record.gradients import compare_results
@@ -66,7 +66,7 @@ class Recorder:
         steps: int = 3,
         max_bytes: int = 2 << 30,
         follow: str | Follower | None = None,
-        map: str | None = None,  # the name of the key in commands
+        map: str | None = None,
     ) -> None:
         """Start to record.
 
@@ -84,7 +84,7 @@ class Recorder:
                 the other record.
         """
         check_arguments(model, optimizer, steps)
-        self.follower = open_follower(follow, map, directory, import_follower)
+        self.follower = follow_record(follow, map, directory)
         if self.follower is not None:
             self.follower.strategy = getattr(model, "distribute_strategy", self.follower.strategy)
         rank, world_size = find_rank()
@@ -292,10 +292,3 @@ class Recorder:
         self._observer.stop()
         atexit.unregister(self.close)
         self.writer.close(complete)
-
-
-def import_follower() -> type[Follower]:
-    """Return the class that follows another record. It imports all of Lockstep."""
-    from tf_impl.record.follower import Follower
-
-    return Follower

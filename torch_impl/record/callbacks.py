@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from common.recording.following import follow_batches, open_follower
-from torch_impl.record.recorder import Recorder, import_follower
+from common.recording.following import follow_batches
+from torch_impl.record.check_arguments import follow_record
+from torch_impl.record.recorder import Recorder
 
 
 class CallbackRecorder:
@@ -34,7 +35,7 @@ class CallbackRecorder:
             map: The file that pairs the variables with those of the other record, if names and layers do not.
         """
         super().__init__()
-        self._follower = open_follower(follow, map, directory, import_follower)
+        self._follower = follow_record(follow, map, directory)
         self._arguments: dict[str, Any] = {"directory": directory, "steps": steps, "max_bytes": max_bytes}
         self._recorder: Recorder | None = None
 

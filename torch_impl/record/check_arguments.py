@@ -1,11 +1,17 @@
-"""Checks of the arguments of a recorder."""
+"""The arguments of a recorder: their checks, and the record that it follows."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
+from common.recording.following import open_follower
 from torch_impl.record.model_facts import is_sharded
 from torch_impl.record.optimizer_facts import unwrap_optimizer
+
+if TYPE_CHECKING:
+    from torch_impl.record.follower import Follower
 
 
 def check_arguments(model: object, optimizer: object, steps: object) -> torch.optim.Optimizer:
@@ -27,3 +33,21 @@ def check_arguments(model: object, optimizer: object, steps: object) -> torch.op
             "the model is on its device"
         )
     return inner
+
+
+def follow_record(follow: str | Follower | None, map_file: str | None, directory: str) -> Follower | None:
+    """Open the record that a script follows, which imports all of Lockstep; return None if it follows none.
+
+    Args:
+        follow: The directory of that record, or what this function returned for it.
+        map_file: The file that pairs the variables of the two models.
+        directory: The directory of the record that is written.
+    """
+
+    def import_follower() -> type[Follower]:
+        from torch_impl.record.follower import Follower
+
+        return Follower
+
+    follower: Follower | None = open_follower(follow, map_file, directory, import_follower)
+    return follower

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from common.recording.following import follow_batches, open_follower
+from common.recording.following import follow_batches
 from common.recording.record_format import ModelFacts
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from torch_impl.record import notes
 from torch_impl.record.arrays import view_tensor
-from torch_impl.record.check_arguments import check_arguments
+from torch_impl.record.check_arguments import check_arguments, follow_record
 from torch_impl.record.copies import Copies
 from torch_impl.record.environment import describe_environment, find_rank
 from torch_impl.record.gradients import GradientObserver
@@ -89,7 +89,7 @@ class Recorder:
         self._optimizer = check_arguments(model, optimizer, steps)
         self._model, self._steps = unwrap_model(model), steps
         self._is_sharded = is_sharded(model)
-        self._follower = open_follower(follow, map, directory, import_follower)
+        self._follower = follow_record(follow, map, directory)
         if self._follower is not None:
             self._follower.follow(model)
         rank, world_size = find_rank()
@@ -218,10 +218,3 @@ class Recorder:
         self._writer.close(complete)
         del self._model, self._optimizer, self._observer, self._calls, self._gradients, self._hooks, self._patches
         del self._samples
-
-
-def import_follower() -> type[Follower]:
-    """Return the class that follows another record. It imports all of Lockstep."""
-    from torch_impl.record.follower import Follower
-
-    return Follower
