@@ -14,7 +14,7 @@ from typing import TypedDict, cast
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Cause, Stage
 from common.diagnose.finished_runs import FinishedRuns
 
-COMPUTED_STAGES = ("loss", "gradients", "state")  # which a comparison should not be without
+OMITTED = "not compared:"  # begins the note of a stage that compares nothing, and says why
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,12 @@ class Diagnosis:
         if self.has_equal_stages:
             hidden = [stage.name for stage in self.stages if stage.checks and stage.verdict == NOT_COMPARED]
             exception = f" except {', '.join(hidden)}, which has only rounding errors" if hidden else ""
-            if absent := [stage.name for stage in self.stages if not stage.checks and stage.name in COMPUTED_STAGES]:
-                exception += f"; not compared: {', '.join(absent)}"
+            omitted = [
+                stage for stage in self.stages if stage.verdict == NOT_COMPARED and stage.note.startswith(OMITTED)
+            ]
+            if omitted:
+                names, reason = ", ".join(stage.name for stage in omitted), omitted[0].note.removeprefix(OMITTED)
+                return f"no difference in what was compared of {a} and {b}; not compared: {names}:{reason}"
             return f"no difference: {a} and {b} are the same at every stage{exception}, in {self.precision}"
         first = self.first_difference
         if first is None:

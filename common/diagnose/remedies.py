@@ -56,7 +56,7 @@ REMEDY_GROUPS = {
         "clip the reduced gradients by their global norm: Keras's `clipnorm` is per variable, `global_clipnorm` is not"
     ),
     "weight_decay_coupled no_weight_decay weight_decay weight_decay_on_biases weight_decay_twice "
-    "weight_decay_without_rate l2_counted_twice": (
+    "weight_decay_without_rate l2_counted_twice l2_in_loss": (
         "set the weight decay, and which parameters decay, on both sides: the default of AdamW is 0.004 in Keras and "
         "0.01 in PyTorch"
     ),

@@ -111,8 +111,10 @@ def _answer_cost(comparison: Comparison) -> Answer:
     """Answer what asynchronous and low-precision runs lost in accuracy against a synchronous run of high precision."""
     runs = [run for run in comparison.runs if not run.external_kind]
     base, costly = _choose_base(runs, comparison.reference)
+    if not runs:
+        return Answer(COST, "unknown", "other", ["records and runs of other programs do not tell their precision"])
     if not costly:
-        line = f"every run is synchronous, in {comparison.runs[0].precision}"
+        line = f"every run is synchronous, in {runs[0].precision}"
         return Answer(COST, "nothing to pay", "good", [line])
     if base is None:
         return Answer(COST, "unknown", "other", ["no synchronous run to compare with"])

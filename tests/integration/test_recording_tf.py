@@ -12,9 +12,10 @@ from safetensors.numpy import load_file
 
 from tests.conftest import ROOT
 
-# With the mirrored script first: it configures the logical devices
+# With the mirrored scripts first: they configure the logical devices
 SCRIPTS = {
     "keras_fit_mirrored": [],
+    "tf_loop_mirrored": [],
     "keras_fit": [],
     "keras_fit_xla": ["--jit"],
     "tf_loop": [],

@@ -19,7 +19,7 @@ from tf_impl.record.optimizer_facts import (
     read_slots,
     unwrap_optimizer,
 )
-from tf_impl.record.step import Step
+from tf_impl.record.step import Step, add_gradients
 from tf_impl.record.tensors import Arrays
 
 
@@ -60,9 +60,11 @@ class FinishedStep:
         """
         step = self._step
         accumulated = getattr(self._inner, "gradient_accumulation_steps", None) or 1
-        from_tape = {name: array / accumulated for name, array in step.sum_tape_gradients().items()}
-        received = from_tape if accumulated > 1 else step.received or from_tape
-        clipped = clip_gradients(self._optimizer, received)
+        from_tape = step.list_tape_gradients(accumulated)
+        of_replicas = from_tape if accumulated > 1 else [*filter(None, step.received.values())] or from_tape
+        received = add_gradients(of_replicas)
+        # Keras clips the gradients of each replica before it sums them
+        clipped = add_gradients([clip_gradients(self._optimizer, gradients) for gradients in of_replicas])
         after = self.slots.get("momentums", {})
         used = {} if self._updates != 1 else recover_gradients(self._inner, step.momentums, after, step.rate)
         if self._updates > 1:
@@ -77,7 +79,7 @@ class FinishedStep:
             note(notes.DIFFERENT_GRADIENTS.format(step.number, difference))
         arrays: Arrays = {f"gradient/{name}": array for name, array in used.items()}
         if is_clipped or difference > tolerance:
-            raw = from_tape if step.max_norm is not None else received
+            raw = add_gradients(from_tape) if step.max_norm is not None else received
             arrays.update({f"gradient_unclipped/{name}": array for name, array in raw.items()})
         self._set_max_norm()
         return arrays
@@ -92,7 +94,8 @@ class FinishedStep:
         """
         if facts["model"] is None:
             facts["model"] = describe_model(model, describe_layers(layers, name_by_identity(self._variables)))
-            updated = dict.fromkeys([*self._step.received, *self._step.sum_tape_gradients()])
+            gradients = [*self._step.received.values(), *self._step.list_tape_gradients()]
+            updated = dict.fromkeys(name for named in gradients for name in named)
             rate = {"learning_rate": self._step.rate, "iterations": self._iterations}
             facts["optimizer"] = describe_optimizer(self._optimizer, self._variables, updated, rate)
             facts["scheduler"] = describe_schedule(self._optimizer)

@@ -73,7 +73,7 @@ def describe_layer(layer: Layer, path: str, names: Mapping[int, str]) -> LayerFa
         names: Names of the model's variables by identity.
     """
     attributes = {
-        name: getattr(value, "__name__", value) if name.endswith("activation") else value
+        name: _simplify(name, value)
         for name, value in vars(layer).items()
         if not name.startswith("_") and name not in INTERNAL_ATTRIBUTES
     }
@@ -86,6 +86,16 @@ def describe_layer(layer: Layer, path: str, names: Mapping[int, str]) -> LayerFa
         "composite": None,
         "training": False,
     }
+
+
+def _simplify(name: str, value: Any) -> object:  # noqa: ANN401  an attribute of any layer
+    """Return the name of an activation, the factors of a regularizer as [l1, l2], or else the value itself."""
+    if name.endswith("activation"):
+        return getattr(value, "__name__", value)
+    if name.endswith("_regularizer") and hasattr(value, "get_config"):
+        config = value.get_config()
+        return [float(config.get(factor) or 0.0) for factor in ("l1", "l2")]
+    return value
 
 
 def describe_model(model: Layer, layers: list[LayerFacts]) -> ModelFacts:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tf_impl.record.step import Step
 
 FAILED = "Step {}: the recorder failed ({}: {}), and the record ends before this step."
-NO_STEP = "The script ended before a whole optimizer step was recorded: no update was seen."
+NO_STEP = (
+    "The script ended before a whole optimizer step was recorded: no update was seen. If the step uses another "
+    "optimizer than that of compile, as in a GAN, pass it with its model to a Recorder in your own loop."
+)
 NO_REHEARSAL = (
     "Step {}: the step could not be computed beside the training ({}), so that its batch, layers and loss are missing: "
     "keep the step free of side effects, or call the model within recorder.step() outside of a tf.function."
@@ -20,6 +25,7 @@ MODEL_TWICE = (
 NO_GRADIENTS = (
     "The gradients were not seen: compute them with tf.GradientTape, and pass them to the optimizer of the recorder."
 )
+NO_NUMBERS = "The tensor {} has the type {} and is not recorded: pass the numbers that the script makes of it."
 NO_LOSS = "The loss function was not seen: use an object of keras.losses, such as keras.losses.MeanSquaredError()."
 COMPUTED_GRADIENTS = (
     "The slots of {} do not imply the gradients: gradient/NAME was computed eagerly beside the step, from its batch."
@@ -45,13 +51,20 @@ NO_TRAIN_FUNCTION = (
 NO_OPTIMIZER = "The model was compiled without a Keras optimizer: use a Recorder in your own loop."
 
 
-def list_step_notes(step: Step, has_loss: bool) -> list[str]:
-    """Return the sentences about what was not seen of a step. has_loss: whether a loss function was seen."""
+def list_step_notes(step: Step, has_loss: bool, omitted: Mapping[str, str]) -> list[str]:
+    """Return the sentences about what was not seen of a step.
+
+    Args:
+        step: The step.
+        has_loss: Whether a loss function was seen.
+        omitted: The types of tensors that a record cannot hold, by name.
+    """
     calls = max((batch.model_calls for batch in step.micro_batches), default=0)
     sentences = {
         NO_MODEL_CALL: calls == 0,
         MODEL_TWICE.format(calls): calls > 1,
-        NO_GRADIENTS: not step.received and not step.sum_tape_gradients(),
+        NO_GRADIENTS: not any([*step.received.values(), *step.list_tape_gradients()]),
         NO_LOSS: not has_loss,
     }
-    return [sentence for sentence, is_missing in sentences.items() if is_missing]
+    unknown = [NO_NUMBERS.format(name, dtype) for name, dtype in omitted.items()]
+    return [sentence for sentence, is_missing in sentences.items() if is_missing] + unknown

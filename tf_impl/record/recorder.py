@@ -34,7 +34,7 @@ from tf_impl.record.optimizer_facts import (
     read_slots,
 )
 from tf_impl.record.patches import Patches
-from tf_impl.record.rehearsal import NotVisibleError, Rehearsal
+from tf_impl.record.rehearsal import CompiledDraws, NotVisibleError, Rehearsal
 from tf_impl.record.step import Step
 from tf_impl.record.step_observer import StepObserver
 from tf_impl.record.tensors import Arrays, Copies, count_bytes, list_results, to_array
@@ -95,6 +95,7 @@ class Recorder:
         self._observer = StepObserver(model, optimizer, lambda: self.guard(self._start), self.guard, self.follow)
         self._patches = Patches()
         self.is_compiled_by_xla = False
+        self._draws = CompiledDraws()
         self._has_started = False
         self._is_in_function = False  # whether a tf.function of the script runs
         self._iterations = 0
@@ -146,7 +147,7 @@ class Recorder:
         """
         self._observer.is_rehearsal = True
         try:
-            with Rehearsal(not self._is_built(), self.is_compiled_by_xla, iterators):
+            with Rehearsal(not self._is_built(), self._draws if self.is_compiled_by_xla else None, iterators):
                 result = function()
                 return [to_array(tensor) for tensor in list_results(result)]
         except NotVisibleError as error:
@@ -258,7 +259,7 @@ class Recorder:
         facts = self.writer.facts
         finished.complete_facts(facts, self._model, self._observer.layers)
         facts["loss"] = self._observer.loss
-        for sentence in notes.list_step_notes(step, facts["loss"] is not None):
+        for sentence in notes.list_step_notes(step, facts["loss"] is not None, self._observer.omitted):
             self.writer.note(sentence)
         arrays: Arrays = {**finished.read_gradients(self._get_tolerance(), self.writer.note), **self._read_weights()}
         if step.number in (1, self._steps):
@@ -288,6 +289,7 @@ class Recorder:
     def _finish(self, complete: bool) -> None:
         """End the record, and leave nothing of it in the script."""
         self.is_recording = False
+        self._draws = CompiledDraws()
         self._patches.restore()
         self._observer.stop()
         atexit.unregister(self.close)

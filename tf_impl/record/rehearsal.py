@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,16 +39,19 @@ class Rehearsal:
     batch from an iterator of the script raises `NotVisibleError` before the iterator moves.
     """
 
-    def __init__(self, creates_variables: bool, uses_xla: bool, iterators: Collection[object] = ()) -> None:
+    def __init__(
+        self, creates_variables: bool, compiled: CompiledDraws | None, iterators: Collection[object] = ()
+    ) -> None:
         """Prepare a rehearsal.
 
         Args:
             creates_variables: Whether the model creates its variables at this call. They keep their initial values,
                 and the random numbers that these took are not drawn again.
-            uses_xla: Whether XLA compiles the real step. It draws other random numbers from the same seed.
+            compiled: Random functions as XLA compiles them, if it compiles the real step: it draws other random numbers
+                from the same seed.
             iterators: Iterators that the step may use.
         """
-        self._creates_variables, self._uses_xla = creates_variables, uses_xla
+        self._creates_variables, self._compiled = creates_variables, compiled
         self._iterators = {id(iterator) for iterator in iterators}
         self._patches = Patches()
         self._assigned: dict[int, tuple[tf.Variable, tf.Tensor]] = {}  # with the values before
@@ -94,8 +97,10 @@ class Rehearsal:
         self._patches.replace(tf, "print", lambda *args, **kwargs: None)
         # XLA does not compile initializers, which use the same functions
         functions = [DROPOUT_FUNCTION, *([] if self._creates_variables else RANDOM_FUNCTIONS)]
-        for owner, name in functions if self._uses_xla else ():
-            self._patches.replace(owner, name, _compile_by_xla(getattr(owner, name)))
+        compiled = self._compiled
+        for owner, name in functions if compiled is not None else ():
+            assert compiled is not None
+            self._patches.replace(owner, name, compiled.wrap(getattr(owner, name)))
 
     def _keep_value(
         self, method: Callable[..., object], find_variable: Callable[[Any], tf.Variable]
@@ -129,21 +134,49 @@ class Rehearsal:
         return take
 
 
-def _compile_by_xla(function: Callable[..., object]) -> Callable[..., object]:
-    """Return a random function that draws the numbers that it draws in a step that XLA compiles."""
+class CompiledDraws:
+    """Random functions that XLA compiled, so that a rehearsal draws the numbers of a step that XLA compiles.
 
-    def draw(*args: object, **kwargs: object) -> object:
-        arguments = {**{str(position): value for position, value in enumerate(args)}, **kwargs}
-        tensors = {name: value for name, value in arguments.items() if isinstance(value, tf.Tensor)}
+    Each is compiled once for its arguments other than tensors: compiling takes longer than the step.
+    """
 
-        def compute(given: dict[str, tf.Tensor]) -> object:
-            positional = [given.get(str(position), value) for position, value in enumerate(args)]
-            return function(*positional, **{name: given.get(name, value) for name, value in kwargs.items()})
+    def __init__(self) -> None:
+        self._functions: dict[tuple[object, ...], Callable[..., object]] = {}
 
-        tf.config.run_functions_eagerly(False)
-        try:
-            return tf.function(compute, jit_compile=True, autograph=False)(tensors)
-        finally:
-            tf.config.run_functions_eagerly(True)
+    def wrap(self, function: Callable[..., object]) -> Callable[..., object]:
+        """Return a random function that draws the numbers that it draws in a step that XLA compiles."""
 
-    return draw
+        def draw(*args: object, **kwargs: object) -> object:
+            arguments: list[tuple[object, object]] = [*enumerate(args), *kwargs.items()]
+            tensors = {f"{name}": value for name, value in arguments if isinstance(value, tf.Tensor)}
+            others = {name: value for name, value in arguments if not isinstance(value, tf.Tensor)}
+            key = (function.__name__, len(args), *kwargs, repr(others))
+            if key not in self._functions:
+                self._functions[key] = _compile(function, len(args), list(kwargs), others)
+            tf.config.run_functions_eagerly(False)
+            try:
+                return self._functions[key](tensors)
+            finally:
+                tf.config.run_functions_eagerly(True)
+
+        return draw
+
+
+def _compile(
+    function: Callable[..., object], count: int, names: list[str], others: Mapping[object, object]
+) -> Callable[..., object]:
+    """Compile a function of the tensors among its arguments.
+
+    Args:
+        function: The function.
+        count: The number of its positional arguments.
+        names: The names of its keyword arguments.
+        others: The arguments that are no tensors, by position or name.
+    """
+
+    def compute(tensors: dict[str, tf.Tensor]) -> object:
+        values = {name: others[name] if name in others else tensors[f"{name}"] for name in (*range(count), *names)}
+        return function(*(values[position] for position in range(count)), **{name: values[name] for name in names})
+
+    compiled: Callable[..., object] = tf.function(compute, jit_compile=True, autograph=False)
+    return compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,7 +50,7 @@ class Step:
         loss_scale: The factor by which the optimizer multiplied the loss.
         momentums: The momentums before the update.
         replicas: The micro-batches of each replica of this process.
-        received: The gradients that each update passed to the optimizer, summed over replicas, without the loss scale.
+        received: The gradients that each replica passed to the optimizer, without the loss scale.
         updates: How often the step passed gradients to the optimizer, on the first replica.
         max_norm: The norm to which the script clipped the gradients.
     """
@@ -60,7 +60,7 @@ class Step:
     loss_scale: float | None
     momentums: Gradients
     replicas: dict[int, list[MicroBatch]] = field(default_factory=dict)
-    received: dict[str, np.ndarray] = field(default_factory=dict)
+    received: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     updates: int = 0
     max_norm: float | None = None
 
@@ -88,12 +88,17 @@ class Step:
             arrays.update(batch.name_arrays(number))
         return {**arrays, **(self.micro_batches[0].layers if self.micro_batches else {})}
 
-    def sum_tape_gradients(self) -> dict[str, np.ndarray]:
-        """Return the sum of the gradients of all micro-batches."""
-        return add_gradients([batch.gradients for batch in self.micro_batches])
+    def list_tape_gradients(self, divisor: int = 1) -> list[dict[str, np.ndarray]]:
+        """Return the sum of the gradients of the micro-batches of each replica, divided by a number."""
+        sums = [add_gradients([batch.gradients for batch in batches]) for _, batches in sorted(self.replicas.items())]
+        return (
+            [{name: array / divisor for name, array in gradients.items()} for gradients in sums]
+            if divisor > 1
+            else sums
+        )
 
 
-def add_gradients(gradients: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def add_gradients(gradients: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the sum of gradients by name."""
     total: dict[str, np.ndarray] = {}
     for arrays in gradients:

@@ -15,7 +15,7 @@ from tf_impl.record.loss_facts import describe_loss
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
-from tf_impl.record.step import MicroBatch, Step, add_gradients
+from tf_impl.record.step import MicroBatch, Step
 from tf_impl.record.tensors import Copies, name_tensors, to_array
 
 Call = Callable[..., Any]
@@ -28,6 +28,7 @@ class StepObserver:
         step: The step that receives what is observed.
         layers: The layers of the first observed forward pass; None before.
         is_rehearsal: Whether the optimizer must not update.
+        omitted: The types of the tensors that a record cannot hold, by name.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class StepObserver:
         self.layers: LayerObserver | None = None
         self._before_update, self._guard, self._before_call = before_update, guard, before_call
         self.is_rehearsal = False
+        self.omitted: dict[str, str] = {}
         self._model, self._optimizer = model, optimizer
         self._patches = Patches()
         self._names: dict[int, str] = {}
@@ -77,6 +79,7 @@ class StepObserver:
         """End to observe."""
         self._patches.restore()
         self._tensors.clear()
+        self.omitted.update({name: x for name, x in self._copies.omitted.items() if not name.startswith("layer/")})
 
     def add_labels(self, args: tuple, kwargs: dict) -> None:
         """Take the arguments of a tf.function that the model did not receive as labels, if no loss showed them."""
@@ -236,11 +239,9 @@ class StepObserver:
         assert self.step is not None
         self._names = name_by_identity(name_variables(self._model))
         named = self._name_gradients(pairs)
+        self.step.received[_get_replica()] = named
         if _get_replica() == 0:
             self.step.updates += 1
-            self.step.received = named
-        else:
-            self.step.received = add_gradients([self.step.received, named])
 
     def _pair_gradients(self, method: str, args: tuple, kwargs: dict) -> list[tuple[object, object]]:
         if method == "apply_gradients":

@@ -70,14 +70,21 @@ class Copies:
     """Copies of tensors up to a number of bytes, after which samples stand for them.
 
     The copy of the same tensor is the same array, so that a record stores it once.
+
+    Attributes:
+        omitted: Names of the tensors that a record cannot hold, such as texts, with their types.
     """
 
     def __init__(self, max_bytes: int) -> None:
+        self.omitted: dict[str, str] = {}
         self._remaining_bytes = max_bytes
         self._copies: dict[int, tuple[tf.Tensor, np.ndarray | Sample]] = {}  # by the identity of the tensor
 
     def copy(self, tensors: Mapping[str, tf.Tensor]) -> Arrays:
         """Copy those tensors that a record can hold."""
+        for name, tensor in tensors.items():
+            if not is_storable(tensor) and hasattr(tensor, "numpy"):
+                self.omitted[name] = tensor.dtype.name
         return {name: self._copy(tensor) for name, tensor in tensors.items() if is_storable(tensor)}
 
     def _copy(self, tensor: tf.Tensor) -> np.ndarray | Sample:

@@ -68,11 +68,14 @@ class OptimizerUpdate:
     def tolerance(self) -> float:
         """Largest relative error of a formula that rounding explains.
 
-        Weights are rounded after each update and are far larger than their change.
+        Weights are rounded after each update and are far larger than their change. Keras computes the bias correction
+        1 - beta2^step in float32, which loses digits in the first steps.
         """
         weights = _norm_of(self.weights_before[name] for name in self.names)
         changes = _norm_of(self.changes.values())
         rounding = self.machine_epsilon * (WEIGHT_EPSILONS * weights / (changes or 1.0) + CHANGE_EPSILONS)
+        if self.settings.kind != "sgd" and self.settings.epsilon_place == BEFORE_CORRECTION:
+            rounding += self.machine_epsilon / (4 * (1 - self.settings.betas[1] ** self.step))
         return max(SMALLEST_ERROR, rounding)
 
 

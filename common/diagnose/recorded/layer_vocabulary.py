@@ -13,7 +13,7 @@ TORCH_ATTRIBUTES = {  # name in PyTorch: common name
 KERAS_ATTRIBUTES = {  # name in Keras: common name
     "epsilon": "epsilon", "momentum": "momentum", "groups": "groups", "strides": "stride", "dilation_rate": "dilation",
     "padding": "padding", "equation": "equation", "reset_after": "reset_after", "negative_slope": "negative_slope",
-    "num_heads": "num_heads",
+    "num_heads": "num_heads", "mask_zero": "mask_zero",
 }  # fmt: skip
 KINDS: Mapping[str, str] = {
     **{kind: names[0] for kind, names in torch_layers.SIMPLE_KINDS.items()},
@@ -25,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "Dense": "linear",
     "EinsumDense": "linear",
 }
+RECURRENT = {*torch_layers.RECURRENT_KINDS.values(), *keras_layers.RECURRENT_KINDS.values()}
 DROPOUT_RATES = ("p", "rate")  # attribute of a dropout layer, by framework
 
 

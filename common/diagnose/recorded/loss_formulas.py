@@ -15,7 +15,7 @@ NOT_FROM_LOGITS = "cross entropy of logits taken as probabilities"
 
 
 def find_formulas(
-    outputs: np.ndarray, labels: np.ndarray, loss: float, precision: str, class_weights: np.ndarray | None = None,
+    outputs: np.ndarray, labels: np.ndarray, loss: float, precision: str, weights: np.ndarray | None = None,
     ignored: object = None,
 ) -> list[str]:  # fmt: skip
     """Return the names of the formulas that compute a loss from the outputs and labels of a micro-batch.
@@ -25,35 +25,37 @@ def find_formulas(
         labels: Labels [n, ...].
         loss: The loss.
         precision: Precision of the outputs.
-        class_weights: Weights of the classes, if the loss function received any.
+        weights: Weights of the labels [n, ...], if the loss function received weights of classes or examples.
         ignored: The class that the loss function ignores, if there is one.
     """
     if labels.dtype.kind in "iu" and isinstance(ignored, int):
         labels = np.where(labels == ignored, IGNORED_LABEL, labels.astype(np.int64))
     tolerance = CLOSE[precision] * max(abs(loss), 1e-3)
-    candidates = list_formulas(outputs.astype(np.float64), labels, class_weights)
+    candidates = list_formulas(outputs.astype(np.float64), labels, weights)
     return [name for name, value in candidates if abs(value - loss) <= tolerance]
 
 
 def list_formulas(
-    outputs: np.ndarray, labels: np.ndarray, class_weights: np.ndarray | None = None
+    outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> Iterator[tuple[str, float]]:
     """Yield the names and values of all formulas that fit the shapes, the most usual first."""
     if outputs.ndim == labels.ndim + 1 and labels.dtype.kind in "iu" and outputs.shape[:-1] == labels.shape:
-        yield from _list_cross_entropies(outputs.reshape(-1, outputs.shape[-1]), labels.ravel(), labels, class_weights)
+        yield from _list_cross_entropies(outputs.reshape(-1, outputs.shape[-1]), labels.ravel(), labels, weights)
         return
     for name, losses in compute_formulas(outputs, labels).items():
+        if weights is not None and weights.size == losses.size:
+            yield from _weigh(name, losses, weights.ravel())
         for reduction, value in (("mean", losses.mean()), ("sum", losses.sum())):
             yield f"{name}, {reduction}", float(value)
 
 
 def _list_cross_entropies(
-    rows: np.ndarray, flat: np.ndarray, labels: np.ndarray, class_weights: np.ndarray | None
+    rows: np.ndarray, flat: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Iterator[tuple[str, float]]:
     """Yield cross entropies of outputs [rows, classes] for labels [rows]."""
     classes, is_counted = rows.shape[1], flat >= 0
     target = np.eye(classes)[np.clip(flat, 0, classes - 1)]
-    are_probabilities = bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-3))
+    are_probabilities = bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=CLOSE["bfloat16"]))
     log_of_softmax = log_softmax(rows, 1)
     names: dict[str, np.ndarray] = {}
     if are_probabilities:
@@ -68,11 +70,15 @@ def _list_cross_entropies(
         for smoothing in SMOOTHING_FACTORS:
             smoothed = target * (1 - smoothing) + smoothing / classes
             names[_name_smoothed(DOUBLE_SOFTMAX, smoothing)] = -(smoothed * log_of_double).sum(1)
+        clipped = np.clip(rows, KERAS_EPSILON, 1 - KERAS_EPSILON)  # as for labels that are numbers of classes
+        yield from _reduce(
+            NOT_FROM_LOGITS, -(target * log_softmax(np.log(clipped), 1)).sum(1), flat, is_counted, labels, weights
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             clipped = np.clip(rows / rows.sum(1, keepdims=True), KERAS_EPSILON, 1 - KERAS_EPSILON)
             names[NOT_FROM_LOGITS] = -(target * np.log(clipped)).sum(1)
     for name, losses in names.items():
-        yield from _reduce(name, losses, flat, is_counted, labels, class_weights)
+        yield from _reduce(name, losses, flat, is_counted, labels, weights)
 
 
 def _name_smoothed(name: str, smoothing: float) -> str:
@@ -87,16 +93,14 @@ def count_common_parts(a: str, b: str) -> int:
 
 def _reduce(
     name: str, losses: np.ndarray, flat: np.ndarray, is_counted: np.ndarray, labels: np.ndarray,
-    class_weights: np.ndarray | None,
+    weights: np.ndarray | None,
 ) -> Iterator[tuple[str, float]]:  # fmt: skip
     """Yield the reductions of the losses [rows] to one number."""
     counted = losses[is_counted]
     if not counted.size:
         return
-    if class_weights is not None:
-        weights = class_weights[np.clip(flat, 0, len(class_weights) - 1)][is_counted].astype(np.float64)
-        yield f"{name}, mean weighted by class", float((counted * weights).sum() / weights.sum())
-        yield f"{name}, mean of losses times class weights", float((counted * weights).mean())
+    if weights is not None:
+        yield from _weigh(name, counted, weights.ravel()[is_counted])
     yield f"{name}, mean", float(counted.mean())
     yield f"{name}, sum", float(counted.sum())
     if not is_counted.all():
@@ -113,3 +117,12 @@ def _reduce(
             if keep.any()
         ]
         yield f"{name}, mean of the examples' means", float(np.mean(means))
+
+
+def _weigh(name: str, losses: np.ndarray, weights: np.ndarray) -> Iterator[tuple[str, float]]:
+    """Yield the reductions of losses [rows] with the weights [rows] of their classes or examples."""
+    products, total = losses * weights.astype(np.float64), float(weights.sum())
+    if total:
+        yield f"{name}, mean weighted by class", float(products.sum() / total)
+    yield f"{name}, mean of losses times class weights", float(products.mean())
+    yield f"{name}, sum of losses times class weights", float(products.sum())

@@ -16,7 +16,8 @@ KINDS = {
     "bceloss": BINARY, "mseloss": SQUARED, "meansquarederror": SQUARED, "l1loss": ABSOLUTE,
     "meanabsoluteerror": ABSOLUTE, "huberloss": HUBER, "huber": HUBER, "smoothl1loss": HUBER,
 }  # fmt: skip
-REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_weight": "mean", None: "mean"}
+BY_SCRIPT = "none"  # the script itself reduces the losses; the stage "loss" finds out how
+REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_weight": "mean", None: BY_SCRIPT}
 NOT_IGNORED = (-100, None)  # values of ignore_index with which no class is ignored
 CAUSES = {
     "label smoothing": "label_smoothing", "reduction": "loss_reduction", "ignored class": "ignored_labels",
@@ -28,7 +29,8 @@ def read_loss_settings(loss: LossFacts) -> dict[str, object]:
     """Return the settings of a loss function under common names."""
     name = re.sub(r"[_\s]", "", loss["name"].rpartition(".")[2]).lower()
     arguments: Mapping[str, object] = loss["arguments"]
-    reduction, ignored = arguments.get("reduction"), arguments.get("ignore_index", arguments.get("ignore_class"))
+    reduction = arguments.get("reduction", "auto")
+    ignored = arguments.get("ignore_index", arguments.get("ignore_class"))
     return {
         "kind": KINDS.get(name, name),
         "label smoothing": float(_to_number(arguments.get("label_smoothing"))),
@@ -46,8 +48,8 @@ def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
         return
     a, b = (read_loss_settings(loss) for loss in losses if loss is not None)
     for name, value in a.items():
-        if name == "reduction" and "none" in (value, b[name]):
-            continue  # the script itself adds up the losses: the stage "loss" looks for its formula
+        if name == "reduction" and BY_SCRIPT in (value, b[name]):
+            continue
         if value != b[name] and not (name != "kind" and a["kind"] != b["kind"]):
             stage.add_mismatch(f"loss: {name}")
             sentence = f"the loss function's {name} is {value} in A and {b[name]} in B"

@@ -8,6 +8,7 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 
 Hyperparameters = Mapping[str, object]
 DECOUPLED_IN_TORCH = {"adamw"}  # algorithms of PyTorch whose weight decay is no part of the gradient
+NO_EMA = "none"
 CLIPPING = {  # of Keras, with the words for a report
     "clipnorm": "each variable by the norm", "global_clipnorm": "all by the norm", "clipvalue": "each element to",
 }  # fmt: skip
@@ -26,6 +27,7 @@ class OptimizerSettings:
         betas: Decay rates of Adam's slots.
         epsilon: Epsilon.
         amsgrad: Whether Adam keeps the largest second moment.
+        ema: Moving average of the weights that replaces them; "none" without one.
         clipping: Clipping within the optimizer, as (argument of Keras, value); None if there is none.
         epsilon_place: Where Adam adds its epsilon, which depends on the framework.
         rate_inside_velocity: Whether the slot of the momentum includes the learning rate, as Keras's does.
@@ -39,6 +41,7 @@ class OptimizerSettings:
     betas: Betas = (0.0, 0.0)
     epsilon: float = 0.0
     amsgrad: bool = False
+    ema: str = NO_EMA
     clipping: tuple[str, float] | None = None
     epsilon_place: str = AFTER_CORRECTION
     rate_inside_velocity: bool = False
@@ -93,10 +96,18 @@ def _read_group(name: str, values: Hyperparameters, is_torch: bool) -> Optimizer
         (_to_number(betas[0]), _to_number(betas[1])),
         epsilon,
         bool(values.get("amsgrad")),
+        _describe_ema(values),
         None if is_torch else clipping,
         BEFORE_CORRECTION if is_adam and not is_torch else AFTER_CORRECTION,
         not is_torch and algorithm == "sgd",
     )
+
+
+def _describe_ema(values: Hyperparameters) -> str:
+    """Return what a Keras optimizer says of the moving average of the weights."""
+    if not values.get("use_ema"):
+        return NO_EMA
+    return f"{_to_number(values.get('ema_momentum')):g}, written every {values.get('ema_overwrite_frequency')} steps"
 
 
 def _to_number(value: object) -> float:

@@ -25,8 +25,8 @@ def compare_rates(stage: Stage, pair: RecordPair) -> None:
     for (a, b), titles in groups.items():
         if np.allclose(a, b, rtol=CLOSE, atol=0):
             continue
-        ranks = [len(side.record.ranks) for side in pair.sides]
-        explanation = explain_lost_state(pair, a, b) or explain_rates(np.array(a), np.array(b), ranks)
+        replicas = [side.replicas for side in pair.sides]
+        explanation = explain_lost_state(pair, a, b) or explain_rates(np.array(a), np.array(b), replicas)
         if explanation.cause == "schedule":
             explanation = explain_position(pair) or explanation
         places = "" if len(groups) == 1 else f" (of {titles[0]} and {len(titles) - 1} more)"
@@ -76,8 +76,8 @@ def explain_position(pair: RecordPair) -> Explanation | None:
     return None
 
 
-def explain_rates(a: np.ndarray, b: np.ndarray, ranks: list[int]) -> Explanation:
-    """Return why B's rates [steps] are not A's. ranks: the number of processes of A and of B."""
+def explain_rates(a: np.ndarray, b: np.ndarray, replicas: list[int]) -> Explanation:
+    """Return why B's rates [steps] are not A's. replicas: the number of replicas of A and of B."""
     shown = f"{_format(a)} in A and {_format(b)} in B"
     for side, rates, other_rates in (("b", b, a), ("a", a, b)):
         if cause := _find_schedule_mistake(rates, other_rates):
@@ -85,10 +85,10 @@ def explain_rates(a: np.ndarray, b: np.ndarray, ranks: list[int]) -> Explanation
             return Explanation(name, f"{words} in {side.upper()}: {shown}", side=side)
     ratios = b / np.where(a == 0, np.inf, a)
     if np.allclose(ratios, ratios[0], rtol=1e-4) and ratios[0]:
-        for count, side in ((ranks[1], "b"), (ranks[0], "a")):
+        for count, side in ((replicas[1], "b"), (replicas[0], "a")):
             ratio = ratios[0] if side == "b" else 1 / ratios[0]
             if count > 1 and np.isclose(ratio, count, rtol=1e-4):
-                sentence = f"{side.upper()} multiplies it by its {count} processes: {shown}"
+                sentence = f"{side.upper()} multiplies it by its {count} replicas: {shown}"
                 return Explanation("learning_rate_scaled", sentence, side=side)
         return Explanation("learning_rate", shown)
     return Explanation("schedule", f"other schedules: {shown}")

@@ -5,14 +5,14 @@ difference among the tensors from which it was computed and which count as equal
 A difference that follows from earlier ones is so inherited.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 
 from common.diagnose.findings import EQUAL, NOT_COMPARED, Stage
-from common.diagnose.recorded.layer_vocabulary import find_dropout_rate, has_inner_dropout
+from common.diagnose.recorded.random_layers import find_random_layers, have_same_draws
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.variable_pairs import ModelPairs, VariableMatch, pair_recorded_models
 from common.diagnose.rounding import MACHINE_EPSILON
@@ -136,33 +136,20 @@ class RecordPair:
     @cached_property
     def why_outputs_differ(self) -> str:
         """Return why equal models may have different outputs for equal inputs, or an empty string."""
-        for side in self.sides:
-            if layers := list_active_dropout(side):
-                if self._has_equal_masks(layers):
-                    return ""
-                return f"{side.title} draws its own dropout masks in {layers[0]}; set the rate to 0 in both scripts"
+        layers = [find_random_layers(side) for side in self.sides]
+        first = self.steps[0]
+        if first in self.orders and have_same_draws(self.a, self.b, layers, self.orders[first]):
+            return ""
+        for side, side_layers in zip(self.sides, layers, strict=True):
+            if side_layers:
+                return (
+                    f"{side.title} draws its own dropout masks in {side_layers[0]}; set the rate to 0 in both scripts"
+                )
         return ""
-
-    def _has_equal_masks(self, layers: Sequence[str]) -> bool:
-        """Check whether the layers drop the same elements in both records, as two scripts with one seed do.
-
-        Equal masks of the dropout layers imply equal ones in other layers: all take random numbers from one generator.
-        """
-        kinds = {layer["path"]: layer for layer in self.a.layers}
-        shown = [path for path in layers if find_dropout_rate(kinds[path])]
-        files = [[rank.open_step(self.steps[0]).select("layer") for rank in side.record.ranks] for side in self.sides]
-        if len(files[0]) != len(files[1]) or layers != list_active_dropout(self.b):
-            return False
-        for path in shown or layers:
-            for arrays in zip(*files, strict=True):
-                masks = [_find_mask(array, path) if shown else array.get(f"{path}/output") for array in arrays]
-                if masks[0] is None or masks[1] is None or not np.array_equal(masks[0], masks[1]):
-                    return False
-        return True
 
     def _has_other_masks(self, step: int) -> bool:
         """Check whether a loss differs though the weights are the same, which other masks explain."""
-        if not any(list_active_dropout(side) for side in self.sides) or self.why_outputs_differ:
+        if not any(find_random_layers(side) for side in self.sides) or self.why_outputs_differ:
             return False
         losses = [side.record.get_loss(step) for side in self.sides]
         if losses[0] is None or losses[1] is None:
@@ -175,20 +162,6 @@ def describe_seeds(pair: RecordPair) -> str:
     """Return words for the seeds of both scripts, or an empty string if they are the same or unknown."""
     seeds = [side.record.facts["environment"]["flags"].get("seed") for side in pair.sides]
     return "" if None in seeds or seeds[0] == seeds[1] else f" (the seed is {seeds[0]} in A and {seeds[1]} in B)"
-
-
-def list_active_dropout(side: RecordedSide) -> list[str]:
-    """Return the paths of the layers that drop elements."""
-    layers = [layer for layer in side.layers if layer["training"]]
-    return [layer["path"] for layer in layers if find_dropout_rate(layer) or has_inner_dropout(layer)]
-
-
-def _find_mask(arrays: Arrays, path: str) -> np.ndarray | None:
-    """Return which elements a dropout layer kept, among those that are not 0; None if that is not recorded."""
-    received, returned = arrays.get(f"{path}/input"), arrays.get(f"{path}/output")
-    if received is None or returned is None or received.shape != returned.shape:
-        return None
-    return (returned != 0) | (received == 0)
 
 
 def _fineness(precision: str) -> int:

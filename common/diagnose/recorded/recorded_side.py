@@ -19,6 +19,8 @@ WEIGHTS_IN_MEMORY = 2  # number of steps: stages compare the weights before a st
 PARTS_IN_MEMORY = 64  # arrays of one kind of one micro-batch
 LABELS = "labels"  # the input that holds the labels if the model computes its own loss
 CLASS_WEIGHTS = "weight"  # the argument of a loss function with the weights of the classes
+SAMPLE_WEIGHTS = "sample_weight"  # the argument with the weights of the examples, in Keras
+WEIGHTS_IN_LOSS = (CLASS_WEIGHTS, SAMPLE_WEIGHTS)
 
 
 class RecordedSide:
@@ -64,6 +66,12 @@ class RecordedSide:
     def optimizer(self) -> OptimizerFacts | None:
         """The optimizer, or None if it was not seen."""
         return self.record.facts["optimizer"]
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas that train: processes, or devices of MirroredStrategy."""
+        declared = self.record.facts["environment"]["flags"].get("replicas")
+        return max(len(self.record.ranks), declared if isinstance(declared, int) else 1)
 
     @property
     def is_training(self) -> bool:
@@ -150,7 +158,7 @@ class RecordedSide:
         count = sum(self.count_examples(step))
         inputs = self.read_batch(step, "input")
         labels = {LABELS: inputs[LABELS]} if LABELS in inputs else self.read_batch(step, "label")
-        rows = {name: _split_examples(array, count) for name, array in labels.items() if name != CLASS_WEIGHTS}
+        rows = {name: _split_examples(array, count) for name, array in labels.items() if name not in WEIGHTS_IN_LOSS}
         return {name: array for name, array in rows.items() if len(array) == count}
 
     def read_calls(self, step: int) -> dict[str, RecordedCall]:

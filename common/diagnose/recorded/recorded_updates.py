@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.diagnose.explain.step_gradients import clip_factor, global_norm
 from common.diagnose.explain.update_formula import OptimizerUpdate
 from common.diagnose.explain.update_settings import UpdateSettings
-from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings, read_rates
+from common.diagnose.recorded.optimizer_settings import NO_EMA, OptimizerSettings, read_optimizer_settings, read_rates
 from common.diagnose.recorded.recorded_side import RecordedSide
 
 Arrays = Mapping[str, np.ndarray]
@@ -55,6 +54,8 @@ def why_not_computed(side: RecordedSide) -> str:
         return f"{side.title}: the formula of amsgrad is not known here"
     if (side.record.facts["scheduler"] or {}).get("cycle_momentum") is True:
         return f"{side.title}: the scheduler also changes the momentum, which is not recorded for each step"
+    if any(group.ema != NO_EMA for group in settings.values()):
+        return f"{side.title}: the optimizer writes a moving average into the weights"
     return ""
 
 
@@ -70,7 +71,7 @@ def list_updates(side: RecordedSide, steps: list[int], precision: str) -> Iterat
             return  # the weights before the update are not recorded
         count += 1
         rates, gradients = read_rates(side, step), side.read_gradients(step)
-        gradients = clip_within(gradients, settings)
+        gradients = {name: gradient.astype(np.float64) for name, gradient in gradients.items()}
         recorded = rename_slots(side, step, settings)
         computed: dict[str, np.ndarray] = {}
         updates = []
@@ -109,23 +110,6 @@ def rename_slots(
     return renamed
 
 
-def clip_within(gradients: Arrays, settings: Mapping[str, OptimizerSettings]) -> dict[str, np.ndarray]:
-    """Return the gradients as Keras's optimizer clips them."""
-    clipping = next((group.clipping for group in settings.values() if group.clipping), None)
-    clipped = {name: gradient.astype(np.float64) for name, gradient in gradients.items()}
-    if clipping is None:
-        return clipped
-    kind, value = clipping
-    if kind == "clipvalue":
-        return {name: np.clip(gradient, -value, value) for name, gradient in clipped.items()}
-    if kind == "clipnorm":
-        return {
-            name: gradient * clip_factor(global_norm({name: gradient}), value) for name, gradient in clipped.items()
-        }
-    factor = clip_factor(global_norm(clipped), value)
-    return {name: gradient * factor for name, gradient in clipped.items()}
-
-
 def _group(
     settings: Mapping[str, OptimizerSettings], rates: Mapping[str, float], gradients: Arrays
 ) -> Iterator[tuple[OptimizerSettings, float, list[str]]]:
@@ -146,6 +130,9 @@ def _build_update(
     before, after = (
         {name: side.read_weights(number)[name].astype(np.float64) for name in names} for number in (step - 1, step)
     )
+    if settings.algorithm == "sgd" and settings.is_decoupled:  # Keras's: it decays the weights first
+        before = {name: array * (1 - rate * settings.weight_decay) for name, array in before.items()}
+        settings = replace(settings, weight_decay=0.0)
     group_gradients = {name: gradients[name] for name in names}
     slots_before = {key: array for key, array in slots.items() if key.partition(".")[2] in group_gradients}
     expected: dict[str, np.ndarray] = {}

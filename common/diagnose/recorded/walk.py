@@ -37,9 +37,20 @@ STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
     compare_states,
 )
 # Causes without an explanation, which a confirmed cause of another stage makes needless
-UNEXPLAINED = ("gradient", "loss_function", "unexplained", "optimizer", "reduction", "layer", "code_between_layers")
+UNEXPLAINED = (
+    "gradient",
+    "loss_function",
+    "unexplained",
+    "optimizer",
+    "reduction",
+    "layer",
+    "code_between_layers",
+    "repeated_indices",
+    "recurrent_layer",
+)
 # Causes of the stage "hyperparameters" that the stage "optimizer", or the stage "loss", confirms
-OF_LOSS = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function")
+OF_LOSS = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
+OF_LAYERS = ("mask_zero",)  # which the stage "activations" confirms
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 
@@ -80,6 +91,7 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
     for cause in stage.causes:
         is_of_optimizer = cause.tensor not in ("loss", "clipping") and "optimizer's" in cause.sentence
         has_effect = are_reproduced if is_of_optimizer else loss_differs and cause.cause in OF_LOSS
+        has_effect |= cause.cause in OF_LAYERS and pair.has_difference("activations")
         confirmed.append(replace(cause, confirmed=cause.confirmed or has_effect))
     stage.causes = confirmed
 

@@ -32,7 +32,9 @@ def compare_activations(pair: RecordPair) -> Stage:
     observations = observe_sides(pair, step)
     if observations is not None:
         _LayerComparison(stage, pair, *observations).compare()
-        stage.note = pair.why_outputs_differ
+        if pair.why_outputs_differ:
+            what = "only layers with equal inputs are compared" if stage.checks else "not compared"
+            stage.note = f"{what}: {pair.why_outputs_differ}"
     if not stage.checks:
         stage.note = stage.note or "the records have no layers in common"
     return stage

@@ -14,7 +14,7 @@ from common.diagnose.recorded.example_order import (
 )
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
-from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS
+from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
 
 NOT_DATA = ("past_key_values",)  # inputs that models compute, or whose values do not matter
 MASK = "mask"
@@ -51,7 +51,7 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
         stage.checks.append(TensorCheck(f"step {step}: examples", 0.0))
         if not np.array_equal(order, np.arange(len(order))):
             stage.note = f"step {step} has the same examples in another order; they are compared in A's order"
-        _compare_class_weights(stage, pair, step)
+        _compare_weights_in_loss(stage, pair, step, order)
         return not stage.causes
     _explain_step(stage, pair, step, arrays)
     return False
@@ -97,17 +97,23 @@ def _sort(b: np.ndarray, order: np.ndarray) -> np.ndarray:
     return ordered
 
 
-def _compare_class_weights(stage: Stage, pair: RecordPair, step: int) -> None:
-    """Compare the weights of the classes that the loss function receives."""
-    weights = [side.read_part(step, 0, 0, "label").get(CLASS_WEIGHTS) for side in pair.sides]
-    if weights[0] is None or weights[1] is None or weights[0].shape != weights[1].shape:
-        return
-    a, b = (array.astype(np.float64) for array in weights if array is not None)
-    if stage.compare_arrays(f"step {step}: class weights", a, b, precision="float32").differs:
+def _compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: np.ndarray) -> None:
+    """Compare the weights of classes, or of examples, that both loss functions receive."""
+    parts = [side.read_part(step, 0, 0, "label") for side in pair.sides]
+    if all(CLASS_WEIGHTS in part for part in parts):
+        a, b = (part[CLASS_WEIGHTS].astype(np.float64) for part in parts)
+        kind = "class weights"
+    elif all(SAMPLE_WEIGHTS in part for part in parts):
+        a, b = (side.read_batch(step, "label")[SAMPLE_WEIGHTS].astype(np.float64) for side in pair.sides)
+        kind = "sample weights"
+        b = _sort(b, order) if len(b) == len(order) else b
+    else:
+        return  # the stage "loss" finds out whether only one side has weights
+    if a.shape == b.shape and stage.compare_arrays(f"step {step}: {kind}", a, b, precision="float32").differs:
         factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
         is_scaled = np.allclose(a * factor, b, rtol=1e-5)
-        sentence = f"the class weights of B are {f'{factor:.6g} times' if is_scaled else 'others than'} A's"
-        stage.add_cause("class_weights", "b", "class weights", f"step {step}: {sentence}")
+        sentence = f"the {kind} of B are {f'{factor:.6g} times' if is_scaled else 'others than'} A's"
+        stage.add_cause("class_weights", "b", kind, f"step {step}: {sentence}")
 
 
 def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair]) -> None:
@@ -123,8 +129,9 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     for array, _ in explanations:
         stage.add_mismatch(f"step {step}: {array.title}")
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
-    are_others = any(not array.is_label for array, _ in explanations)
-    if is_unknown and are_others and all(explanation.cause == "other_values" for _, explanation in explanations):
+    # Labels, of which there are few kinds, may be alike by chance
+    of_inputs = [explanation for array, explanation in explanations if not array.is_label]
+    if (of_inputs or is_unknown) and all(x.cause == "other_values" for x in of_inputs):
         sentence = f"step {step}: in B other examples"
         stage.add_cause("other_examples", "b", "examples", sentence, confirmed=False)
         return

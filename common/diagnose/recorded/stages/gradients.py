@@ -132,20 +132,19 @@ def _explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -
         return None
     for side, ratio in (("b", factor), ("a", 1 / factor)):
         recorded = pair.b if side == "b" else pair.a
-        name, ranks = side.upper(), len(recorded.record.ranks)
+        name, replicas = side.upper(), recorded.replicas
         micro_batches, scale = recorded.get_facts(step)["micro_batches"], recorded.get_facts(step)["loss_scale"]
+        if replicas > 1 and np.isclose(ratio, replicas, rtol=TOLERANCE):
+            sentence = f"{name} sums the gradients of {replicas} replicas: average them, or divide the loss by the "
+            return Explanation("not_averaged", f"{sentence}global batch size", side=side)
         if micro_batches > 1 and np.isclose(ratio, micro_batches, rtol=TOLERANCE):
             if explanation := _explain_second_division(pair, step, recorded, factor):
                 return explanation
             sentence = f"the gradients of {name} are {ratio:.4g} times too large: those of the {micro_batches} "
             sentence += "micro-batches are summed; divide the loss by their number"
             return Explanation("accumulation_not_divided", sentence, side=side)
-        if ranks > 1 and np.isclose(ratio, ranks, rtol=TOLERANCE):
-            return Explanation(
-                "not_averaged", f"{name} sums the gradients of {ranks} processes: average them", side=side
-            )
-        if ranks > 1 and np.isclose(ratio, 1 / ranks, rtol=TOLERANCE):
-            sentence = f"{name} divides the gradients twice by the {ranks} processes"
+        if replicas > 1 and np.isclose(ratio, 1 / replicas, rtol=TOLERANCE):
+            sentence = f"{name} divides the gradients twice by the {replicas} replicas"
             return Explanation("averaged_twice", sentence, side=side)
         if scale and scale != 1 and np.isclose(ratio, scale, rtol=TOLERANCE):
             return Explanation(

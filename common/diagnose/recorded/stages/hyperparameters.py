@@ -12,12 +12,14 @@ from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_
 from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.regularizers import compare_regularizers
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import LayerFacts
 
 # Settings that the frameworks fix: the stage "optimizer" computes with them
 OF_FRAMEWORK = ("epsilon_place", "rate_inside_velocity")
 EVALUATION_MODE = "evaluation_mode"  # name of a cause, which the stage "state" does not explain again
+NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen
 ROOT = "model"  # path of the model itself among its layers
 DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")
 SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")
@@ -35,6 +37,7 @@ def compare_hyperparameters(pair: RecordPair) -> Stage:
     _compare_skipped_steps(stage, pair)
     compare_clipping(stage, pair)
     compare_loss_settings(stage, pair)
+    compare_regularizers(stage, pair)
     _compare_layers(stage, pair)
     return stage
 
@@ -47,7 +50,7 @@ def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
         if optimizer is None or other_optimizer is None:
             continue
         for key, cause, words in (
-            ("frozen", "not_trained", "is frozen"),
+            ("frozen", NOT_TRAINED, "is frozen"),
             ("missing", "missing_in_optimizer", "is not among the parameters of the optimizer"),
         ):
             names = [name for name in optimizer[key] if _is_trained(pair, index, name)]  # type: ignore[literal-required]
@@ -125,6 +128,8 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
         elif entry.name == "nesterov" and not (a.momentum and b.momentum):
             continue
         elif entry.name == "clipping":
+            if {None, "global_clipnorm"}.issuperset(value and value[0] for value in values):
+                continue  # compared with the clipping of scripts
             yield "clipping", tuple("none" if value is None else f"{value[0]}={value[1]:g}" for value in values)
         else:
             yield entry.name, values
@@ -146,6 +151,7 @@ def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tupl
         kinds = [value.partition("=")[0] for value in (value_a, value_b)]
         if "clipnorm" in kinds and kinds[0] != kinds[1]:
             return "clipped_per_variable", "b" if kinds[1] == "clipnorm" else "a"
+        return "clipping_norm", "b"
     return {"algorithm": "optimizer"}.get(name, name), "b"
 
 

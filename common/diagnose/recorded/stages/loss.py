@@ -13,8 +13,18 @@ from common.diagnose.recorded.loss_formulas import (
     find_formulas,
 )
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS, RecordedSide, count_labels, find_ignored_class
+from common.diagnose.recorded.recorded_side import (
+    CLASS_WEIGHTS,
+    LABELS,
+    SAMPLE_WEIGHTS,
+    WEIGHTS_IN_LOSS,
+    RecordedSide,
+    count_labels,
+    find_ignored_class,
+)
+from common.diagnose.recorded.regularizers import IN_LOSS, compute_penalty
 
+WITH_PENALTY = ", plus the penalty of the regularizers"
 PRECISION_NOISE = 1.0  # a loss in float32 is a sum, whose rounding is larger than one machine epsilon
 
 
@@ -35,7 +45,9 @@ def compare_losses(pair: RecordPair) -> Stage:
         check = stage.compare_arrays(f"step {step}: loss", a, b, noise, may_begin_here=may_begin_here and is_first)
         if is_first and not check.differs:
             pair.remember(min(check.difference, 1e-5))
-    stage.note = pair.why_outputs_differ or ("" if stage.checks else "the recorders saw no loss")
+    stage.note = (pair.why_outputs_differ and f"not compared: {pair.why_outputs_differ}") or (
+        "" if stage.checks else "the recorders saw no loss"
+    )
     explain_formulas(stage, pair, pair.equal_steps[0])
     losses = find_closest_losses(pair, pair.equal_steps[0])
     if losses is not None and stage.checks and stage.checks[0].begins_here and not stage.causes:
@@ -114,6 +126,7 @@ def find_side_formulas(
         lacking_labels: Labels by process and micro-batch, if the side's own are not recorded.
     """
     names: list[str] | None = None
+    penalty = compute_penalty(side, step)
     for place in side.list_micro_batches(step):
         facts = side.record.get_step_facts(step)[place[0]]
         loss, count = facts["losses"][place[1]], facts["micro_batches"]
@@ -123,21 +136,34 @@ def find_side_formulas(
             labels = [lacking_labels[place]]
         if loss is None or not outputs or not labels:
             return []
-        weights, ignored = side.read_part(step, *place, "label").get(CLASS_WEIGHTS), find_ignored_class(side)
+        part, ignored = side.read_part(step, *place, "label"), find_ignored_class(side)
         fitting = [
-            name
-            for label in labels
-            for value in ({loss, loss * count})
-            for name in find_formulas(outputs[0], _shape_labels(label, outputs[0]), value, precision, weights, ignored)
+            f"{name}{words}"
+            for label in (_shape_labels(array, outputs[0]) for array in labels)
+            for weights in [_read_label_weights(part, label)]
+            for subtracted, words in ((0.0, ""), *([(penalty, WITH_PENALTY)] if penalty else []))
+            for factor in sorted({1, count})
+            for name in find_formulas(outputs[0], label, loss * factor - subtracted, precision, weights, ignored)
         ]
         names = fitting if names is None else [name for name in names if name in fitting]
-    return names or []
+    return sorted(names or [], key=lambda name: name.startswith("half"))  # half of it may be that of two replicas
+
+
+def _read_label_weights(part: Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray | None:
+    """Return the weights of the labels of a micro-batch in the loss, in the shape of the labels; None without any."""
+    if (weights := part.get(CLASS_WEIGHTS)) is not None:
+        return weights[np.clip(labels, 0, len(weights) - 1)] if labels.dtype.kind in "iu" and weights.ndim else None
+    weights = part.get(SAMPLE_WEIGHTS)
+    if weights is None or weights.size == labels.size:
+        return weights
+    is_by_example = weights.ndim and weights.size == len(labels)
+    return np.broadcast_to(weights.reshape(-1, *[1] * (labels.ndim - 1)), labels.shape) if is_by_example else None
 
 
 def _list_labels(side: RecordedSide, step: int, place: tuple[int, int]) -> list[np.ndarray]:
     """Return the labels that the loss function, or else the model, received in a micro-batch."""
     return [
-        *(x for name, x in side.read_part(step, *place, "label").items() if name != CLASS_WEIGHTS and x.ndim),
+        *(x for name, x in side.read_part(step, *place, "label").items() if name not in WEIGHTS_IN_LOSS and x.ndim),
         *(x for name, x in side.read_part(step, *place, "input").items() if name == LABELS),
     ]
 
@@ -163,7 +189,7 @@ def _shape_labels(labels: np.ndarray, outputs: np.ndarray) -> np.ndarray:
 
 def _name_cause(a: str, b: str) -> str:
     """Return the name of the cause by the first part in which two formulas differ."""
-    for words, cause in ((DOUBLE_SOFTMAX, "double_softmax"), (NOT_FROM_LOGITS, "from_logits")):
+    for words, cause in ((DOUBLE_SOFTMAX, "double_softmax"), (NOT_FROM_LOGITS, "from_logits"), (WITH_PENALTY, IN_LOSS)):
         if (words in a) != (words in b):
             return cause
     kind_a, _, reduction_a = a.partition(", ")

@@ -1,17 +1,23 @@
 """The stage "reduction": how each record's gradients follow from those of its processes, and how they are clipped."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from common.diagnose.explain.step_gradients import StepGradients, clip_factor, global_norm, sum_gradients
 from common.diagnose.explain.update_settings import UpdateSettings
-from common.diagnose.findings import Stage
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair, find_weight_precision
 from common.diagnose.recorded.recorded_side import RecordedSide, count_labels
 from common.diagnose.recorded.stages.optimizer import keep_one_sided_causes
-from common.diagnose.rounding import is_close
+from common.diagnose.rounding import MACHINE_EPSILON, is_close
 from common.diagnose.stages.reduction import compare_reduction
+from common.map.array_differences import compute_norm
 
 Gradients = dict[str, np.ndarray]
+SPARSE_NORM = "clipping_norm"  # name of the cause that repeated rows of a gradient are not merged
+SAME_FACTOR = 1e-4  # largest relative difference of gradients that are multiplied by one factor
 
 
 def compare_reductions(pair: RecordPair) -> Stage:
@@ -22,6 +28,8 @@ def compare_reductions(pair: RecordPair) -> Stage:
             if not stage.has_cause_of(side.name):
                 _compare_side(stage, side, step)
         _report_dropped(stage, side, pair)
+    if pair.a.is_torch == pair.b.is_torch:
+        _drop_sparse_norms(stage)
     keep_one_sided_causes(stage)
     if not stage.checks:
         stage.note = stage.note or "no gradients of single processes, and none from before a clipping, are recorded"
@@ -89,7 +97,74 @@ def _compare_clipping(stage: Stage, side: RecordedSide, step: int, reduced: Grad
             sentence += f"{scale:g}: call unscale_ before clip_grad_norm_"
             stage.add_cause("clipped_before_unscaling", side.name, "clipping", sentence)
             return
-    compare_reduction(stage, side.name, _build(step, [reduced], [1.0], received, max_norm))
+    if side.replicas > len(side.record.ranks):
+        _compare_replicas(stage, side, step, clip_factor(norm, max_norm), (reduced, received))
+        return
+    gradients = _build(step, [reduced], [1.0], received, max_norm)
+    if not side.is_torch:
+        sparse_norm = _find_sparse_norm(side, reduced, received, max_norm)
+        noise = _estimate_noise(side, step, received)
+        gradients = replace(gradients, noise=noise, reported_norm=sparse_norm or gradients.reported_norm)
+    compare_reduction(stage, side.name, gradients)
+
+
+def _compare_replicas(
+    stage: Stage, side: RecordedSide, step: int, factor: float, gradients: tuple[Gradients, Gradients]
+) -> None:
+    """Check that several replicas of one process clip the sum of their gradients.
+
+    Args:
+        stage: The stage.
+        side: The side.
+        step: The step.
+        factor: The factor by which the sum is clipped.
+        gradients: The sum, and the gradients that the update used.
+    """
+    names = [name for name in gradients[0] if name in gradients[1]]
+    reduced, received = (np.concatenate([np.ravel(arrays[name]) for name in names]) for arrays in gradients)
+    place = f"{side.name.upper()}, step {step}"
+    if is_close(reduced * factor, received, 1e-3):
+        stage.checks.append(TensorCheck(f"{place}: clipped gradients", 0.0))
+        return
+    stage.add_mismatch(f"{place}: clipped gradients")
+    sentence = f"in {place}: each replica clips its gradients before they are summed, as Keras's optimizers do"
+    stage.add_cause("clipped_before_reduction", side.name, "clipping", sentence)
+
+
+def _find_sparse_norm(side: RecordedSide, reduced: Gradients, received: Gradients, max_norm: float) -> float | None:
+    """Return the norm by which the gradients of a model with embeddings were clipped, if it is not their own.
+
+    tf.clip_by_global_norm counts the rows of an embedding's gradient, which may repeat, one by one.
+    """
+    if not any(layer["kind"] == "Embedding" for layer in side.layers):
+        return None
+    names = [name for name in reduced if name in received]
+    a, b = (np.concatenate([np.ravel(arrays[name]) for name in names]) for arrays in (reduced, received))
+    factor = float((a * b).sum() / ((a * a).sum() or 1.0))
+    is_clipped = 0 < factor < 1 and is_close(a * factor, b, SAME_FACTOR)
+    return max_norm / factor if is_clipped or np.isclose(factor, 1, rtol=SAME_FACTOR) else None
+
+
+def _drop_sparse_norms(stage: Stage) -> None:
+    """Remove the cause that TensorFlow clips by another norm, which the other side does too."""
+    places = [f"{cause.side.upper()}, step" for cause in stage.causes if cause.cause == SPARSE_NORM]
+    stage.causes = [cause for cause in stage.causes if cause.cause != SPARSE_NORM]
+    if places:
+        stage.checks = [check for check in stage.checks if not check.tensor.startswith(tuple(places))]
+        stage.note = "tf.clip_by_global_norm counts repeated rows of an embedding's gradient one by one, on both sides"
+
+
+def _estimate_noise(side: RecordedSide, step: int, received: Gradients) -> dict[str, float]:
+    """Return the norms of the rounding errors of gradients that were recovered from the optimizer's slots."""
+    settings = read_optimizer_settings(side)
+    noise = {}
+    for name, gradient in received.items():
+        if name not in settings:
+            continue
+        decay = settings[name].momentum if settings[name].algorithm == "sgd" else settings[name].betas[0]
+        earlier = [side.read_gradients(number).get(name, gradient) for number in side.record.steps if number <= step]
+        noise[name] = MACHINE_EPSILON["float32"] * max(map(compute_norm, earlier)) / (1 - decay or 1.0)
+    return noise
 
 
 def _compare_ranks(stage: Stage, side: RecordedSide, step: int, received: Gradients) -> bool:

@@ -15,7 +15,7 @@ from common.diagnose.explain.moving_statistics import (
 )
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE
+from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT_TRAINED
 from common.diagnose.recorded.variable_pairs import VariableMatch
 
 FOLLOWING_SHARE = 1e-2  # largest relative difference of two elements of gradients that count as equal
@@ -59,8 +59,11 @@ def compare_states(pair: RecordPair) -> Stage:
             norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)), _get_deviation(pair, match, step))
             tensor = f"step {step}: {match.title}"
             stage.compare_arrays(tensor, a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
-    if not any(cause.cause == EVALUATION_MODE for cause in pair.get_stage("hyperparameters").causes):
-        _explain(stage, first_steps, may_begin_here)
+    names = {cause.cause for cause in pair.get_stage("hyperparameters").causes}
+    # If activations differ, so do the statistics of what follows
+    if EVALUATION_MODE not in names and not pair.has_difference("activations"):
+        is_frozen = NOT_TRAINED in names
+        _explain(stage, first_steps, may_begin_here, is_frozen)
     return stage
 
 
@@ -92,11 +95,13 @@ def _update_followed(followed: dict[str, np.ndarray | None], pair: RecordPair, s
         followed[match.title] = None if earlier is None else earlier & is_equal
 
 
-def _explain(stage: Stage, first_steps: list[FirstStep], may_begin_here: bool) -> None:
-    """Add why moving statistics, or else other variables, differ."""
+def _explain(stage: Stage, first_steps: list[FirstStep], may_begin_here: bool, is_frozen: bool) -> None:
+    """Add why moving statistics, or else other variables, differ. is_frozen: whether a side froze layers."""
     precision = stage.precision
     factors = find_momentum_factors([x for x in first_steps if is_moving_statistic(x.name)], precision)
     for name, factor in list(factors.items())[:1]:
+        if is_frozen and not round(factor, 6):
+            return  # Keras's BatchNormalization is in inference mode if it is frozen
         sentence = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
         stage.add_cause("moving_statistics", "b", name, sentence)
         return

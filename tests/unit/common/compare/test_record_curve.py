@@ -9,7 +9,7 @@ from common.compare.pair import Tolerance
 from common.compare.run_files import check_run_files
 from common.compare.verdict import compare
 from common.errors import UserError
-from common.report.answers import list_next_steps
+from common.report.answers import answer_questions, list_next_steps
 from tests.unit.common.recording.numpy_script import NumpyScript
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
@@ -25,6 +25,7 @@ def test_the_curves_of_two_records(tmp_path: Path) -> None:
     assert "new: its loss is the mean over micro-batches and processes" in new.notes
     comparison = compare([old, new], TOLERANCES)
     assert "diverge at step 2 of 3" in comparison.sentence
+    assert answer_questions(comparison)[2].short == "unknown"  # records do not tell their precision
     assert list_next_steps(comparison) == [f"python -m common.diagnose {tmp_path}/old {tmp_path}/new"]
 
 

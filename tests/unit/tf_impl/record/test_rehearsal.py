@@ -18,7 +18,7 @@ def test_effects_are_undone(capsys: pytest.CaptureFixture[str]) -> None:
         random.seed(7)
         np.random.seed(7)
         if rehearses:
-            with Rehearsal(creates_variables=False, uses_xla=False):
+            with Rehearsal(creates_variables=False, compiled=None):
                 variable.assign_add([1.0, 1.0])
                 variable.scatter_nd_update([[0]], [9.0])
                 generator.normal([3])
@@ -36,6 +36,6 @@ def test_effects_are_undone(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_iterators_of_the_script_do_not_move() -> None:
     iterator = iter(tf.data.Dataset.range(3))
-    with pytest.raises(NotVisibleError, match="call the tf.function with the batch"), Rehearsal(False, False):
+    with pytest.raises(NotVisibleError, match="call the tf.function with the batch"), Rehearsal(False, None):
         next(iterator)
     assert int(next(iterator)) == 0

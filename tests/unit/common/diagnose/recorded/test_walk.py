@@ -222,3 +222,12 @@ def test_planted_mistakes(name: str, tmp_path: Path) -> None:
     assert [known.cause for known in diagnosis.causes][:1] == [cause], shown
     assert {known.cause for known in diagnosis.causes} == {cause}, shown
     assert not diagnosis.is_equal
+
+
+def test_the_headline_names_what_is_not_compared(tmp_path: Path) -> None:
+    dropout: dict = {**DROPOUT, "training": True}
+    script = NumpyScript(extra_layers=(dropout,))  # type: ignore[arg-type]
+    diagnosis = diagnose(tmp_path, script, script)
+    assert diagnosis.is_equal
+    assert diagnosis.headline.startswith("no difference in what was compared of A")
+    assert "not compared: loss, gradients, state: " in diagnosis.headline

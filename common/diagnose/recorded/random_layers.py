@@ -1,0 +1,59 @@
+"""Layers that draw random numbers, such as dropout, and whether those of two records drew the same."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from common.diagnose.recorded.layer_vocabulary import RECURRENT, find_common_kind, find_dropout_rate, has_inner_dropout
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.rounding import is_close
+
+RECURRENT_RATES = ("dropout", "recurrent_dropout")  # attributes of a recurrent layer
+
+
+def find_random_layers(side: RecordedSide) -> list[str]:
+    """Return the paths of the layers in training mode that draw random numbers."""
+    return [
+        layer["path"]
+        for layer in side.layers
+        if layer["training"]
+        and (
+            find_dropout_rate(layer)
+            or has_inner_dropout(layer)
+            or layer["kind"].startswith(("Random", "Gaussian"))
+            or (find_common_kind(layer["kind"]) in RECURRENT and any(map(layer["attributes"].get, RECURRENT_RATES)))
+        )
+    ]
+
+
+def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[str]], order: np.ndarray) -> bool:
+    """Check whether the random layers of two records of one framework drew the same numbers in the first step.
+
+    A mistake before a dropout layer changes what it receives, but not which elements it drops. Equal masks of dropout
+    layers imply equal numbers in other layers, such as attentions: they follow from one seed.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        layers: The paths of the random layers of A and of B.
+        order: A's number of each of B's examples.
+    """
+    if a.is_torch != b.is_torch or [*layers[0]] != [*layers[1]] or not np.array_equal(order, np.arange(len(order))):
+        return False
+    calls_a, calls_b = (side.read_calls(side.record.steps[0]) for side in (a, b))
+    kinds = {layer["path"]: layer for layer in a.layers}
+    shown = [path for path in layers[0] if find_dropout_rate(kinds[path])]
+    for path in shown or layers[0]:
+        if path not in calls_a or path not in calls_b:
+            return False
+        arrays = [array for calls in (calls_a, calls_b) for array in (calls[path].received, calls[path].returned)]
+        if any(array is None for array in arrays) or len({array.shape for array in arrays if array is not None}) > 1:
+            return False
+        received_a, returned_a, received_b, returned_b = (np.asarray(array) for array in arrays)
+        if find_dropout_rate(kinds[path]):
+            is_shown = (received_a != 0) & (received_b != 0)
+            if not np.array_equal((returned_a == 0)[is_shown], (returned_b == 0)[is_shown]):
+                return False
+        elif not (is_close(received_a, received_b) and is_close(returned_a, returned_b)):
+            return False
+    return True

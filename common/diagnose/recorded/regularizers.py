@@ -1,0 +1,59 @@
+"""Regularizers of Keras's layers, whose penalty is a part of the loss."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.diagnose.findings import Stage
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+
+SUFFIX = "_regularizer"
+IN_LOSS = "l2_in_loss"  # name of the cause
+Factors = tuple[float, float]  # of the absolute values and of the squares
+
+
+def read_regularizers(side: RecordedSide) -> dict[str, Factors]:
+    """Return the factors of the regularizers by the name of the variable; none for PyTorch."""
+    factors: dict[str, Factors] = {}
+    for layer in side.layers:
+        for attribute, value in layer["attributes"].items():
+            name = layer["variables"].get(attribute.removesuffix(SUFFIX))
+            if attribute.endswith(SUFFIX) and name and isinstance(value, list) and len(value) == 2:
+                l1, l2 = (float(factor) for factor in value)
+                factors[name] = l1, l2
+    return factors
+
+
+def compute_penalty(side: RecordedSide, step: int) -> float:
+    """Return the penalty of all regularizers for the weights before a step."""
+    weights: Mapping[str, np.ndarray] = side.read_weights(step - 1)
+    return sum(
+        l1 * float(np.abs(weights[name].astype(np.float64)).sum())
+        + l2 * float(np.square(weights[name].astype(np.float64)).sum())
+        for name, (l1, l2) in read_regularizers(side).items()
+        if name in weights
+    )
+
+
+def compare_regularizers(stage: Stage, pair: RecordPair) -> None:
+    """Add the regularizers that differ as one cause; the stage "loss" finds out whether a loss counts them."""
+    a, b = (read_regularizers(side) for side in pair.sides)
+    none = (0.0, 0.0)
+    differing = [
+        (match.title, values)
+        for match in pair.models.variables
+        if (values := (a.get(match.names_a[0], none), b.get(match.names_b[0], none)))[0] != values[1]
+    ]
+    if not differing:
+        return
+    title, (value_a, value_b) = differing[0]
+    more = f", and of {len(differing) - 1} more variables" if len(differing) > 1 else ""
+    stage.add_mismatch(f"regularizer of {title}")
+    sentence = f"the regularizer of {title} is {_format(value_a)} in A and {_format(value_b)} in B{more}"
+    stage.add_cause(IN_LOSS, "b" if value_b != none else "a", title, sentence, confirmed=False)
+
+
+def _format(factors: Factors) -> str:
+    parts = [f"{name}={factor:g}" for name, factor in zip(("L1", "L2"), factors, strict=True) if factor]
+    return " and ".join(parts) or "none"
