@@ -75,10 +75,10 @@ class FinishedStep:
         used = {name: array for name, array in used.items() if name in received or not received}
         is_clipped = step.max_norm is not None or relative_difference(clipped, received) > 0
         difference = relative_difference(clipped, used)
-        if difference > tolerance:
+        if difference > tolerance and step.is_exact:
             note(notes.DIFFERENT_GRADIENTS.format(step.number, difference))
         arrays: Arrays = {f"gradient/{name}": array for name, array in used.items()}
-        if is_clipped or difference > tolerance:
+        if (is_clipped or difference > tolerance) and step.is_exact:  # otherwise they are those of other dropout masks
             raw = add_gradients(from_tape) if step.max_norm is not None else received
             arrays.update({f"gradient_unclipped/{name}": array for name, array in raw.items()})
         self._set_max_norm()

@@ -75,6 +75,14 @@ class FitRecorder(tf.keras.callbacks.Callback):
         """Give the model its train function back. A later call of fit continues the record."""
         self._restore()
 
+    def _implements_no_batch_hooks(self) -> bool:
+        return False
+
+    # tf_keras's `fit` asks them of every callback, also of one that derives from Keras 3's class
+    _implements_train_batch_hooks = _implements_no_batch_hooks
+    _implements_test_batch_hooks = _implements_no_batch_hooks
+    _implements_predict_batch_hooks = _implements_no_batch_hooks
+
     def _find_obstacle(self) -> str | None:
         steps = getattr(self.model, "_steps_per_execution", None)  # a number, or a variable in Keras 2
         steps = getattr(self.model, "steps_per_execution", steps) if steps is None else steps

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from common.recording.record_format import LayerFacts, ModelFacts
 from common.recording.record_writer import list_plain_values
+from tf_impl.record.tensors import is_number
 
 Layer = Any  # of Keras 2 or Keras 3; `keras.Layer` is one of them
 KERAS_LAYER = re.compile(r"(tf_)?keras\.(src\.)?layers\.(?!layer$)")  # the modules of Keras's own layers
@@ -44,10 +45,10 @@ def make_unique(path: str, taken: Mapping[str, object]) -> str:
 
 
 def name_variables(model: Layer) -> dict[str, Any]:
-    """Return the weights of a model by unique path, without the states of random generators."""
+    """Return the weights of a model that are numbers by unique path, without the states of random generators."""
     variables: dict[str, Any] = {}
     for variable in model.weights:
-        if "seed_generator_state" not in variable.name and tf.as_dtype(variable.dtype).is_numeric:
+        if "seed_generator_state" not in variable.name and is_number(tf.as_dtype(variable.dtype)):
             variables[make_unique(_get_path(variable), variables)] = variable
     return variables
 

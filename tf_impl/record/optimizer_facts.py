@@ -59,11 +59,8 @@ def describe_optimizer(
 
 def describe_schedule(optimizer: Optimizer) -> dict[str, object] | None:
     """Describe the schedule of the learning rate; None if the rate is a number."""
-    inner = unwrap_optimizer(optimizer)
-    schedule: Any = getattr(inner, "_learning_rate", None)
-    if not hasattr(schedule, "get_config"):
-        schedule = getattr(inner, "_hyper", {}).get("learning_rate")  # of a legacy optimizer
-    if not hasattr(schedule, "get_config"):
+    schedule = _find_schedule(unwrap_optimizer(optimizer))
+    if schedule is None:
         return None
     name = f"{type(schedule).__module__}.{type(schedule).__qualname__}"
     return {"name": name, **list_plain_values({**schedule.get_config(), "name": name})}
@@ -72,8 +69,8 @@ def describe_schedule(optimizer: Optimizer) -> dict[str, object] | None:
 def read_rate(optimizer: Optimizer) -> float:
     """Return the learning rate that the next update uses."""
     inner = unwrap_optimizer(optimizer)
-    rate = inner.learning_rate
-    return float(to_array(rate(inner.iterations) if callable(rate) and hasattr(rate, "get_config") else rate))
+    schedule = _find_schedule(inner)  # Keras 2's `learning_rate` is that of the last update
+    return float(to_array(inner.learning_rate if schedule is None else schedule(inner.iterations)))
 
 
 def count_updates(optimizer: Optimizer) -> int:
@@ -121,6 +118,11 @@ def _iterate_slots(optimizer: Optimizer, variables: Mapping[str, Any]) -> Iterat
             slot = values[index] if index < len(values) else None
             if slot is not None and hasattr(slot, "shape") and tuple(slot.shape) == tuple(variable.shape):
                 yield attribute.lstrip("_"), name, slot
+
+
+def _find_schedule(inner: Optimizer) -> Any:  # noqa: ANN401  any schedule
+    schedules = (getattr(inner, "_learning_rate", None), getattr(inner, "_hyper", {}).get("learning_rate"))
+    return next((schedule for schedule in schedules if hasattr(schedule, "get_config")), None)
 
 
 def _get_legacy_key(variable: tf.Variable) -> str:

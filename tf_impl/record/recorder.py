@@ -172,6 +172,8 @@ class Recorder:
         """Note it if the rehearsed step returned other values than the real one."""
         difference = compare_results(rehearsed, result)
         if difference > self._get_tolerance():
+            if self._observer.step is not None:
+                self._observer.step.is_exact = False
             self.writer.note(notes.DIFFERENT_RESULTS.format(self._get_number(), difference))
 
     def guard(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401  what the function returns

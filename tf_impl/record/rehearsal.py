@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.distribute.input_lib import DistributedIteratorBase
 from tensorflow.python.eager import context
+from tensorflow.python.ops import nn_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
 
 from tf_impl.record.patches import Patches
@@ -75,15 +76,12 @@ class Rehearsal:
 
     def _keep_random_states(self) -> None:
         if self._creates_variables:
+            self._patches.replace(nn_ops, "_dropout", _draw_apart(nn_ops._dropout))
             return
         self._stack.callback(random.setstate, random.getstate())
         self._stack.callback(np.random.set_state, np.random.get_state())
         # Other operations than those of the script: a repeated one would advance the state of its kernel.
-        eager = context.context()
-        eager.ensure_initialized()
-        generator = getattr(eager, "_rng", None)
-        self._stack.callback(setattr, eager, "_rng", generator)
-        eager._rng = random.Random(SEED_OF_REHEARSAL)
+        self._stack.enter_context(_use_other_seeds())
 
     def _patch_methods(self) -> None:
         for kind in (BaseResourceVariable, ResourceVariable):
@@ -132,6 +130,29 @@ class Rehearsal:
                 self._is_reading = False
 
         return take
+
+
+@contextlib.contextmanager
+def _use_other_seeds() -> Iterator[None]:
+    """Draw the seeds of the eager random functions that take none from another generator than that of the script."""
+    eager = context.context()
+    eager.ensure_initialized()
+    generator = getattr(eager, "_rng", None)
+    eager._rng = random.Random(SEED_OF_REHEARSAL)
+    try:
+        yield
+    finally:
+        eager._rng = generator
+
+
+def _draw_apart(dropout: Callable[..., object]) -> Callable[..., object]:
+    """Return the function of TensorFlow's dropouts such that it draws no seed of the script, as Keras 2's would."""
+
+    def draw(*args: object, **kwargs: object) -> object:
+        with _use_other_seeds():
+            return dropout(*args, **kwargs)
+
+    return draw
 
 
 class CompiledDraws:

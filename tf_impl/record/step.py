@@ -53,6 +53,7 @@ class Step:
         received: The gradients that each replica passed to the optimizer, without the loss scale.
         updates: How often the step passed gradients to the optimizer, on the first replica.
         max_norm: The norm to which the script clipped the gradients.
+        is_exact: Whether the rehearsal returned what the real step returned, as far as they were compared.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Step:
     received: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     updates: int = 0
     max_norm: float | None = None
+    is_exact: bool = True
 
     @property
     def micro_batches(self) -> list[MicroBatch]:

@@ -194,7 +194,9 @@ class StepObserver:
         labels = self._copies.copy(name_tensors(arguments))
         suffix = f".{len(self._losses)}" if labels.keys() & batch.labels.keys() else ""
         batch.labels.update({f"{name}{suffix}": array for name, array in labels.items()})
-        self._losses.setdefault(id(loss), facts)
+        # A script may create a loss object in each step: those of the first micro-batch describe the loss
+        if not self._losses or (self.step.number == 1 and batch is self.step.micro_batches[0]):  # type: ignore[union-attr]
+            self._losses.setdefault(id(loss), facts)
 
     def _differentiate(self, original: Call, tape: object, *args: object, **kwargs: Any) -> object:  # noqa: ANN401
         gradients = original(tape, *args, **kwargs)

@@ -40,9 +40,14 @@ def first_tensor(nested: object) -> Optional[tf.Tensor]:  # noqa: UP045  Python 
     return next(iter([tensor for tensor in tensors if tensor.dtype.is_floating] or tensors), None)
 
 
+def is_number(dtype: tf.DType) -> bool:
+    """Check whether a record can hold values of a type."""
+    return bool(dtype.is_floating or dtype.is_integer or dtype.is_bool)
+
+
 def is_storable(tensor: tf.Tensor) -> bool:
     """Check whether a record can hold a tensor: numbers, and not those of a symbolic tensor."""
-    return hasattr(tensor, "numpy") and (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool)
+    return hasattr(tensor, "numpy") and is_number(tensor.dtype)
 
 
 def to_array(tensor: object) -> np.ndarray:

@@ -56,6 +56,9 @@ def _read_flags() -> dict[str, object]:
         "cudnn_deterministic": lambda: torch.backends.cudnn.deterministic,
         "cudnn_benchmark": lambda: torch.backends.cudnn.benchmark,
         "threads": torch.get_num_threads,
+        "inter_op_threads": torch.get_num_interop_threads,
+        "onednn": lambda: torch.backends.mkldnn.enabled,
+        "cpu_capability": lambda: torch.backends.cpu.get_cpu_capability(),  # missing in PyTorch 2.0
         "default_dtype": lambda: str(torch.get_default_dtype()).replace("torch.", ""),
         "seed": torch.initial_seed,
     }

@@ -38,6 +38,7 @@ class OptimizerUpdate:
         slots_before: Slots before the update.
         slots_after: Slots after the update.
         gradients: Gradients that the update used, without weight decay.
+        scalar_error: Relative error of scalars such as 1 - beta, if the framework computes them in float32.
     """
 
     settings: UpdateSettings
@@ -48,6 +49,7 @@ class OptimizerUpdate:
     slots_before: Arrays
     slots_after: Arrays
     gradients: Arrays
+    scalar_error: float = 0.0
 
     @property
     def machine_epsilon(self) -> float:
@@ -74,9 +76,7 @@ class OptimizerUpdate:
         weights = _norm_of(self.weights_before[name] for name in self.names)
         changes = _norm_of(self.changes.values())
         rounding = self.machine_epsilon * (WEIGHT_EPSILONS * weights / (changes or 1.0) + CHANGE_EPSILONS)
-        if self.settings.kind != "sgd" and self.settings.epsilon_place == BEFORE_CORRECTION:
-            rounding += self.machine_epsilon / (4 * (1 - self.settings.betas[1] ** self.step))
-        return max(SMALLEST_ERROR, rounding)
+        return max(SMALLEST_ERROR, rounding + self.scalar_error)
 
 
 @dataclass(frozen=True)

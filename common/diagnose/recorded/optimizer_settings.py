@@ -3,15 +3,25 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.diagnose.explain.update_settings import AFTER_CORRECTION, BEFORE_CORRECTION, Betas
+from common.diagnose.explain.update_settings import AFTER_CORRECTION, BEFORE_CORRECTION, INSIDE_ROOT, Betas
 from common.diagnose.recorded.recorded_side import RecordedSide
 
 Hyperparameters = Mapping[str, object]
 DECOUPLED_IN_TORCH = {"adamw"}  # algorithms of PyTorch whose weight decay is no part of the gradient
-NO_EMA = "none"
 CLIPPING = {  # of Keras, with the words for a report
     "clipnorm": "each variable by the norm", "global_clipnorm": "all by the norm", "clipvalue": "each element to",
 }  # fmt: skip
+FRAMEWORKS = ("torch.optim.", "keras.", "tf_keras.", "tensorflow.python.keras.")  # modules of known classes
+LEGACY = ".legacy."  # in the modules of Keras's older optimizers, some of which have other formulas
+OUTSIDE_ROOT, WITHIN_MAXIMUM, AFTER_MAXIMUM = "outside the root", "within the maximum", "after the maximum"
+EPSILON_PLACES = {  # of an algorithm, in PyTorch and in Keras; otherwise it is the same
+    "adam": (AFTER_CORRECTION, BEFORE_CORRECTION),
+    "rmsprop": (OUTSIDE_ROOT, INSIDE_ROOT),
+    "adagrad": (OUTSIDE_ROOT, INSIDE_ROOT),
+    "adamax": (WITHIN_MAXIMUM, AFTER_MAXIMUM),
+}
+HALF_EPSILON = 2.0**-24  # relative error of a number in float32
+KERAS_MOMENTUM_DECAY = 1.0  # of NAdam, in PyTorch's vocabulary: Keras has no such argument
 
 
 @dataclass(frozen=True)
@@ -19,18 +29,28 @@ class OptimizerSettings:
     """Hyperparameters with which an optimizer updates a parameter, but for the learning rate.
 
     Attributes:
-        algorithm: "sgd", "adam" (also AdamW), or the name of another class in lower case.
+        algorithm: Name of the class in lower case, if PyTorch or Keras defines it, and "adam" also of AdamW; of another
+            class, its qualified name.
         weight_decay: Weight decay.
         is_decoupled: Whether the decay is subtracted from the weights; otherwise it is added to the gradient.
-        momentum: Momentum of SGD.
+        momentum: Momentum of SGD and RMSprop.
         nesterov: Whether the momentum is Nesterov's.
-        betas: Decay rates of Adam's slots.
+        dampening: Share of the gradient that the momentum of SGD leaves out.
+        betas: Decay rates of the slots of Adam, its relatives and Lion.
+        rho: Decay rate of the slots of RMSprop, PyTorch's alpha, and of Adadelta.
+        centered: Whether RMSprop divides by the variance of the gradients instead of their second moment.
+        initial_accumulator_value: Value with which Adagrad's sum begins.
+        rate_decay: Decay of Adagrad's learning rate with each update.
+        momentum_decay: Exponent of the schedule of NAdam's momentum.
         epsilon: Epsilon.
         amsgrad: Whether Adam keeps the largest second moment.
-        ema: Moving average of the weights that replaces them; "none" without one.
+        maximize: Whether the update ascends.
+        averaging: Momentum of a moving average of the weights, and after how many updates it replaces the weights; None
+            if it never does.
         clipping: Clipping within the optimizer, as (argument of Keras, value); None if there is none.
-        epsilon_place: Where Adam adds its epsilon, which depends on the framework.
+        epsilon_place: Where the epsilon is added, which depends on the framework.
         rate_inside_velocity: Whether the slot of the momentum includes the learning rate, as Keras's does.
+        rounds_scalars: Whether the framework computes scalars such as 1 - beta in float32, as Keras does.
     """
 
     algorithm: str
@@ -38,18 +58,37 @@ class OptimizerSettings:
     is_decoupled: bool = False
     momentum: float = 0.0
     nesterov: bool = False
+    dampening: float = 0.0
     betas: Betas = (0.0, 0.0)
+    rho: float = 0.0
+    centered: bool = False
+    initial_accumulator_value: float = 0.0
+    rate_decay: float = 0.0
+    momentum_decay: float = 0.0
     epsilon: float = 0.0
     amsgrad: bool = False
-    ema: str = NO_EMA
+    maximize: bool = False
+    averaging: tuple[float, int] | None = None
     clipping: tuple[str, float] | None = None
     epsilon_place: str = AFTER_CORRECTION
     rate_inside_velocity: bool = False
+    rounds_scalars: bool = False
 
     @property
     def decay_matters(self) -> bool:
         """Return whether there is weight decay, so that its kind decides the update."""
         return self.weight_decay != 0
+
+    @property
+    def scalar_error(self) -> float:
+        """Relative error of the scalar 1 - beta, which loses digits."""
+        return HALF_EPSILON / (1 - min(max(*self.betas, self.rho), 1 - HALF_EPSILON)) if self.rounds_scalars else 0.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the update is that of SGD, Adam or AdamW without further options."""
+        has_options = self.amsgrad or self.dampening or self.averaging is not None
+        return self.algorithm in ("sgd", "adam") and not has_options
 
 
 def read_optimizer_settings(side: RecordedSide) -> dict[str, OptimizerSettings]:
@@ -57,9 +96,8 @@ def read_optimizer_settings(side: RecordedSide) -> dict[str, OptimizerSettings]:
     optimizer = side.optimizer
     if optimizer is None:
         return {}
-    name = optimizer["name"].rpartition(".")[2]
     return {
-        parameter: _read_group(name.lower(), group["hyperparameters"], side.is_torch)
+        parameter: _read_group(optimizer["name"], group["hyperparameters"], side.is_torch)
         for group in optimizer["groups"]
         for parameter in group["parameters"]
     }
@@ -78,36 +116,50 @@ def read_rates(side: RecordedSide, step: int) -> dict[str, float]:
     }
 
 
-def _read_group(name: str, values: Hyperparameters, is_torch: bool) -> OptimizerSettings:
+def _read_group(qualified_name: str, values: Hyperparameters, is_torch: bool) -> OptimizerSettings:
+    is_known = qualified_name.startswith(FRAMEWORKS)
+    name = qualified_name.rpartition(".")[2].lower() if is_known else qualified_name
     algorithm = "adam" if name in ("adam", "adamw") else name
-    betas = values.get("betas")
-    if not isinstance(betas, list | tuple) or len(betas) != 2:
-        betas = [values.get("beta_1"), values.get("beta_2")]
-    is_adam = algorithm == "adam"
+    if is_known and LEGACY in qualified_name and algorithm not in ("adam", "sgd"):
+        algorithm = qualified_name
     decoupled = values.get("decoupled_weight_decay", name in DECOUPLED_IN_TORCH) if is_torch else True
     clipping = next(((key, _to_number(values[key])) for key in CLIPPING if _to_number(values.get(key))), None)
-    epsilon = _to_number(values.get("eps", values.get("epsilon")))
+    places = EPSILON_PLACES.get(algorithm, (AFTER_CORRECTION, AFTER_CORRECTION))
+    momentum_decay = _to_number(values.get("momentum_decay")) if is_torch else KERAS_MOMENTUM_DECAY
     return OptimizerSettings(
         algorithm,
         _to_number(values.get("weight_decay")),
         bool(decoupled),
         _to_number(values.get("momentum")),
         bool(values.get("nesterov")),
-        (_to_number(betas[0]), _to_number(betas[1])),
-        epsilon,
+        _to_number(values.get("dampening")),
+        _read_betas(values),
+        _to_number(values.get("alpha", values.get("rho"))) if algorithm in ("rmsprop", "adadelta") else 0.0,
+        bool(values.get("centered")),
+        _to_number(values.get("initial_accumulator_value")),
+        _to_number(values.get("lr_decay")),
+        momentum_decay if algorithm == "nadam" else 0.0,
+        _to_number(values.get("eps", values.get("epsilon"))),
         bool(values.get("amsgrad")),
-        _describe_ema(values),
+        bool(values.get("maximize")),
+        _read_averaging(values),
         None if is_torch else clipping,
-        BEFORE_CORRECTION if is_adam and not is_torch else AFTER_CORRECTION,
-        not is_torch and algorithm == "sgd",
+        places[0] if is_torch else places[1],
+        not is_torch and algorithm in ("sgd", "rmsprop"),
+        not is_torch,
     )
 
 
-def _describe_ema(values: Hyperparameters) -> str:
-    """Return what a Keras optimizer says of the moving average of the weights."""
-    if not values.get("use_ema"):
-        return NO_EMA
-    return f"{_to_number(values.get('ema_momentum')):g}, written every {values.get('ema_overwrite_frequency')} steps"
+def _read_betas(values: Hyperparameters) -> Betas:
+    betas = values.get("betas")
+    if not isinstance(betas, list | tuple) or len(betas) != 2:
+        betas = [values.get("beta_1"), values.get("beta_2")]
+    return _to_number(betas[0]), _to_number(betas[1])
+
+
+def _read_averaging(values: Hyperparameters) -> tuple[float, int] | None:
+    frequency = int(_to_number(values.get("ema_overwrite_frequency")))
+    return (_to_number(values.get("ema_momentum")), frequency) if values.get("use_ema") and frequency > 0 else None
 
 
 def _to_number(value: object) -> float:

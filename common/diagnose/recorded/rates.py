@@ -5,6 +5,7 @@ import numpy as np
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.optimizer_settings import read_optimizer_settings, read_rates
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.recorded_updates import count_earlier_updates, rename_slots
 
 STATE_LOST = "optimizer_state_lost"  # cause of this stage and of the stage "optimizer"
@@ -47,8 +48,10 @@ def find_empty_starts(pair: RecordPair) -> list[str]:
     """Return the names of the sides whose optimizer has no slots of earlier steps at the start."""
     names = []
     for side in pair.sides:
-        slots = rename_slots(side, 0, read_optimizer_settings(side)) or {}
-        if not any(array.any() for array in slots.values()):
+        settings = read_optimizer_settings(side)
+        slots = rename_slots(side, 0, settings) or {}
+        initial = {f"sum.{name}": group.initial_accumulator_value for name, group in settings.items()}
+        if all(np.allclose(array, initial.get(key, 0.0), 1e-6, 0) for key, array in slots.items()):
             names.append(side.name)
     return names
 
@@ -61,11 +64,11 @@ def explain_position(pair: RecordPair) -> Explanation | None:
         position = scheduler.get("last_epoch")
         if not isinstance(position, int) or len(side.record.steps) != steps:
             return None
-        positions.append(position - (count_earlier_updates(side) + steps - 1))
+        positions.append(position - (_count_updates(side) + steps - 1))
     for side, lead, other_lead in zip(pair.sides, positions, positions[::-1], strict=True):
         if not lead or other_lead:
             continue
-        name, updates = side.name.upper(), count_earlier_updates(side)
+        name, updates = side.name.upper(), _count_updates(side)
         micro_batches = side.get_facts(pair.steps[-1])["micro_batches"]
         if lead == -updates:
             sentence = f"the scheduler of {name} starts again after {updates} updates: it was not resumed"
@@ -74,6 +77,11 @@ def explain_position(pair: RecordPair) -> Explanation | None:
             sentence = f"the scheduler of {name} steps after each of the {micro_batches} micro-batches of an update"
             return Explanation("scheduler_per_micro_batch", sentence, side=side.name)
     return None
+
+
+def _count_updates(side: RecordedSide) -> int:
+    """Return how many updates the optimizer did before the record."""
+    return max(count_earlier_updates(side).values(), default=0)
 
 
 def explain_rates(a: np.ndarray, b: np.ndarray, replicas: list[int]) -> Explanation:

@@ -3,25 +3,45 @@
 Slots are recorded before the first step, and after the first and the last one. Between them they are computed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from common.diagnose.explain.update_formula import OptimizerUpdate
 from common.diagnose.explain.update_settings import UpdateSettings
-from common.diagnose.recorded.optimizer_settings import NO_EMA, OptimizerSettings, read_optimizer_settings, read_rates
+from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings, read_rates
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.update_rules import RULES, Parameter, compute_update
 
 Arrays = Mapping[str, np.ndarray]
-KNOWN_ALGORITHMS = ("sgd", "adam")
-# Names of slots in the frameworks, by our name; the first one that a record has counts
-SLOT_NAMES = {
+# Names of slots in PyTorch and in versions of Keras, by algorithm and PyTorch's name; the first one in a record counts
+MOMENTS = {
     "exp_avg": ("exp_avg", "momentums", "momentum", "m"),
     "exp_avg_sq": ("exp_avg_sq", "velocities", "velocity", "v"),
-    "momentum_buffer": ("momentum_buffer", "momentums", "momentum"),
 }
-COUNTERS = ("step", "iterations", "iteration")
+SLOT_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "sgd": {"momentum_buffer": ("momentum_buffer", "momentums", "momentum")},
+    "adam": {**MOMENTS, "max_exp_avg_sq": ("max_exp_avg_sq", "velocity_hats")},
+    "rmsprop": {
+        "square_avg": ("square_avg", "velocities"),
+        "momentum_buffer": ("momentum_buffer", "momentums"),
+        "grad_avg": ("grad_avg", "average_gradients"),
+    },
+    "adagrad": {"sum": ("sum", "accumulators")},
+    "adadelta": {
+        "square_avg": ("square_avg", "accumulated_grads"),
+        "acc_delta": ("acc_delta", "accumulated_delta_vars"),
+    },
+    "adamax": {"exp_avg": ("exp_avg", "m"), "exp_inf": ("exp_inf", "u")},
+    "nadam": MOMENTS,
+    "radam": MOMENTS,
+    "lion": {"exp_avg": ("momentums",)},
+}
+AVERAGE = {"average": ("model_variables_moving_average",)}  # of any Keras optimizer
+COUNTER = "step"  # slot of a parameter in PyTorch
+ITERATIONS = "iterations"  # hyperparameter in a record of Keras
 STEP_PRECISION = "float32"  # in which the recorders store weights and slots, unless they are float64
 
 
@@ -33,12 +53,14 @@ class RecordedUpdate:
         update: The update, with slots in PyTorch's vocabulary.
         settings: The settings.
         expected_slots: Slots after the step as they follow from the slots before it and the gradients.
+        expected_weights: The same of the weights. NaN stands for what rounding errors decide.
         has_recorded_slots: Whether `update.slots_after` is recorded, and not computed.
     """
 
     update: OptimizerUpdate
     settings: OptimizerSettings
     expected_slots: dict[str, np.ndarray]
+    expected_weights: dict[str, np.ndarray]
     has_recorded_slots: bool
 
 
@@ -47,51 +69,60 @@ def why_not_computed(side: RecordedSide) -> str:
     settings = read_optimizer_settings(side)
     if not settings:
         return f"{side.title}: the optimizer is not recorded"
-    algorithms = {group.algorithm for group in settings.values()} - {*KNOWN_ALGORITHMS}
-    if algorithms:
-        return f"{side.title}: the formula of {min(algorithms)} is not known here"
-    if any(group.amsgrad for group in settings.values()):
-        return f"{side.title}: the formula of amsgrad is not known here"
+    unknown = {group.algorithm for group in settings.values()} - RULES.keys()
+    if unknown:
+        return f"{side.title}: not compared: the update of {min(unknown)} is not known"
     if (side.record.facts["scheduler"] or {}).get("cycle_momentum") is True:
         return f"{side.title}: the scheduler also changes the momentum, which is not recorded for each step"
-    if any(group.ema != NO_EMA for group in settings.values()):
-        return f"{side.title}: the optimizer writes a moving average into the weights"
     return ""
 
 
-def list_updates(side: RecordedSide, steps: list[int], precision: str) -> Iterator[tuple[int, list[RecordedUpdate]]]:
-    """Yield the number of each step, and its updates, grouped by settings and rate."""
-    settings = read_optimizer_settings(side)
-    count, slots = count_earlier_updates(side), rename_slots(side, 0, settings) or {}
+def list_updates(
+    side: RecordedSide, steps: Sequence[int], precision: str, settings: Mapping[str, OptimizerSettings] | None = None
+) -> Iterator[tuple[int, list[RecordedUpdate]]]:
+    """Yield the number of each step, and its updates, grouped by settings, rate and number of earlier updates.
+
+    Args:
+        side: The record.
+        steps: Numbers of the steps.
+        precision: Precision in which the script trains.
+        settings: Other settings of the parameters than those of the record.
+    """
+    settings = read_optimizer_settings(side) if settings is None else settings
+    counts, slots = count_earlier_updates(side), rename_slots(side, 0, settings) or {}
     for step in steps:
         facts = side.get_facts(step)
         if facts["skipped"]:
             continue
         if facts.get("changed_weights"):
             return  # the weights before the update are not recorded
-        count += 1
         rates, gradients = read_rates(side, step), side.read_gradients(step)
-        gradients = {name: gradient.astype(np.float64) for name, gradient in gradients.items()}
+        gradients = orient_gradients(gradients, settings)
+        counts = {name: count + (name in gradients) for name, count in counts.items()}
         recorded = rename_slots(side, step, settings)
-        computed: dict[str, np.ndarray] = {}
         updates = []
-        for group_settings, rate, names in _group(settings, rates, gradients):
-            update, expected = _build_update(side, step, count, (group_settings, rate), names, gradients, slots)
-            update = replace(update, settings=replace(update.settings, precision=precision))
-            computed |= expected
+        for how, names in _group(settings, rates, counts, gradients):
+            update = _build_update(side, step, how, {name: gradients[name] for name in names}, slots)
             if recorded is not None:
-                update = replace(update, slots_after={key: recorded.get(key, array) for key, array in expected.items()})
-            updates.append(RecordedUpdate(_to_directions(update, group_settings, rate), group_settings, expected,
-                                          recorded is not None))  # fmt: skip
+                after = {key: recorded.get(key, array) for key, array in update.expected_slots.items()}
+                update = replace(update, update=replace(update.update, slots_after=after), has_recorded_slots=True)
+            plain = replace(update.update, settings=replace(update.update.settings, precision=precision))
+            updates.append(replace(update, update=_to_directions(plain, update.settings, how.rate)))
+        computed = {key: array for update in updates for key, array in update.expected_slots.items()}
         slots = {**slots, **computed, **(recorded or {})}
         yield step, updates
 
 
-def count_earlier_updates(side: RecordedSide) -> int:
-    """Return how many updates the optimizer did before the record, as its own counter says."""
-    slots = side.read_slots(0) or {}
-    counters = [array for name, array in slots.items() if name.rpartition("/")[2] in COUNTERS and array.size == 1]
-    return max((int(array.ravel()[0]) for array in counters), default=0)
+def count_earlier_updates(side: RecordedSide) -> dict[str, int]:
+    """Return how often the optimizer updated each parameter before the record, as its own counters say."""
+    slots, counts = side.read_slots(0) or {}, {}
+    for group in side.optimizer["groups"] if side.optimizer is not None else ():
+        iterations = group["hyperparameters"].get(ITERATIONS)
+        for name in group["parameters"]:
+            counter = slots.get(f"{name}/{COUNTER}")
+            count = counter.ravel()[0] if counter is not None and counter.size == 1 else iterations
+            counts[name] = int(count) if isinstance(count, int | float | np.number) and np.isfinite(count) else 0
+    return counts
 
 
 def rename_slots(
@@ -103,47 +134,77 @@ def rename_slots(
         return None
     renamed = {}
     for name, group in settings.items():
-        for new in ("momentum_buffer",) if group.algorithm == "sgd" else ("exp_avg", "exp_avg_sq"):
-            array = next((slots[f"{name}/{old}"] for old in SLOT_NAMES[new] if f"{name}/{old}" in slots), None)
+        for new, old_names in {**SLOT_NAMES.get(group.algorithm, {}), **AVERAGE}.items():
+            array = next((slots[f"{name}/{old}"] for old in old_names if f"{name}/{old}" in slots), None)
             if array is not None:
                 renamed[f"{new}.{name}"] = array.astype(np.float64)
     return renamed
 
 
+def orient_gradients(gradients: Arrays, settings: Mapping[str, OptimizerSettings]) -> dict[str, np.ndarray]:
+    """Return the gradients to descend: negative if the optimizer maximizes, and as Keras's optimizer clips them."""
+    clipping = next((group.clipping for group in settings.values() if group.clipping), None)
+    clipped = {
+        name: gradient.astype(np.float64) * (-1 if name in settings and settings[name].maximize else 1)
+        for name, gradient in gradients.items()
+    }
+    if clipping is None:
+        return clipped
+    kind, value = clipping
+    if kind == "clipvalue":
+        return {name: np.clip(gradient, -value, value) for name, gradient in clipped.items()}
+    if kind == "clipnorm":
+        return {name: gradient * _get_factor([gradient], value) for name, gradient in clipped.items()}
+    factor = _get_factor(list(clipped.values()), value)
+    return {name: gradient * factor for name, gradient in clipped.items()}
+
+
+def _get_factor(gradients: Sequence[np.ndarray], max_norm: float) -> float:
+    """Return the factor of Keras's clipping, which leaves clipped gradients as they are: it adds nothing to a norm."""
+    norm = float(np.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients)))
+    return min(1.0, max_norm / norm) if norm else 1.0
+
+
+class _How(NamedTuple):
+    """How a group of parameters is updated. number: the number of the update, from 1."""
+
+    settings: OptimizerSettings
+    rate: float
+    number: int
+
+
 def _group(
-    settings: Mapping[str, OptimizerSettings], rates: Mapping[str, float], gradients: Arrays
-) -> Iterator[tuple[OptimizerSettings, float, list[str]]]:
-    groups: dict[tuple[OptimizerSettings, float], list[str]] = {}
+    settings: Mapping[str, OptimizerSettings], rates: Mapping[str, float], counts: Mapping[str, int], gradients: Arrays
+) -> Iterator[tuple[_How, list[str]]]:
+    groups: dict[_How, list[str]] = {}
     for name, group in settings.items():
         if name in rates and name in gradients:
-            groups.setdefault((group, rates[name]), []).append(name)
-    for (group, rate), names in groups.items():
-        yield group, rate, names
+            groups.setdefault(_How(group, rates[name], counts[name]), []).append(name)
+    yield from groups.items()
 
 
-def _build_update(
-    side: RecordedSide, step: int, count: int, how: tuple[OptimizerSettings, float], names: list[str],
-    gradients: Arrays, slots: Arrays,
-) -> tuple[OptimizerUpdate, dict[str, np.ndarray]]:  # fmt: skip
-    """Return an update and the slots that follow from it. how: the settings and the rate."""
-    settings, rate = how
+def _build_update(side: RecordedSide, step: int, how: _How, gradients: Arrays, slots: Arrays) -> RecordedUpdate:
+    """Return an update with the weights and slots that follow from it."""
+    settings, rate, number = how
     before, after = (
-        {name: side.read_weights(number)[name].astype(np.float64) for name in names} for number in (step - 1, step)
+        {name: side.read_weights(at)[name].astype(np.float64) for name in gradients} for at in (step - 1, step)
     )
-    if settings.algorithm == "sgd" and settings.is_decoupled:  # Keras's: it decays the weights first
-        before = {name: array * (1 - rate * settings.weight_decay) for name, array in before.items()}
-        settings = replace(settings, weight_decay=0.0)
-    group_gradients = {name: gradients[name] for name in names}
-    slots_before = {key: array for key, array in slots.items() if key.partition(".")[2] in group_gradients}
+    slots_before = {key: array for key, array in slots.items() if key.partition(".")[2] in gradients}
+    weights: dict[str, np.ndarray] = {}
     expected: dict[str, np.ndarray] = {}
-    for name in names:
-        decay = 0.0 if settings.is_decoupled else settings.weight_decay
-        expected |= _advance_slots(settings, rate, name, group_gradients[name] + decay * before[name], slots_before)
+    for name, gradient in gradients.items():
+        own = {key.partition(".")[0]: array for key, array in slots.items() if key.partition(".")[2] == name}
+        decay, kept = (0.0, 1 - rate * settings.weight_decay) if settings.is_decoupled else (settings.weight_decay, 1.0)
+        parameter = Parameter(settings, rate, number, kept * before[name], gradient + decay * before[name], own)
+        with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0
+            weights[name], new = compute_update(parameter)
+        expected |= {f"{slot}.{name}": array for slot, array in new.items()}
     plain = to_update_settings(settings, rate)
+    ranks = len(side.record.ranks)
     update = OptimizerUpdate(
-        plain, count, len(side.record.ranks), before, after, slots_before, dict(expected), group_gradients
+        plain, number, ranks, before, after, slots_before, dict(expected), gradients, settings.scalar_error
     )
-    return update, expected
+    return RecordedUpdate(update, settings, expected, weights, has_recorded_slots=False)
 
 
 def to_update_settings(settings: OptimizerSettings, rate: float, max_norm: float | None = None) -> UpdateSettings:
@@ -165,25 +226,9 @@ def to_update_settings(settings: OptimizerSettings, rate: float, max_norm: float
     )
 
 
-def _advance_slots(
-    settings: OptimizerSettings, rate: float, name: str, gradient: np.ndarray, slots: Arrays
-) -> dict[str, np.ndarray]:
-    """Return the slots of a parameter after an update by a gradient, which includes the decay of the loss."""
-    zeros = np.zeros_like(gradient)
-    if settings.algorithm == "sgd":
-        old = slots.get(f"momentum_buffer.{name}", zeros)
-        share = -rate if settings.rate_inside_velocity and settings.momentum else 1.0
-        return {f"momentum_buffer.{name}": settings.momentum * old + share * gradient}
-    beta1, beta2 = settings.betas
-    return {
-        f"exp_avg.{name}": beta1 * slots.get(f"exp_avg.{name}", zeros) + (1 - beta1) * gradient,
-        f"exp_avg_sq.{name}": beta2 * slots.get(f"exp_avg_sq.{name}", zeros) + (1 - beta2) * gradient**2,
-    }
-
-
 def _to_directions(update: OptimizerUpdate, settings: OptimizerSettings, rate: float) -> OptimizerUpdate:
     """Return an update of SGD whose slots are the directions in which it moves the weights, before the rate."""
-    if settings.algorithm != "sgd":
+    if settings.algorithm != "sgd" or not settings.is_plain:
         return update
     directions = {}
     for key, buffer in update.slots_after.items():

@@ -13,11 +13,12 @@ from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.regularizers import compare_regularizers
+from common.diagnose.recorded.rule_comparison import compare_epsilon_places
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import LayerFacts
 
 # Settings that the frameworks fix: the stage "optimizer" computes with them
-OF_FRAMEWORK = ("epsilon_place", "rate_inside_velocity")
+OF_FRAMEWORK = ("epsilon_place", "rate_inside_velocity", "rounds_scalars")
 EVALUATION_MODE = "evaluation_mode"  # name of a cause, which the stage "state" does not explain again
 NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen
 ROOT = "model"  # path of the model itself among its layers
@@ -33,6 +34,7 @@ def compare_hyperparameters(pair: RecordPair) -> Stage:
     stage.checks.append(TensorCheck("optimizer, schedule, loss function and layers", 0.0))
     _compare_parameters(stage, pair)
     _compare_optimizers(stage, pair)
+    compare_epsilon_places(stage, pair)
     compare_rates(stage, pair)
     _compare_skipped_steps(stage, pair)
     compare_clipping(stage, pair)
@@ -127,6 +129,8 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
                 yield "weight decay", tuple("decoupled" if value else "part of the gradient" for value in values)
         elif entry.name == "nesterov" and not (a.momentum and b.momentum):
             continue
+        elif entry.name == "averaging":
+            yield "ema", tuple("none" if x is None else f"{x[0]:g}, written every {x[1]} steps" for x in values)
         elif entry.name == "clipping":
             if {None, "global_clipnorm"}.issuperset(value and value[0] for value in values):
                 continue  # compared with the clipping of scripts

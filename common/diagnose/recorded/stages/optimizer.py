@@ -15,6 +15,7 @@ from common.diagnose.recorded.recorded_updates import (
     list_updates,
     why_not_computed,
 )
+from common.diagnose.recorded.rule_comparison import compare_with_rule
 from common.diagnose.stages.optimizer import compare_optimizer
 from common.diagnose.stages.reduction import compare_reduction
 
@@ -54,6 +55,10 @@ def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
     precision = "float64" if pair.precision == "float64" else "float32"
     for step, updates in list_updates(side, pair.steps, precision):
         for recorded in updates:
+            if not recorded.settings.is_plain:
+                if not stage.has_cause_of(side.name):
+                    compare_with_rule(stage, side.name, recorded)
+                continue
             if recorded.has_recorded_slots and recorded.expected_slots:
                 _compare_slots(stage, side, step, recorded)
             if not stage.has_cause_of(side.name):

@@ -49,3 +49,8 @@ def test_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         Recorder(str(tmp_path / "record"), 3, keras.optimizers.SGD())
     with pytest.raises(ValueError, match="optimizer: is a str; pass a Keras optimizer"):
         Recorder(str(tmp_path / "record"), keras.Sequential(), "sgd")
+
+
+def test_fit_of_tf_keras_may_ask_the_callback_for_its_hooks(tmp_path: Path) -> None:
+    recorder = FitRecorder(str(tmp_path / "record"))
+    assert not any(getattr(recorder, f"_implements_{kind}_batch_hooks")() for kind in ("train", "test", "predict"))

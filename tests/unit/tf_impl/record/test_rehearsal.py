@@ -34,6 +34,17 @@ def test_effects_are_undone(capsys: pytest.CaptureFixture[str]) -> None:
     assert not tf.config.functions_run_eagerly()
 
 
+def test_a_dropout_of_keras_2_draws_no_seed_of_the_script() -> None:
+    expected = []
+    for rehearses in (False, True):
+        tf.random.set_seed(7)
+        if rehearses:
+            with Rehearsal(creates_variables=True, uses_xla=False):
+                tf.nn.dropout(tf.ones([4]), 0.5)
+        expected.append(float(tf.random.uniform([])))
+    assert expected[0] == expected[1]
+
+
 def test_iterators_of_the_script_do_not_move() -> None:
     iterator = iter(tf.data.Dataset.range(3))
     with pytest.raises(NotVisibleError, match="call the tf.function with the batch"), Rehearsal(False, None):

@@ -1,0 +1,88 @@
+"""Comparison of recorded updates with the formulas of optimizers, and of the places of their epsilons."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from common.diagnose.explain.update_formula import CHANGE_EPSILONS, SMALLEST_ERROR
+from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_updates import RecordedUpdate, list_updates, why_not_computed
+from common.map.array_differences import relative_difference
+
+NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a check tolerates 100 times its noise
+
+
+def compare_with_rule(stage: Stage, side: str, recorded: RecordedUpdate) -> None:
+    """Compare the weights and slots after an update of one side, "a" or "b", with those that follow from a formula."""
+    update, algorithm = recorded.update, recorded.settings.algorithm
+    place = f"{side.upper()}, step {update.step}"
+    slot_tolerance = max(SMALLEST_ERROR, CHANGE_EPSILONS * update.machine_epsilon + update.scalar_error)
+    checks = [TensorCheck(f"{place}: update", _measure_error(recorded), update.tolerance * NOISE_SHARE)]
+    for slot in sorted({key.partition(".")[0] for key in recorded.expected_slots}):
+        keys = [key for key in recorded.expected_slots if key.partition(".")[0] == slot]
+        expected, seen = (
+            np.concatenate([np.ravel(slots[key]) for key in keys])
+            for slots in (recorded.expected_slots, update.slots_after)
+        )
+        difference = relative_difference(expected, seen)
+        checks.append(TensorCheck(f"{place}: slot {slot}", difference, slot_tolerance * NOISE_SHARE))
+    stage.checks += checks
+    differing = next((check for check in checks if check.differs), None)
+    if differing is not None:
+        what = differing.tensor.partition(": ")[2]
+        sentence = f"in {place}: the {what} is {differing.difference:.1e} off the formula of {algorithm}"
+        stage.add_cause("optimizer", side, what, sentence, confirmed=False)
+
+
+def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
+    """Find optimizers of one kind that add the epsilon elsewhere, if that changes B's first update.
+
+    The place in Adam differs between the frameworks by a factor of the epsilon, which training hardly feels.
+    """
+    settings_a, settings_b = (read_optimizer_settings(side) for side in pair.sides)
+    moved = dict(settings_b)
+    for match in pair.models.variables:
+        a, b = settings_a.get(match.names_a[0]), settings_b.get(match.names_b[0])
+        if a is not None and b is not None and a.algorithm == b.algorithm != "adam":
+            moved |= {name: replace(b, epsilon_place=a.epsilon_place) for name in match.names_b if name in moved}
+    changed = next((name for name in moved if moved[name] != settings_b[name]), None)
+    if changed is None or why_not_computed(pair.b):
+        return
+    (_, own), (_, other) = (next(list_updates(pair.b, pair.steps, "float32", x), (0, [])) for x in (None, moved))
+    if len(own) != len(other):
+        return
+    effect, tolerance = _measure_effect(own, other)
+    if effect > tolerance:
+        stage.add_mismatch("epsilon place")
+        places = f"{moved[changed].epsilon_place} in A and {settings_b[changed].epsilon_place} in B"
+        sentence = f"the epsilon of {settings_b[changed].algorithm} is added {places}, which changes B's first update "
+        stage.add_cause("epsilon_place", "b", "epsilon place", f"{sentence}by {effect:.1e} of its norm")
+
+
+def _measure_effect(own: Sequence[RecordedUpdate], other: Sequence[RecordedUpdate]) -> tuple[float, float]:
+    """Return how far other settings change an update, relative to its norm, and how far rounding does."""
+    size = _norm([change for recorded in own for change in _list_changes(recorded)])
+    pairs = [(a.expected_weights, b.expected_weights) for a, b in zip(own, other, strict=True)]
+    difference = _norm([b[name] - a[name] for a, b in pairs for name in a])
+    return difference / (size or np.inf), max((recorded.update.tolerance for recorded in own), default=np.inf)
+
+
+def _measure_error(recorded: RecordedUpdate) -> float:
+    """Return how far the recorded weights are off the formula, relative to the norm of their changes."""
+    size = _norm(list(_list_changes(recorded)))
+    after, expected = recorded.update.weights_after, recorded.expected_weights
+    difference = _norm([after[name] - expected[name] for name in expected])
+    return difference / size if size else (0.0 if difference == 0 else np.inf)
+
+
+def _list_changes(recorded: RecordedUpdate) -> Iterator[np.ndarray]:
+    for name, after in recorded.update.weights_after.items():
+        yield after - recorded.update.weights_before[name]
+
+
+def _norm(arrays: Sequence[np.ndarray]) -> float:
+    """Return the norm of some arrays as one vector, without the elements that rounding errors decide: NaN."""
+    return float(np.sqrt(sum(float(np.nansum(np.square(array))) for array in arrays)))
