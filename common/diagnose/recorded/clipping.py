@@ -12,6 +12,7 @@ from common.diagnose.rounding import is_close
 
 CLOSE = 1e-3  # largest relative error of a clipping that explains the gradients
 NORM, VALUE, PER_VARIABLE, UNKNOWN = "norm", "value", "norm of each variable", "unknown"
+KINDS = {"global_clipnorm": NORM, "clipnorm": PER_VARIABLE, "clipvalue": VALUE}  # by the argument of Keras's optimizers
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
         return Clipping(NORM, norms[0])
     within = next((group.clipping for group in read_optimizer_settings(side).values() if group.clipping), None)
     if within is not None:
-        return Clipping(NORM, within[1]) if within[0] == "global_clipnorm" else None
+        return Clipping(KINDS[within[0]], within[1])
     for step in [] if side.changes_gradients else pair.steps:
         if before := side.read_gradients(step, "gradient_unclipped"):
             return _explain_change(before, side.read_gradients(step))

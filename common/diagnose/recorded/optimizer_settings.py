@@ -8,9 +8,7 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 
 Hyperparameters = Mapping[str, object]
 DECOUPLED_IN_TORCH = {"adamw"}  # algorithms of PyTorch whose weight decay is no part of the gradient
-CLIPPING = {  # of Keras, with the words for a report
-    "clipnorm": "each variable by the norm", "global_clipnorm": "all by the norm", "clipvalue": "each element to",
-}  # fmt: skip
+CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")  # arguments of Keras's optimizers
 FRAMEWORKS = ("torch.optim.", "keras.", "tf_keras.", "tensorflow.python.keras.")  # modules of known classes
 LEGACY = ".legacy."  # in the modules of Keras's older optimizers, some of which have other formulas
 OUTSIDE_ROOT, WITHIN_MAXIMUM, AFTER_MAXIMUM = "outside the root", "within the maximum", "after the maximum"

@@ -122,8 +122,8 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
         return
     for entry in fields(OptimizerSettings):
         values = getattr(a, entry.name), getattr(b, entry.name)
-        if entry.name in OF_FRAMEWORK or values[0] == values[1]:
-            continue
+        if entry.name in (*OF_FRAMEWORK, "clipping") or values[0] == values[1]:
+            continue  # `compare_clipping` also knows the clipping of scripts
         if entry.name == "is_decoupled":
             if a.decay_matters and b.decay_matters and not (a.algorithm == "sgd" and not a.momentum):
                 yield "weight decay", tuple("decoupled" if value else "part of the gradient" for value in values)
@@ -131,10 +131,6 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
             continue
         elif entry.name == "averaging":
             yield "ema", tuple("none" if x is None else f"{x[0]:g}, written every {x[1]} steps" for x in values)
-        elif entry.name == "clipping":
-            if {None, "global_clipnorm"}.issuperset(value and value[0] for value in values):
-                continue  # compared with the clipping of scripts
-            yield "clipping", tuple("none" if value is None else f"{value[0]}={value[1]:g}" for value in values)
         else:
             yield entry.name, values
 
@@ -151,11 +147,6 @@ def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tupl
         if is_partial:
             return "weight_decay_on_biases", "b" if float(value_a) == 0 else "a"
         return ("no_weight_decay", "b") if float(value_b) == 0 else ("weight_decay", "b")
-    if name == "clipping":
-        kinds = [value.partition("=")[0] for value in (value_a, value_b)]
-        if "clipnorm" in kinds and kinds[0] != kinds[1]:
-            return "clipped_per_variable", "b" if kinds[1] == "clipnorm" else "a"
-        return "clipping_norm", "b"
     return {"algorithm": "optimizer"}.get(name, name), "b"
 
 

@@ -72,7 +72,7 @@ MISTAKES: dict[str, tuple[str, Build, Build]] = {
     "lion": ("betas", lambda: keras.optimizers.Lion(), lambda: keras.optimizers.Lion(beta_2=0.9)),
     "nadam": ("optimizer", lambda: keras.optimizers.Adam(), lambda: keras.optimizers.Nadam()),
     "average": (
-        "averaging",
+        "ema",
         lambda: keras.optimizers.Adam(),
         lambda: keras.optimizers.Adam(use_ema=True, ema_overwrite_frequency=1, ema_momentum=0.9),
     ),

@@ -39,7 +39,7 @@ def test_a_dropout_of_keras_2_draws_no_seed_of_the_script() -> None:
     for rehearses in (False, True):
         tf.random.set_seed(7)
         if rehearses:
-            with Rehearsal(creates_variables=True, uses_xla=False):
+            with Rehearsal(True, None):
                 tf.nn.dropout(tf.ones([4]), 0.5)
         expected.append(float(tf.random.uniform([])))
     assert expected[0] == expected[1]
