@@ -160,6 +160,7 @@ class CustomModelSettings(ModelSettings):
     sync_batch_norm: bool = key(CURVE)
     buffers: str = key(CURVE, choices=("equal", "average"))  # how replicas keep the buffers that forward passes change
     prove: bool = key(RUN)
+    allow_unpaired: bool = key(RUN)
 
     @property
     @override

@@ -206,6 +206,7 @@ def _add_train_overrides(options: DiagnoseOptions, name: str, overrides: list[st
     composed += [override for override in overrides if not override.startswith(("train.steps=", "train.epochs="))]
     if values.get("schedule.total_steps", "null") == "null":
         composed.append(f"schedule.total_steps={values.get('train.steps', DEFAULT_TRAIN_STEPS)}")
-    if values.get("model") == "custom" and "model.prove" not in values:
-        composed.append("model.prove=false")  # a diagnosis is for models that may differ
+    if values.get("model") == "custom":  # a diagnosis is for models that may differ
+        differing = {"model.prove": "false", "model.allow_unpaired": "true"}
+        composed += [f"{key}={value}" for key, value in differing.items() if key not in values]
     return [*composed, f"run_dir={Path(options.output, name).absolute()}"]

@@ -11,6 +11,7 @@ from types import TracebackType
 
 import numpy as np
 
+from common.config.models import CustomModelSettings
 from common.config.strategies import PACKAGES
 from common.diagnose.drift import RoundingDrift
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Stage
@@ -22,6 +23,7 @@ from common.diagnose.side_run import SideRun
 from common.map.array_differences import compute_norm
 from common.map.proof import SMALL_GRADIENT_SHARE
 from common.map.side import Side, receive_all
+from common.map.unpaired_layers import UnpairedLayer
 
 NEGLIGIBLE_GRADIENT = 1e-10  # relative to the largest gradient's norm: such a gradient holds rounding errors only
 
@@ -73,6 +75,20 @@ class SideComparison:
         """Pairs of a layer of A and the layer of B that holds the same parameters."""
         layers_a, layers_b = (process.call("layers") for process in self.processes.values())
         return match_layers(self.a, self.b, layers_a, layers_b)
+
+    @cached_property
+    def unpaired(self) -> dict[str, list[UnpairedLayer]]:
+        """Layers with variables that the other side's model lacks, by "a" and "b"."""
+        frameworks = {name: run.arguments.framework for name, run in self.runs.items()}
+        if not isinstance(self.a.config.model, CustomModelSettings) or len({*frameworks.values()}) == 1:
+            return {"a": [], "b": []}
+        unpaired = self.a.prepared.initial.hf_config["unpaired"]
+        return {name: unpaired.get(framework, []) for name, framework in frameworks.items()}
+
+    @property
+    def unpaired_names(self) -> set[str]:
+        """The names of these variables."""
+        return {name for layers in self.unpaired.values() for layer in layers for name in layer["variables"]}
 
     @cached_property
     def evaluation_mode(self) -> ModelObservations:
@@ -157,8 +173,9 @@ class SideComparison:
         process_a, process_b = self.processes["a"], self.processes["b"]
         weights_b = _select_weights(weights, self.b.states[0].weights)
 
-        paths_a = [path for layer in self.layers for path in layer.paths_a]
-        paths_b = [path for layer in self.layers for path in layer.paths_b]
+        unpaired = {name: [layer["path"] for layer in layers] for name, layers in self.unpaired.items()}
+        paths_a = [path for layer in self.layers for path in layer.paths_a] + unpaired["a"]
+        paths_b = [path for layer in self.layers for path in layer.paths_b] + unpaired["b"]
         process_a.send("compute", weights=weights, paths=paths_a, **inputs)
         process_b.send("compute", weights=weights_b, paths=paths_b, **inputs)
         a, b = receive_all(process_a, process_b)
@@ -176,6 +193,8 @@ class SideComparison:
             b=b,
             b_isolated=b_isolated,
             layers=self.layers,
+            unpaired_a=unpaired["a"],
+            unpaired_b=unpaired["b"],
             batch=shard[0],
             weights=weights,
             precision=self.precision,

@@ -33,6 +33,8 @@ class ModelObservations:
         weights: A's initial weights, by parameter name.
         precision: Precision in which the sides train.
         is_one_framework: Whether both sides use the same framework.
+        unpaired_a: Paths of A's layers with parameters that B lacks.
+        unpaired_b: Paths of B's layers with parameters that A lacks.
     """
 
     a: Observation
@@ -45,6 +47,8 @@ class ModelObservations:
     weights: Mapping[str, np.ndarray]
     precision: str = "float64"
     is_one_framework: bool = False
+    unpaired_a: Sequence[str] = ()
+    unpaired_b: Sequence[str] = ()
 
     @property
     def outputs_of_a(self) -> np.ndarray:

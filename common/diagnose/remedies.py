@@ -17,6 +17,7 @@ REMEDY_GROUPS = {
         "compare `truncation_side`, `padding_side`, vocabulary and lower case of the tokenizers, and the order of "
         "the classes"
     ),
+    "missing_layer": "add the layer to the other model, or remove it from this one",
     "missing_parameter transposed_kernel swapped_weights other_weights": "compare the parameter map and the checkpoint",
     "gate_order block_order": (
         "correct the code that copies the weights, or the cell: PyTorch orders the gates i, f, g, o and r, z, n, Keras "

@@ -30,6 +30,7 @@ class PairingRequest:
         seed: The seed of the weights, of the inputs, and of the other random numbers of the proof.
         arrays: The values of the inputs, with channels last; None if they are drawn.
         prove: Whether to prove that the models compute the same.
+        allow_unpaired: Whether to compute models although variables have no counterpart.
     """
 
     torch: str
@@ -40,6 +41,7 @@ class PairingRequest:
     seed: int = 0
     arrays: Mapping[str, np.ndarray] | None = None
     prove: bool = True
+    allow_unpaired: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class PairedModels:
         initial_weights: The weights of PyTorch's model, as its factory draws them.
         proof: The proof; None if a variable has no counterpart, or if the request asks for no proof.
         dropout_inputs: The arrays that the dropout layers of PyTorch and of Keras receive, by path; empty if a variable
-            has no counterpart.
+            has no counterpart, unless the request allows that.
     """
 
     torch_description: ModelDescription
@@ -101,13 +103,13 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
     """
     torch_description, keras_description = describe_models({"torch": torch_side, "tf": keras_side}, request).values()
     transformations = read_map(request.map, torch_description, keras_description) if request.map else {}
-    parameter_map = pair_variables(torch_description, keras_description, transformations)
+    parameter_map = pair_variables(torch_description, keras_description, transformations, request.allow_unpaired)
     initial_weights = torch_side.call("weights")
     models = PairedModels(torch_description, keras_description, parameter_map, initial_weights, None)
-    if not parameter_map.is_complete:
+    if not parameter_map.is_complete and not request.allow_unpaired:
         return models
     has_dropout = bool(torch_description.dropouts or keras_description.dropouts)
-    if request.prove:
+    if request.prove and parameter_map.is_complete:
         descriptions = torch_description, keras_description
         models = replace(models, proof=prove_models(torch_side, keras_side, *descriptions, parameter_map, request.seed))
     elif has_dropout:

@@ -5,8 +5,6 @@ is its name within a sublayer, such as "weight". Pairs of a map file come first,
 then single variables of equal shapes.
 """
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +12,7 @@ from common.map.description import ModelDescription
 from common.map.fused_projections import align_fused_projections
 from common.map.keras_layers import split_keras_layers
 from common.map.layer_norm_axes import align_layer_norms
+from common.map.pair_sublayers import align_sublayers, pair_by_signature
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources, list_variable_names
 from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep
@@ -57,7 +56,10 @@ class ParameterMap:
 
 
 def pair_variables(
-    torch_description: ModelDescription, keras_description: ModelDescription, file_transformations: Transformations
+    torch_description: ModelDescription,
+    keras_description: ModelDescription,
+    file_transformations: Transformations,
+    allow_unpaired: bool = False,
 ) -> ParameterMap:
     """Pair the variables of two models.
 
@@ -65,12 +67,16 @@ def pair_variables(
         torch_description: The description of PyTorch's model.
         keras_description: The description of Keras's model.
         file_transformations: The transformations of a map file, which take precedence.
+        allow_unpaired: Whether to guess which layers of a kind and size are counterparts if the models have different
+            numbers of them.
     """
     keras_sublayers = split_keras_layers(keras_description)
     torch_sublayers = align_fused_projections(split_torch_layers(torch_description), keras_sublayers)
     keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
-    layer_pairs += _pair_by_signature(*_list_unpaired(torch_sublayers, keras_sublayers, layer_pairs))
+    layer_pairs += pair_by_signature(*_list_unpaired(torch_sublayers, keras_sublayers, layer_pairs))
+    if allow_unpaired:
+        layer_pairs += align_sublayers(torch_sublayers, keras_sublayers, layer_pairs)
     torch_unpaired, keras_unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
     layer_pairs += _pair_by_shape(
         _list_single_variables(torch_unpaired, torch_description),
@@ -178,35 +184,6 @@ def _complete_steps(
 
 def _reverse_axes(shape: tuple[int, ...]) -> TransformationStep:
     return TransformationStep("transpose", tuple(reversed(range(len(shape)))))
-
-
-def _pair_by_signature(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[LayerPair]:
-    """Pair sublayers of equal kind and sizes by the last words of their paths, otherwise in the order of execution.
-
-    The words decide if both models use the same ones. Sublayers stay unpaired if the models have different numbers of
-    them.
-    """
-    layer_pairs: list[LayerPair] = []
-    for signature in dict.fromkeys(sublayer.signature for sublayer in torch_sublayers):
-        torch_matches = [sublayer for sublayer in torch_sublayers if sublayer.signature == signature]
-        keras_matches = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
-        torch_words, keras_words = _number_words(torch_matches), _number_words(keras_matches)
-        if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
-            keras_matches = [keras_matches[keras_words.index(numbered_word)] for numbered_word in torch_words]
-        if len(torch_matches) == len(keras_matches):
-            layer_pairs += map(LayerPair, torch_matches, keras_matches)
-    return layer_pairs
-
-
-def _number_words(sublayers: list[Sublayer]) -> list[tuple[str, int]]:
-    """Return the last word of every path, and the number of earlier sublayers with the same word."""
-    counts: Counter[str] = Counter()
-    numbered_words = []
-    for sublayer in sublayers:
-        word = re.split(r"[./]", sublayer.path)[-1].lower().replace("_", "")
-        numbered_words.append((word, counts[word]))
-        counts[word] += 1
-    return numbered_words
 
 
 def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer]) -> list[LayerPair]:

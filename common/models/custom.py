@@ -32,11 +32,12 @@ from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
 from common.models.user_noise import check_noise, pair_noises
+from common.models.unpaired_variables import list_unpaired, read_unpaired_weights, write_parameter_map
 from common.models.user_weights import ACCEPTED_FILES, read_weights
 from common.models.weight_files import WEIGHTS_FILE
 from common.versions import find_versions
 
-FORMAT = 8  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 9  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 
@@ -115,6 +116,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         seed=config.train.seed % 2**32,
         arrays=input_arrays,
         prove=settings.prove,
+        allow_unpaired=settings.allow_unpaired,
     )
     with ExitStack() as stack:
         sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
@@ -130,7 +132,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         if settings.has_aligned_dropout:
             check_noise(descriptions)
         if models is not None:
-            _check_match(models)
+            _check_match(models, settings.allow_unpaired)
         outputs, mixing_losses = {}, []
         for side, description in descriptions.items():
             factory = f"model.{side}={factories[side]}"
@@ -145,6 +147,8 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
                     mixing_losses.append(side)
         weights = read_weights(settings, sides, descriptions, models)
         buffers = merge_buffers(settings, weights, models, descriptions)
+        if models is not None:
+            weights |= read_unpaired_weights(sides["tf"], models)
         files = sorted({file for side in sides.values() for file in side.call("list_files")})
     hf_config = {
         "model_type": "custom",
@@ -153,9 +157,8 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "inputs": {name: [spec.dtype, spec.shape[1:]] for name, spec in input_specs.items()},
         "channels": [name for name, spec in input_specs.items() if spec.channels],
         "outputs": outputs,
-        "map": {pair.keras: str(pair.transformation) for pair in models.parameter_map.variable_pairs}
-        if models
-        else None,
+        "map": write_parameter_map(models.parameter_map) if models else None,
+        "unpaired": list_unpaired(models) if models else {},
         "sync_batch_norm": settings.sync_batch_norm,
         "mixing_layers": {
             side: description.mixing_layer for side, description in descriptions.items() if description.mixing_layer
@@ -241,10 +244,10 @@ def _has_fixed_batches(config: Config, cache: ArrayCache) -> bool:
     return config.strategy.kind != "parameter_server" and all(has_equal_batches(len(split), size) for split in splits)
 
 
-def _check_match(models: PairedModels) -> None:
-    """Raise UserError unless all variables are matched and no proof shows that the models differ."""
+def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
+    """Raise UserError unless all variables are matched, if they must be, and no proof shows that the models differ."""
     advice = "python -m common.map shows all of it, and writes a map file for model.map"
-    if not models.parameter_map.is_complete:
+    if not models.parameter_map.is_complete and not allow_unpaired:
         lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
     if models.proof is not None and models.proof.errors:

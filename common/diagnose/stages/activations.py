@@ -52,6 +52,12 @@ class _LayerComparison:
         self.stage, self.models = stage, models
         self.calls_of_a = convert_calls(models.layers, models.a, models.b)  # in B's layout, by the layer's path in B
         self.earlier_outputs: list[LayerOutput] = []
+        # Layers that the other model lacks, by side, until a difference of the code after them is seen
+        self.pending = {"a": set(models.unpaired_a), "b": set(models.unpaired_b)}
+        self.places = {
+            side: {path: place for place, path in enumerate(observation.calls)}
+            for side, observation in (("a", models.a), ("b", models.b))
+        }
 
     def compare_layer(self, layer: LayerMatch) -> None:
         """Compare what the code before a layer computes from A's outputs, and what the layer returns for A's input."""
@@ -70,7 +76,7 @@ class _LayerComparison:
             noise = model_noise if layer_noise.received is None else layer_noise.received
             tensor, precision = f"input of {layer.title}", models.precision_of(a, b)
             if self.stage.compare_arrays(tensor, a, b, noise, precision=precision).differs:
-                self._explain_code(tensor, layer.title, a, b)
+                self._explain_code(tensor, layer.title, a, b, layer)
         elif a is None and expected.returned is None:
             return
         if expected.returned is not None and isolated.returned is not None:
@@ -118,8 +124,16 @@ class _LayerComparison:
         elif not np.array_equal(a, b, equal_nan=True):
             self.stage.compare_arrays("outputs (whole model)", a, b, model_noise, may_begin_here=False)
 
-    def _explain_code(self, tensor: str, title: str, a: np.ndarray, b: np.ndarray) -> None:
-        """Add what the code before a layer, or before the outputs, computes differently as causes."""
+    def _explain_code(
+        self, tensor: str, title: str, a: np.ndarray, b: np.ndarray, layer: LayerMatch | None = None
+    ) -> None:
+        """Add what the code before a layer, or before the outputs if it is None, computes differently as causes.
+
+        A layer that one model lacks is the cause of the first difference of the code after it.
+        """
+        if self._pop_unpaired(layer):
+            self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
+            return
         models = self.models
         section = CodeSection(tensor, title, a, b, self.earlier_outputs, models.batch, models.weights)
         explanations = explain_code(section)
@@ -127,3 +141,14 @@ class _LayerComparison:
             self.stage.add_explanation(tensor, explanation)
         if not explanations:  # an earlier difference explains this one
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
+
+    def _pop_unpaired(self, layer: LayerMatch | None) -> bool:
+        """Check whether a layer that one model lacks comes before a layer, or before the outputs, and forget it."""
+        has_any = False
+        for side, paths in (("a", layer and layer.paths_a), ("b", layer and layer.paths_b)):
+            places = self.places[side]
+            end = len(places) if paths is None else max(places.get(path, -1) for path in paths)
+            earlier = {path for path in self.pending[side] if places.get(path, end) < end}
+            self.pending[side] -= earlier
+            has_any = has_any or bool(earlier)
+        return has_any

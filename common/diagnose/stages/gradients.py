@@ -28,7 +28,7 @@ def compare_gradients(comparison: SideComparison) -> list[Stage]:
     for untied_name, shared_name in ties.items():
         if shared_name in a and shared_name in b:
             _compare_tied(stage, untied_name, shared_name, a, b)
-    for name in sorted((a.keys() ^ b.keys()) - ties.keys()):
+    for name in sorted((a.keys() ^ b.keys()) - ties.keys() - comparison.unpaired_names):
         trained_in, frozen_in = ("A", "b") if name in a else ("B", "a")
         stage.add_mismatch(name)
         sentence = f"{name} is trained in {trained_in} only: the other side has it frozen"

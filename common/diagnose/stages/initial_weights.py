@@ -21,7 +21,7 @@ def compare_initial_weights(comparison: SideComparison) -> list[Stage]:
     stage = Stage("initial weights")
     weights_a, weights_b = (run.states[0].weights for run in comparison.runs.values())
     ties = find_one_sided_ties(comparison.a, comparison.b)  # the stage "gradients" reports them
-    for name in sorted((weights_a.keys() ^ weights_b.keys()) - ties.keys()):
+    for name in sorted((weights_a.keys() ^ weights_b.keys()) - ties.keys() - comparison.unpaired_names):
         stage.add_mismatch(name)
         side, lacking = ("b", "B") if name in weights_a else ("a", "A")
         stage.add_cause("missing_parameter", side, name, f"{name}: the model of {lacking} lacks it")

@@ -44,6 +44,8 @@ def _compare_last_states(stage: Stage, comparison: SideComparison, asynchronous:
     """Compare the weights at the end, and add the asynchronous run as the cause."""
     last_a, last_b = (run.states[-1].weights for run in comparison.runs.values())
     for name, weight in last_a.items():
+        if name not in last_b:
+            continue
         stage.compare_arrays(f"end: {name}", weight, last_b[name])
     sentence = (
         f"{asynchronous.title} updates asynchronously: its gradients come from older weights, to which other workers "

@@ -16,6 +16,7 @@ EXCEPTIONS = {  # keys with another scope than their group
     "model.tf": SOURCE,
     "model.map": SOURCE,
     "model.prove": RUN,
+    "model.allow_unpaired": RUN,
     "data.channels": CURVE,
     "train.log_every": HOST,
     "train.profile": HOST,

@@ -1,0 +1,100 @@
+"""Pairs of sublayers: pieces of layers with the same variables in both models.
+
+The signature of a sublayer is its kind and sizes. If both models have equally many sublayers of a signature, all of
+them are paired, otherwise those that stand at the same places.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from common.map.sublayers import LayerPair, Sublayer
+
+PAIRED_SCORE, SIGNATURE_SCORE, WORD_SCORE = 4, 2, 1  # of two sublayers that may stand at the same place
+
+
+def pair_by_signature(torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer]) -> list[LayerPair]:
+    """Pair sublayers of equal kind and sizes by the last words of their paths, otherwise in the order of execution.
+
+    The words decide if both models use the same ones. Sublayers stay unpaired if the models have different numbers of
+    them.
+    """
+    layer_pairs: list[LayerPair] = []
+    for signature in dict.fromkeys(sublayer.signature for sublayer in torch_sublayers):
+        torch_matches = [sublayer for sublayer in torch_sublayers if sublayer.signature == signature]
+        keras_matches = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
+        torch_words, keras_words = _number_words(torch_matches), _number_words(keras_matches)
+        if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
+            keras_matches = [keras_matches[keras_words.index(numbered_word)] for numbered_word in torch_words]
+        if len(torch_matches) == len(keras_matches):
+            layer_pairs += map(LayerPair, torch_matches, keras_matches)
+    return layer_pairs
+
+
+def align_sublayers(
+    torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer], layer_pairs: Sequence[LayerPair]
+) -> list[LayerPair]:
+    """Pair the sublayers of signatures of which the models have different numbers.
+
+    The pairs are those of the best alignment of both models in the order of execution: known pairs count most, then
+    equal signatures, then equal last words of the paths.
+
+    Args:
+        torch_sublayers: All sublayers of PyTorch's model.
+        keras_sublayers: All sublayers of Keras's model.
+        layer_pairs: The known pairs.
+
+    Returns:
+        The additional pairs.
+    """
+    torch_partners = {id(pair.torch): pair.keras for pair in layer_pairs}
+    keras_paired = {id(pair.keras) for pair in layer_pairs}
+    torch_unpaired = {sublayer.signature for sublayer in torch_sublayers if id(sublayer) not in torch_partners}
+    keras_unpaired = {sublayer.signature for sublayer in keras_sublayers if id(sublayer) not in keras_paired}
+    if not torch_unpaired & keras_unpaired:
+        return []
+
+    def score(a: Sublayer, b: Sublayer) -> int:
+        if id(a) in torch_partners or id(b) in keras_paired:
+            return PAIRED_SCORE if torch_partners.get(id(a)) is b else 0
+        return (a.signature == b.signature) * (SIGNATURE_SCORE + WORD_SCORE * (_last_word(a) == _last_word(b)))
+
+    scores = {(i, j): score(a, b) for i, a in enumerate(torch_sublayers) for j, b in enumerate(keras_sublayers)}
+    places = _align(scores, len(torch_sublayers), len(keras_sublayers))
+    return [
+        LayerPair(torch_sublayers[i], keras_sublayers[j]) for i, j in places if id(torch_sublayers[i]) not in torch_partners
+    ]
+
+
+def _align(scores: Mapping[tuple[int, int], int], rows: int, columns: int) -> list[tuple[int, int]]:
+    """Return the pairs of rows and columns, both in order, whose scores have the largest sum."""
+    best = [[0] * (columns + 1) for _ in range(rows + 1)]  # the largest sum of the rows and columns from here on
+    for i in reversed(range(rows)):
+        for j in reversed(range(columns)):
+            paired = scores[i, j] + best[i + 1][j + 1] if scores[i, j] else 0
+            best[i][j] = max(best[i + 1][j], best[i][j + 1], paired)
+    pairs, i, j = [], 0, 0
+    while i < rows and j < columns:
+        if scores[i, j] and best[i][j] == scores[i, j] + best[i + 1][j + 1]:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+        elif best[i][j] == best[i + 1][j]:
+            i += 1
+        else:
+            j += 1
+    return pairs
+
+
+def _number_words(sublayers: Sequence[Sublayer]) -> list[tuple[str, int]]:
+    """Return the last word of every path, and the number of earlier sublayers with the same word."""
+    counts: Counter[str] = Counter()
+    numbered_words = []
+    for sublayer in sublayers:
+        word = _last_word(sublayer)
+        numbered_words.append((word, counts[word]))
+        counts[word] += 1
+    return numbered_words
+
+
+def _last_word(sublayer: Sublayer) -> str:
+    return re.split(r"[./]", sublayer.path)[-1].lower().replace("_", "")
