@@ -20,6 +20,7 @@ from common.diagnose.rounding import is_close
 
 EARLIER_LAYERS = 4  # number of preceding layers whose outputs the code may use
 PROJECTIONS = 3  # query, key and value
+LEAST_ACTIVE = 0.1  # share of elements that ReLU leaves, which suffices to recognize a sum
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,16 @@ def explain_code(section: CodeSection) -> list[Explanation]:
     """Return what the code computes differently.
 
     The list is empty if both arrays equal the same variant of attention, up to a larger tolerance than rounding's, or
-    the same sum of earlier arrays that differ already.
+    if an earlier array that differs already, such as the input of a residual block, explains the difference.
     """
     tensor, a, b = section.tensor, section.a, section.b
     if a.shape != b.shape:
         return [Explanation("shape", f"{tensor} is {list(a.shape)} in A and {list(b.shape)} in B")]
-    if explanation := explain_numbers(tensor, a, b) or _explain_function(section):
+    if explanation := explain_numbers(tensor, a, b):
+        return [explanation]
+    if _is_inherited(section):
+        return []
+    if explanation := _explain_function(section):
         return [explanation]
     if (explanations := _explain_attention(section)) is not None:
         return explanations
@@ -135,6 +140,23 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | No
     """Check whether B's array is A's, read from the end along one axis."""
     axis = next((axis for axis in range(1, a.ndim) if is_close(np.flip(a, axis), b)), None)
     return None if axis is None else Explanation("reversed_axis", f"{tensor} is A's, reversed along axis {axis}")
+
+
+def _is_inherited(section: CodeSection) -> bool:
+    """Check whether both sides add the same to an earlier array that differs already, with or without ReLU after it."""
+    for output in section.earlier_outputs:
+        a, b = output.received_in_a, output.received_in_b
+        if a is None or b is None or a.shape != section.a.shape or is_close(a, b):
+            continue
+        expected = section.a + (b - a)
+        is_active = section.a > 0  # ReLU hides what the other elements were
+        if is_close(expected, section.b) or (
+            is_active.mean() > LEAST_ACTIVE
+            and not (section.a < 0).any()
+            and is_close(np.maximum(expected, 0)[is_active], section.b[is_active])
+        ):
+            return True
+    return False
 
 
 def _explain_sum(section: CodeSection) -> list[Explanation] | None:

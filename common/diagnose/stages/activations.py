@@ -100,12 +100,22 @@ class _LayerComparison:
         a, b, b_whole = expected.returned, isolated.returned, self.models.b.calls[layer.path_b].returned
         assert a is not None and b is not None
         precision = self.models.precision_of(a, b)
-        if self.stage.compare_arrays(layer.title, a, b, noise, precision=precision).differs:
+        if self._is_incomplete(layer):
+            self.stage.compare_arrays(layer.title, a, b, noise, may_begin_here=False, precision=precision)
+        elif self.stage.compare_arrays(layer.title, a, b, noise, precision=precision).differs:
             explanation = explain_layer(layer, expected, isolated, self.models.weights)
             self.stage.add_explanation(layer.title, explanation)
         elif b_whole is not None and b_whole.shape == a.shape:
             tensor = f"{layer.title} (whole model)"
             self.stage.compare_arrays(tensor, a, b_whole, model_noise, may_begin_here=False)
+
+    def _is_incomplete(self, layer: LayerMatch) -> bool:
+        """Check whether one of a pair of layers has a parameter that the other lacks, such as a bias."""
+        return any(
+            path in unpaired
+            for paths, unpaired in ((layer.paths_a, self.models.unpaired_a), (layer.paths_b, self.models.unpaired_b))
+            for path in paths
+        )
 
     def compare_outputs(self) -> None:
         """Compare the outputs of the models for the first micro-batch."""

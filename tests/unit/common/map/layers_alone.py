@@ -18,12 +18,14 @@ from common.map.pair_models import PairedModels, PairingRequest
 from common.map.proof import draw_constants, map_weights
 from common.map.side import Side
 from common.models.custom import list_paired_layers
+from common.models.unpaired_variables import list_unpaired
 
 
 def compare_layers_alone(
     sides: Mapping[str, Side], request: PairingRequest, models: PairedModels, a: str = "torch", b: str = "tf"
 ) -> Stage:
     """Compare side a's layers with side b's, in evaluation mode. The sides hold the models of the pair."""
+    unpaired = list_unpaired(models)
     descriptions = {"torch": models.torch_description, "tf": models.keras_description}
     matches = [build_match(layer, a, b) for layer in list_paired_layers(models)]
     weights = draw_constants(models.initial_weights, models.torch_description, request.seed)
@@ -50,6 +52,8 @@ def compare_layers_alone(
             b=observed_b,
             b_isolated=observe(b, weights, replacements=replacements),
             layers=matches,
+            unpaired_a=[layer["path"] for layer in unpaired.get(a, [])],
+            unpaired_b=[layer["path"] for layer in unpaired.get(b, [])],
             batch=draw_inputs(request.inputs, request.seed) if request.arrays is None else request.arrays,
             weights=weights,
         ),
