@@ -66,7 +66,7 @@ def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, RecordedCall]:
     """Return what A's layers received and returned, in the layout of their counterparts in B, by the path in B.
 
-    A received array of integers, such as token ids, becomes None.
+    A received array of indices, such as token ids, becomes None.
     """
     converted = {}
     for layer in layers:
@@ -76,12 +76,13 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         unflattened_shape = a.unflattened_shapes.get(layer.path_a)  # of a single layer: no attention flattens
         if unflattened_shape == b.unflattened_shapes.get(layer.path_b) and len({*(unflattened_shape or ())}) != 1:
             unflattened_shape = None  # equal shapes have equal layouts, unless all sizes are the same
-        received = convert_layout(call_a.received, call_b.received, unflattened_shape)
+        has_indices = any(call.received is not None and call.received.dtype.kind != "f" for call in (call_a, call_b))
+        received = None if has_indices else convert_layout(call_a.received, call_b.received, unflattened_shape)
         output_shape = None if layer.kind == "linear" else unflattened_shape  # a linear layer mixes all features
         returned = convert_layout(call_a.returned, call_b.returned, output_shape)
         is_known = returned is not None or layer.kind in RECURRENT  # which may return one state or all states
-        if received is not None and is_known:
-            converted[layer.path_b] = RecordedCall(received if received.dtype.kind == "f" else None, returned)
+        if (received is not None or has_indices) and is_known:
+            converted[layer.path_b] = RecordedCall(received, returned)
     return converted
 
 

@@ -38,6 +38,7 @@ REMEDY_GROUPS = {
         "compute the same sum, in the same order of tokens, on both sides: residual connections, embeddings of "
         "positions, `flip` and `go_backwards`"
     ),
+    "shifted_indices other_indices": "compute the same positions or token ids on both sides",
     "not_finite": "look for a mask value or an epsilon that the precision cannot hold, and for an overflow of float16",
     "lower_precision": "compute normalizations, softmax and sums in float32",
     "label_smoothing double_softmax broadcast_in_loss scaled_loss mean_instead_of_losses loss_function": (

@@ -62,7 +62,9 @@ def align_sublayers(
     scores = {(i, j): score(a, b) for i, a in enumerate(torch_sublayers) for j, b in enumerate(keras_sublayers)}
     places = _align(scores, len(torch_sublayers), len(keras_sublayers))
     return [
-        LayerPair(torch_sublayers[i], keras_sublayers[j]) for i, j in places if id(torch_sublayers[i]) not in torch_partners
+        LayerPair(torch_sublayers[i], keras_sublayers[j])
+        for i, j in places
+        if id(torch_sublayers[i]) not in torch_partners
     ]
 
 

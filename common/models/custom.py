@@ -31,8 +31,8 @@ from common.models.changing_buffers import check_buffers, merge_buffers, round_t
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
-from common.models.user_noise import check_noise, pair_noises
 from common.models.unpaired_variables import list_unpaired, read_unpaired_weights, write_parameter_map
+from common.models.user_noise import check_noise, pair_noises
 from common.models.user_weights import ACCEPTED_FILES, read_weights
 from common.models.weight_files import WEIGHTS_FILE
 from common.versions import find_versions

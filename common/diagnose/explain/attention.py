@@ -11,6 +11,17 @@ from common.diagnose.rounding import is_close
 MOST_HEADS = 64
 
 
+def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return arrays [n, tokens] of a batch that hold only zeros and ones, and whether token ids are not 0, by name."""
+    masks = {}
+    for name, array in batch.items():
+        if array.ndim == 2 and set(np.unique(array)) <= {0, 1}:
+            masks[name] = array
+        elif array.ndim == 2 and array.dtype.kind in "iu" and not array.all():
+            masks[f"{name} != 0"] = (array != 0).astype(int)
+    return masks
+
+
 def find_attention(
     projections: tuple[np.ndarray, np.ndarray, np.ndarray], masks: Mapping[str, np.ndarray], attended: np.ndarray
 ) -> dict[str, str] | None:

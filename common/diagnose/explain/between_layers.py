@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from common.diagnose.explain.activation_difference import find_activation, find_scaled_activation
-from common.diagnose.explain.attention import find_attention
+from common.diagnose.explain.attention import find_attention, list_masks
 from common.diagnose.explain.layer import explain_numbers
 from common.diagnose.explain.pooling import find_pooling
 from common.diagnose.explain.sums import Terms, compute_sum, describe_sum, find_sum
@@ -65,13 +65,7 @@ class CodeSection:
     @property
     def masks(self) -> dict[str, np.ndarray]:
         """Arrays [n, tokens] of the batch that hold only zeros and ones, and whether token ids are not 0."""
-        masks = {}
-        for name, array in self.batch.items():
-            if array.ndim == 2 and set(np.unique(array)) <= {0, 1}:
-                masks[name] = array
-            elif array.ndim == 2 and array.dtype.kind in "iu" and not array.all():
-                masks[f"{name} != 0"] = (array != 0).astype(int)
-        return masks
+        return list_masks(self.batch)
 
     @property
     def known_outputs(self) -> list[tuple[str, np.ndarray]]:

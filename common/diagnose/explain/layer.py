@@ -12,10 +12,12 @@ from common.diagnose.explain.activation_difference import NO_ACTIVATION, find_ac
 from common.diagnose.explain.gates import find_gate_order
 from common.diagnose.explain.low_precision import STORED_BITS, Product, find_product_type
 from common.diagnose.explain.normalization import epsilons_explain, find_epsilon
+from common.diagnose.explain.whole_attention import explain_whole_attention
 from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.rounding import find_narrowest_type, is_close
 from common.map.array_differences import has_strides, list_different_settings, relative_difference
+from common.map.comparable_layers import ATTENTION
 from common.map.description import RecordedCall
 
 Weights = Mapping[str, np.ndarray]
@@ -60,7 +62,7 @@ def explain_numbers(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | 
     return None
 
 
-def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation:
+def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights, masks: Weights) -> Explanation:
     """Return why B's layer returns another array for the same input.
 
     Args:
@@ -68,12 +70,18 @@ def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: 
         a: What A's layer received and returned, in B's layout.
         b: What B's layer returned when it received A's array.
         weights: Weights of both models, by parameter name.
+        masks: Masks [n, tokens] of the batch, by name.
     """
     if a.returned is not None and b.returned is not None:
         numbers = explain_numbers(layer.title, a.returned, b.returned)
         if numbers is not None:
             return numbers
-    explanation = _explain_settings(layer, a, b, weights) or _explain_output(layer, a, b, weights) or _guess(layer)
+    explanation = (
+        _explain_settings(layer, a, b, weights)
+        or _explain_attention(layer, a, b, weights, masks)
+        or _explain_output(layer, a, b, weights)
+        or _guess(layer)
+    )
     return Explanation(explanation.cause, f"{layer.title}: {explanation.sentence}", explanation.confirmed)
 
 
@@ -85,6 +93,14 @@ def _explain_settings(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weigh
     name, value_a, value_b = settings[0]
     confirmed = name == "epsilon" and epsilons_explain(layer, a, b, weights)
     return Explanation(name, f"{name} is {value_a} in A and {value_b} in B", confirmed)
+
+
+def _explain_attention(
+    layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights, masks: Weights
+) -> Explanation | None:
+    if layer.kind != ATTENTION or a.received is None or a.returned is None or b.returned is None:
+        return None
+    return explain_whole_attention(layer, a.received, (a.returned, b.returned), weights, masks)
 
 
 def _explain_output(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation | None:

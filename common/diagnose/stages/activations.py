@@ -10,7 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from common.diagnose.comparison import SideComparison
+from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.between_layers import CodeSection, LayerOutput, explain_code
+from common.diagnose.explain.indices import explain_indices
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.findings import Stage
 from common.diagnose.layer_match import LayerMatch
@@ -100,14 +102,26 @@ class _LayerComparison:
         a, b, b_whole = expected.returned, isolated.returned, self.models.b.calls[layer.path_b].returned
         assert a is not None and b is not None
         precision = self.models.precision_of(a, b)
-        if self._is_incomplete(layer):
+        if self._is_incomplete(layer) or self._receives_other_indices(layer, isolated):
             self.stage.compare_arrays(layer.title, a, b, noise, may_begin_here=False, precision=precision)
         elif self.stage.compare_arrays(layer.title, a, b, noise, precision=precision).differs:
-            explanation = explain_layer(layer, expected, isolated, self.models.weights)
+            masks = list_masks(self.models.batch)
+            explanation = explain_layer(layer, expected, isolated, self.models.weights, masks)
             self.stage.add_explanation(layer.title, explanation)
         elif b_whole is not None and b_whole.shape == a.shape:
             tensor = f"{layer.title} (whole model)"
             self.stage.compare_arrays(tensor, a, b_whole, model_noise, may_begin_here=False)
+
+    def _receives_other_indices(self, layer: LayerMatch, isolated: RecordedCall) -> bool:
+        """Check whether the code before an embedding of B computes other indices than A's, and add the cause."""
+        call_a = layer.get_call_of_a(self.models.a.calls)
+        if layer.kind != "embedding" or call_a is None or call_a.received is None or isolated.received is None:
+            return False
+        explanation = explain_indices(layer.title, call_a.received, isolated.received)
+        if explanation is not None:
+            self.stage.add_mismatch(f"input of {layer.title}")
+            self.stage.add_explanation(f"input of {layer.title}", explanation)
+        return explanation is not None
 
     def _is_incomplete(self, layer: LayerMatch) -> bool:
         """Check whether one of a pair of layers has a parameter that the other lacks, such as a bias."""

@@ -6,6 +6,7 @@ same in both records; the differences of later layers are inherited.
 
 import numpy as np
 
+from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.between_layers import CodeSection, LayerOutput, explain_code
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.findings import Explanation, Stage, TensorCheck
@@ -98,7 +99,8 @@ class _LayerComparison:
         self.differs |= check.differs
 
     def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall) -> Explanation:
-        explanation = explain_layer(layer, expected, call_of_b, self.weights)
+        masks = list_masks({array.name: array.a for array in self._list_inputs()})
+        explanation = explain_layer(layer, expected, call_of_b, self.weights, masks)
         sizes = [self._list_sizes(side) for side in self.pair.sides]
         if layer.kind == "batch norm" and not explanation.confirmed and sizes[0] != sizes[1]:
             sentence = (

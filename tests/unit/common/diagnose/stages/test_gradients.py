@@ -31,6 +31,7 @@ def compare(a: Gradients, b: Gradients, inherits: bool = False, tied: bool = Fal
         precision="float64",
         evaluation_mode=models,
         has_difference=lambda *stages: inherits,
+        unpaired_names=set(),
     )
     (stage,) = compare_gradients(comparison)
     return stage

@@ -19,7 +19,7 @@ def make_run(weights: Weights) -> Any:
 
 
 def compare(a: Any, b: Any) -> Stage:
-    comparison: Any = SimpleNamespace(a=a, b=b, runs={"a": a, "b": b})
+    comparison: Any = SimpleNamespace(a=a, b=b, runs={"a": a, "b": b}, unpaired_names=set())
     (stage,) = compare_initial_weights(comparison)
     return stage
 

@@ -1,0 +1,39 @@
+"""The stage "layers": layers and parameters that one of two models lacks."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from common.diagnose.findings import DIFFERS, Stage
+from common.diagnose.stages.unpaired_layers import compare_layer_lists
+from common.map.unpaired_layers import UnpairedLayer
+
+NORM: UnpairedLayer = {"path": "norm2", "kind": "LayerNorm", "variables": ["norm2.weight"], "is_whole": True}
+HEAD: UnpairedLayer = {"path": "head", "kind": "Linear", "variables": ["head.bias"], "is_whole": False}
+TABLE = np.arange(6.0).reshape(2, 3)
+
+
+def compare(a: list[UnpairedLayer], b: list[UnpairedLayer], weights_a: dict[str, np.ndarray]) -> list[Stage]:
+    runs = [SimpleNamespace(states=[SimpleNamespace(weights=weights)]) for weights in (weights_a, {"table": TABLE})]
+    comparison: Any = SimpleNamespace(a=runs[0], b=runs[1], unpaired={"a": a, "b": b})
+    return compare_layer_lists(comparison)
+
+
+def test_a_layer_and_a_parameter_without_a_counterpart_are_causes() -> None:
+    (stage,) = compare([NORM], [HEAD], {})
+    assert stage.verdict == DIFFERS
+    assert [(cause.cause, cause.sentence, cause.confirmed) for cause in stage.causes] == [
+        ("missing_layer", "B has no counterpart of layer norm2 (LayerNorm)", True),
+        ("missing_parameter", "A has no counterpart of parameter head.bias of layer head", True),
+    ]
+
+
+def test_models_with_the_same_layers_have_no_such_stage() -> None:
+    assert compare([], [], {}) == []
+
+
+def test_a_tied_parameter_is_left_to_the_stage_of_gradients() -> None:
+    output: UnpairedLayer = {"path": "output", "kind": "Linear", "variables": ["output.weight"], "is_whole": True}
+    (stage,) = compare([output], [], {"table": TABLE, "output.weight": TABLE})
+    assert stage.causes == []
