@@ -70,6 +70,17 @@ class DropoutDescription:
 
 
 @dataclass(frozen=True)
+class Connection:
+    """What a layer receives: the sizes of an example in ascending order, and the path of the layer that computes it.
+
+    The path is None if no other layer with variables does.
+    """
+
+    received_sizes: tuple[int, ...]
+    source: str | None
+
+
+@dataclass(frozen=True)
 class ModelDescription:
     """A model: its layers, variables, outputs and dropout.
 
@@ -85,6 +96,7 @@ class ModelDescription:
         dropouts: The dropout and noise layers that can be aligned, by path, in the order of execution.
         noise: The layers that draw random numbers in a way that cannot be aligned, by path.
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
+        connections: What the layers that own variables receive, by path.
         mixing_layer: The first layer whose output for an example depends on the other examples of its batch, in
             evaluation mode; None if the outputs of the model do not.
     """
@@ -99,6 +111,7 @@ class ModelDescription:
     dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
     noise: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
+    connections: dict[str, Connection] = field(default_factory=dict)
     mixing_layer: str | None = None
 
 

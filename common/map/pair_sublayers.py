@@ -8,26 +8,35 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from common.map.layer_roles import LayerRoles, order_by_roles
 from common.map.sublayers import LayerPair, Sublayer
 
 PAIRED_SCORE, SIGNATURE_SCORE, WORD_SCORE = 4, 2, 1  # of two sublayers that may stand at the same place
 
 
-def pair_by_signature(torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer]) -> list[LayerPair]:
-    """Pair sublayers of equal kind and sizes by the last words of their paths, otherwise in the order of execution.
+def pair_by_signature(
+    torch_sublayers: Sequence[Sublayer],
+    keras_sublayers: Sequence[Sublayer],
+    torch_roles: LayerRoles,
+    keras_roles: LayerRoles,
+) -> list[LayerPair]:
+    """Pair sublayers of equal kind and sizes by the last words of their paths, otherwise by their roles and order.
 
-    The words decide if both models use the same ones. Sublayers stay unpaired if the models have different numbers of
-    them.
+    The words decide if both models use the same ones, then the layers before and after, then the order of execution.
+    Sublayers stay unpaired if the models have different numbers of them.
     """
     layer_pairs: list[LayerPair] = []
     for signature in dict.fromkeys(sublayer.signature for sublayer in torch_sublayers):
         torch_matches = [sublayer for sublayer in torch_sublayers if sublayer.signature == signature]
         keras_matches = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
         torch_words, keras_words = _number_words(torch_matches), _number_words(keras_matches)
+        if len(torch_matches) != len(keras_matches):
+            continue
         if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
             keras_matches = [keras_matches[keras_words.index(numbered_word)] for numbered_word in torch_words]
-        if len(torch_matches) == len(keras_matches):
-            layer_pairs += map(LayerPair, torch_matches, keras_matches)
+        else:
+            keras_matches = order_by_roles(torch_matches, keras_matches, torch_roles, keras_roles)
+        layer_pairs += map(LayerPair, torch_matches, keras_matches)
     return layer_pairs
 
 

@@ -12,6 +12,7 @@ from common.map.description import ModelDescription
 from common.map.fused_projections import align_fused_projections
 from common.map.keras_layers import split_keras_layers
 from common.map.layer_norm_axes import align_layer_norms
+from common.map.layer_roles import LayerRoles
 from common.map.pair_sublayers import align_sublayers, pair_by_signature
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources, list_variable_names
 from common.map.torch_layers import split_torch_layers
@@ -74,7 +75,10 @@ def pair_variables(
     torch_sublayers = align_fused_projections(split_torch_layers(torch_description), keras_sublayers)
     keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
-    layer_pairs += pair_by_signature(*_list_unpaired(torch_sublayers, keras_sublayers, layer_pairs))
+    torch_roles = LayerRoles(torch_sublayers, torch_description.connections)
+    keras_roles = LayerRoles(keras_sublayers, keras_description.connections)
+    unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
+    layer_pairs += pair_by_signature(*unpaired, torch_roles, keras_roles)
     if allow_unpaired:
         layer_pairs += align_sublayers(torch_sublayers, keras_sublayers, layer_pairs)
     torch_unpaired, keras_unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)

@@ -410,3 +410,19 @@ def normed_tokens() -> keras.Layer:
 
 def enlarged() -> keras.Layer:
     return keras.Sequential([L.Conv2DTranspose(5, 3, strides=2), L.Cropping2D(((1, 0), (1, 0)))])
+
+
+def _convolve(x: tf.Tensor, outputs: int, size: int, dilation: int = 1) -> tf.Tensor:
+    x = L.Conv2D(outputs, size, padding="same", dilation_rate=dilation, use_bias=False)(x)
+    return L.ReLU()(L.BatchNormalization(epsilon=1e-5, momentum=0.9)(x))
+
+
+def branches() -> keras.Layer:
+    """Build the branches in another order than PyTorch's."""
+    inputs = keras.Input((8, 8, 3))
+    x = _convolve(inputs, 8, 3)
+    pooled = L.UpSampling2D(8)(_convolve(L.GlobalAveragePooling2D(keepdims=True)(x), 6, 1))
+    dilated = [_convolve(x, 6, 3, dilation) for dilation in (3, 2, 1)]
+    chain = _convolve(_convolve(x, 6, 1), 6, 3)
+    joined = L.Concatenate()([_convolve(x, 6, 1), *reversed(dilated), chain, pooled])
+    return keras.Model(inputs, L.Conv2D(2, 1)(joined))

@@ -31,6 +31,7 @@ MODELS = {
     "transposed2d": IMAGES,
     "transposed3d": VOLUMES,
     "enlarged": IMAGES,
+    "branches": IMAGES,
     "embedding": TOKENS,
     "layer_norm": FEATURES,
     "rms_norm": FEATURES,

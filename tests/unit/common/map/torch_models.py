@@ -478,3 +478,30 @@ def normed_tokens() -> nn.Module:
 
 def enlarged() -> nn.Module:
     return nn.ConvTranspose2d(3, 5, 3, stride=2, padding=1, output_padding=1)
+
+
+def _convolve(inputs: int, outputs: int, size: int, dilation: int = 1) -> nn.Module:
+    padding = dilation * (size // 2)
+    convolution = nn.Conv2d(inputs, outputs, size, padding=padding, dilation=dilation, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
+
+
+class Branches(nn.Module):
+    """Branches of equal sizes: several dilations, a chain of two convolutions, and a pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = _convolve(3, 8, 3)
+        dilated = [_convolve(8, 6, 3, dilation) for dilation in (1, 2, 3)]
+        chain = nn.Sequential(_convolve(8, 6, 1), _convolve(6, 6, 3))
+        self.branches = nn.ModuleList([_convolve(8, 6, 1), *dilated, chain])
+        self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), _convolve(8, 6, 1), nn.Upsample(scale_factor=8))
+        self.out = nn.Conv2d(36, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        return self.out(torch.cat([*(branch(x) for branch in self.branches), self.pool(x)], 1))
+
+
+def branches() -> nn.Module:
+    return Branches()
