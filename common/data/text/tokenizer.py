@@ -25,6 +25,18 @@ SPECIAL_TOKENS = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
+# The settings of tokenizer_config.json that decide the tokens of BERT's tokenizer, with the supported values, the default
+# first
+BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert")
+BERT_SETTINGS: dict[str, tuple[object, ...]] = {
+    "tokenizer_class": (None, *(f"{name}Tokenizer{fast}" for name in BERT_CLASSES for fast in ("", "Fast"))),
+    "do_lower_case": (True, False),
+    "strip_accents": (None, True, False),
+    "tokenize_chinese_chars": (True, False),
+    "do_basic_tokenize": (True,),
+    "never_split": (None, []),
+    "additional_special_tokens": (None, []),
+}
 
 # A word of more than a thousand letters, which the tokenizer never splits: it makes any word of over 100 one [UNK]. The
 # time to train on a word is quadratic in its length. Punctuation and Chinese or Japanese characters end a word.
@@ -94,6 +106,8 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         raise UserError(f"model.checkpoint: {directory} has neither tokenizer.json nor vocab.txt; add its tokenizer")
     try:
         return _read_tokenizer(directory)
+    except UserError:
+        raise
     except Exception as error:  # the library raises Exception itself
         reason = describe_error(error)
         raise UserError(
@@ -104,9 +118,38 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 def _read_tokenizer(directory: Path) -> Tokenizer:
     if (directory / "tokenizer.json").exists():
         return Tokenizer.from_file(str(directory / "tokenizer.json"))
-    settings = directory / "tokenizer_config.json"
-    lowercase = json.loads(settings.read_text()).get("do_lower_case", True) if settings.exists() else True
-    return BertWordPieceTokenizer(str(directory / "vocab.txt"), lowercase=lowercase)._tokenizer
+    return _build_bert_tokenizer(directory)
+
+
+def _build_bert_tokenizer(directory: Path) -> Tokenizer:
+    """Build the tokenizer of vocab.txt with the settings of tokenizer_config.json. Raise UserError if one is unknown.
+
+    Lower case strips accents too, unless strip_accents says otherwise, as in transformers.
+    """
+    path = directory / "tokenizer_config.json"
+    settings, names = (
+        json.loads(file.read_text()) if file.exists() else {} for file in (path, directory / "special_tokens_map.json")
+    )
+    for key, supported in BERT_SETTINGS.items():
+        if settings.get(key, supported[0]) not in supported:
+            raise UserError(
+                f"model.checkpoint: {path} has {key}={json.dumps(settings[key])}, which is not supported beside "
+                "vocab.txt; add the tokenizer.json that transformers saves"
+            )
+    names |= settings
+    tokens = {key: _read_token(names[key]) for key in SPECIAL_TOKENS if names.get(key) is not None}
+    return BertWordPieceTokenizer(
+        str(directory / "vocab.txt"),
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        **tokens,
+    )._tokenizer
+
+
+def _read_token(value: str | dict[str, str]) -> str:
+    """Return the text of a special token, which is an object in some versions of transformers."""
+    return value["content"] if isinstance(value, dict) else value
 
 
 def save_trained(tokenizer: Tokenizer, directory: Path) -> None:

@@ -85,6 +85,34 @@ def test_a_cased_vocabulary_keeps_its_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({}, ["cafe", "[UNK]"]),
+        ({"strip_accents": False}, ["café", "[UNK]"]),
+        ({"do_lower_case": False, "strip_accents": True}, ["Cafe", "[UNK]"]),
+        ({"tokenize_chinese_chars": False}, ["cafe", "猫猫"]),
+        ({"unk_token": {"content": "[MASK]"}}, ["cafe", "[MASK]"]),
+    ],
+)
+def test_settings_beside_a_vocabulary_are_used(tmp_path: Path, settings: dict[str, object], tokens: list[str]) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS.values(), "cafe", "café", "Cafe", "猫猫"]) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    encoded = load_tokenizer(tmp_path).encode("Café 猫猫", add_special_tokens=False).tokens
+    assert [*dict.fromkeys(encoded)] == tokens
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("do_basic_tokenize", False), ("never_split", ["dog"]), ("tokenizer_class", "BertJapaneseTokenizer")],
+)
+def test_settings_that_are_not_supported_are_named(tmp_path: Path, key: str, value: object) -> None:
+    (tmp_path / "vocab.txt").write_text("[UNK]\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(UserError, match=rf"^model\.checkpoint: .*tokenizer_config\.json has {key}=.*; add the"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("tokenizer.json", b'{"version": "1.0", "model": {"type": "Word'),
