@@ -44,12 +44,15 @@ def _check_started_once(kind: str, environment: Mapping[str, str]) -> None:
 
 
 def _list_starts(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return how often each scheduler has started this command, and the remedy, by a variable of NUMBERS."""
+    """Return how often each scheduler has started this command, and the remedy, by a variable that it sets.
+
+    The last one is torchrun's. A process of PyTorch joins the run of torchrun, and does not come here.
+    """
     # srun sets SLURM_STEP_NUM_TASKS. A batch script, which Slurm starts once, has only the number of the job's tasks.
     job_tasks = environment.get("SLURM_NTASKS", "") if environment.get("SLURM_PROCID", "0") != "0" else ""
     slurm_tasks = environment.get("SLURM_STEP_NUM_TASKS", job_tasks)
     nodes = environment.get("SKYPILOT_NODE_IPS", "").split()
-    counts = {
+    return {
         "SLURM_PROCID": (slurm_tasks, START),
         "SKYPILOT_NODE_RANK": (str(len(nodes)), "use cluster=skypilot"),
         "JOB_COMPLETION_INDEX": (environment.get("PET_NNODES", ""), "use cluster=kubernetes"),
@@ -57,5 +60,8 @@ def _list_starts(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
             environment.get("OMPI_COMM_WORLD_SIZE", ""),
             "start with torchrun, or use cluster=hosts",
         ),
+        "TORCHELASTIC_RUN_ID": (
+            environment.get("WORLD_SIZE", ""),
+            "torchrun starts no runs of TensorFlow; strategy=multiworker starts its processes itself",
+        ),
     }
-    return {variable: counts[variable] for variable in NUMBERS}

@@ -83,3 +83,14 @@ def test_a_batch_script_uses_one_node(capsys: pytest.CaptureFixture[str]) -> Non
 )
 def test_an_empty_tf_config(text: str) -> None:
     assert discover(CLUSTER, "multiworker", "tf", {"TF_CONFIG": text}) == HostGroup()
+
+
+def test_torchrun_around_a_run_of_tensorflow() -> None:
+    with pytest.raises(UserError) as raised:
+        discover(CLUSTER, "mirrored", "tf", {**TORCHRUN, "TORCHELASTIC_RUN_ID": "none"})
+    assert str(raised.value) == (
+        f"cluster=local: TORCHELASTIC_RUN_ID=none says that this command was started 2 times, {AGAIN}; torchrun starts "
+        "no runs of TensorFlow; strategy=multiworker starts its processes itself, "
+        "or unset TORCHELASTIC_RUN_ID for a run of each"
+    )
+    assert discover(CLUSTER, "mirrored", "tf", {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "1"}) == HostGroup()
