@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras.layers import BatchNormalization
 from typing_extensions import override
 
+from common.errors import UserError
 from tf_impl.changing_buffers import build_averaging, find_changing_buffers
 from tf_impl.keras_paths import variables_by_path
 
@@ -92,15 +93,26 @@ class AlignedBatchNorm(BatchNormalization):
         tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tf.stop_gradient(updated))
 
 
+CALLS = (BatchNormalization.call, AlignedBatchNorm.call)
+
+
 def synchronize_batch_norm(model: keras.Layer, over_replicas: bool) -> None:
     """Make the BatchNorm layers of a model compute what PyTorch's do.
 
     Args:
         model: The model.
         over_replicas: Whether to use the statistics of all replicas instead of each replica's shard.
+
+    Raises:
+        UserError: A layer has a call of its own, which would not use the statistics of all replicas.
     """
     for layer in model._flatten_layers():
-        if type(layer) is BatchNormalization:
+        if over_replicas and isinstance(layer, BatchNormalization) and type(layer).call not in CALLS:
+            raise UserError(
+                f"model.sync_batch_norm=true: layer {layer.path} ({type(layer).__name__}) is a BatchNormalization with "
+                "a call of its own, which would be replaced; use keras.layers' own class, or set it to false"
+            )
+        if isinstance(layer, BatchNormalization) and type(layer).call is BatchNormalization.call:
             layer.__class__ = AlignedBatchNorm
             layer.synchronized = over_replicas
 

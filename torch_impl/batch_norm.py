@@ -14,9 +14,11 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from typing_extensions import override
 
+from common.errors import UserError
 from torch_impl.changing_buffers import find_changing_buffers
 
 STATISTICS = ("running_mean", "running_var")
+FORWARD_PASSES = (_BatchNorm.forward, torch.nn.SyncBatchNorm.forward)
 SumOverReplicas = Callable[[torch.Tensor], torch.Tensor]  # gradients flow through the sum
 
 
@@ -101,16 +103,30 @@ class SynchronizedBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _update_moving_statistics(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        if self.running_mean is None or self.running_var is None or self.momentum is None:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), self.momentum)
+        self.num_batches_tracked += 1
+        for statistic, value in ((self.running_mean, mean), (self.running_var, variance)):
+            if self.momentum is None:  # the moving statistic is the mean over all batches
+                statistic.lerp_(value.to(statistic), self.num_batches_tracked.to(statistic).reciprocal())
+            else:
+                statistic.lerp_(value.to(statistic), self.momentum)
 
 
 def synchronize_batch_norm(model: Module, sum_over_replicas: SumOverReplicas) -> None:
-    """Make the BatchNorm layers of a model use the statistics of all replicas."""
-    for module in model.modules():
+    """Make the BatchNorm layers of a model use the statistics of all replicas.
+
+    Raises:
+        UserError: A layer has a forward pass of its own, which would be replaced.
+    """
+    for name, module in model.named_modules():
         if isinstance(module, _BatchNorm):
+            if type(module).forward not in FORWARD_PASSES:
+                raise UserError(
+                    f"model.sync_batch_norm=true: layer {name or 'model'} ({type(module).__name__}) is a BatchNorm "
+                    "with a forward pass of its own, which would be replaced; use torch.nn's own class, or set it to "
+                    "false"
+                )
             module.__class__ = SynchronizedBatchNorm
             assert isinstance(module, SynchronizedBatchNorm)
             module.sum_over_replicas, module.real_rows = sum_over_replicas, None

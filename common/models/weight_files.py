@@ -1,5 +1,6 @@
 """The safetensors files of a checkpoint, which any program may have written."""
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import ml_dtypes  # noqa: F401  teaches NumPy the type bfloat16, which safetensors then reads
@@ -44,3 +45,13 @@ def read_weight_files(directory: Path) -> dict[str, np.ndarray]:
                 raise UserError(f"model.checkpoint: {directory} has {name} in two files; remove the other weights")
             tensors[name] = array
     return tensors
+
+
+def check_weights(weights: Collection[str], names: Iterable[str]) -> None:
+    """Raise UserError if the weights of a checkpoint lack one of the names that a model has."""
+    missing = [name for name in names if name not in weights]
+    if missing:
+        raise UserError(
+            f"the checkpoint has no {missing[0]} ({len(missing)} missing in all), which the model has; give a "
+            "checkpoint of this model"
+        )

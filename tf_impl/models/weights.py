@@ -9,9 +9,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from common.models.weight_files import check_weights
+
 
 def load_weights(model: keras.Model, weights: dict[str, np.ndarray]) -> None:
-    """Set the weights of a model. weights: by name, in PyTorch's layout."""
+    """Set the weights of a model. Raise UserError if one is missing. weights: by name, in PyTorch's layout."""
+    check_weights(weights, [name for parameter in model.named_parameters for name in parameter.names])
     for parameter in model.named_parameters:
         parameter.variable.assign(parameter.to_keras(weights))
 

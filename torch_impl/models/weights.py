@@ -7,14 +7,17 @@ import numpy as np
 import torch
 from torch.nn import Module
 
+from common.models.weight_files import check_weights
 from torch_impl.batch_norm import find_moving_statistics
 from torch_impl.changing_buffers import find_changing_buffers
 
 
 def load_weights(model: Module, weights: dict[str, np.ndarray]) -> None:
-    """Set the weights of a model."""
+    """Set the weights of a model. Raise UserError if one is missing."""
+    tensors = _find_weights(model)
+    check_weights(weights, tensors)
     with torch.no_grad():
-        for name, tensor in _find_weights(model).items():
+        for name, tensor in tensors.items():
             tensor.copy_(torch.from_numpy(weights[name]))
 
 

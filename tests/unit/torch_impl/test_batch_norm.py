@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from common.errors import UserError
 from tests.unit.torch_impl.ranks import Ranks
 from torch_impl.batch_norm import (
     SumOverThreads,
@@ -170,3 +171,26 @@ def test_statistics_over_ranks_are_those_of_the_whole_batch(ranks: Callable[...,
     assert_close([torch.cat(outputs), torch.cat(inputs), sum(weight), sum(bias)], expected[:4])
     for of_ranks, statistic in ((mean, expected[4]), (variance, expected[5])):
         assert_close(list(of_ranks), [statistic] * len(SHARDS))
+
+
+def test_moving_statistics_without_a_momentum_are_the_mean_of_all_batches() -> None:
+    norm = nn.BatchNorm2d(5, momentum=None, dtype=torch.float64)
+    synchronized = deepcopy(norm)
+    synchronize_batch_norm(synchronized, lambda x: x)
+    for size in (2, 3, 4):
+        norm(make_batch(size))
+        synchronized(make_batch(size))
+    assert_close([*find_moving_statistics(synchronized).values()], [*find_moving_statistics(norm).values()])
+
+
+class OwnForward(nn.BatchNorm2d):
+    """A BatchNorm with a forward pass of its own."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input) + 1
+
+
+def test_a_layer_with_its_own_forward_pass_is_refused() -> None:
+    model = nn.Sequential(nn.Identity(), OwnForward(5))
+    with pytest.raises(UserError, match=r"layer 1 \(OwnForward\) is a BatchNorm with a forward pass of its own"):
+        synchronize_batch_norm(model, lambda x: x)
