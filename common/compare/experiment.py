@@ -119,8 +119,8 @@ def _find_epoch_mismatches(a: Run, b: Run, common: int) -> list[str]:
     if not (a.epoch_ends or b.epoch_ends):
         return [
             f"no common steps: rows of {a} are {a.unit}s, those of {b} {b.unit}s, and no file says which steps an "
-            "epoch has; compare files that both count steps or both count epochs, or add a column epoch to a file with "
-            "a row for each step from the first one"
+            "epoch has; compare files that both count steps or both count epochs, add a column epoch to a file with a "
+            "row for each step from the first one, or set train.epochs in a run of Lockstep"
         ]
     if common == len(by_epochs.steps):
         return []

@@ -49,11 +49,11 @@ class Run:
     missing_metrics: frozenset[str] = frozenset()  # metrics that the files do not have; their arrays are NaN
     external_kind: str = ""  # kind of an external file in words, such as "a CSV"; empty for a run of Lockstep
     unit: str = "step"  # what `steps` counts: "step" or "epoch"
+    epoch_ends: list[int] | None = None  # last step of each epoch; None if unknown
     # Of external runs only:
     columns: Mapping[str, str] = field(default_factory=dict)  # name in the file, by metric
     loss_windows: np.ndarray | None = None  # number of steps that each loss is the mean of; None: each is of one step
     weighs_examples: bool = False  # whether such a mean is one of all examples rather than of the steps
-    epoch_ends: list[int] | None = None  # last step of each epoch; None if unknown
     loss_rounding: float = 0.0  # largest error of a loss that has few digits
     grad_norm_rounding: float = 0.0  # the same of grad_norm, relative
 
@@ -188,9 +188,10 @@ def load_run(path: Path) -> Run:
         first, last = gaps[0]
         others = f", and {len(gaps) - 1} more gaps" if len(gaps) > 1 else ""
         notes.append(f"{path}: metrics.jsonl has no rows of steps {first} to {last}{others}; they are not compared")
+    config = read_flat_values(path / CONFIG)
     run = Run(
         path=path,
-        config=read_flat_values(path / CONFIG),
+        config=config,
         summary=summary,
         steps=steps,
         metrics=metrics,
@@ -200,6 +201,7 @@ def load_run(path: Path) -> Run:
         updates={name: metrics.pop(name) for name in update_metrics},
         profile=read_profile(path, str(summary["framework"]), notes),
         notes=notes,
+        epoch_ends=_find_epoch_ends(config),
     )
     if traffic_file.is_file():
         last_change = run.replica_changes[-1][0] if run.replica_changes else 0
@@ -219,6 +221,15 @@ def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
         else:
             _share_columns(runs)
     return runs, errors
+
+
+def _find_epoch_ends(config: Mapping[str, Value]) -> list[int] | None:
+    """Return the last step of each epoch of a run that was trained for a number of epochs; None for other runs."""
+    epochs, steps = config.get("train.epochs"), config.get("train.steps")
+    if not isinstance(epochs, int) or not isinstance(steps, int) or config.get("train.virtual_epoch_examples"):
+        return None
+    length = steps // epochs
+    return [*range(length, steps + 1, length)] if length * epochs == steps else None
 
 
 def find_gaps(steps: np.ndarray) -> list[tuple[int, int]]:

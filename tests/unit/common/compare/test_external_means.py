@@ -24,12 +24,12 @@ LOSSES = [2 + 0.37 * ((7 * step) % 5) - step / 40 for step in range(1, STEPS + 1
 Tags = dict[str, Sequence[tuple[int, float]]]
 
 
-def make_steps(make_run: MakeRun, losses: Sequence[float] = LOSSES) -> Run:
+def make_steps(make_run: MakeRun, losses: Sequence[float] = LOSSES, overrides: Sequence[str] = ()) -> Run:
     def change(rows: list[dict[str, Any]]) -> None:
         for row, loss in zip(rows, losses, strict=True):
             row["loss"] = loss
 
-    return load_run(make_run("a", change=change))
+    return load_run(make_run("a", *overrides, change=change))
 
 
 def load(tmp_path: Path, name: str, content: Any, **columns: str | None) -> Run:
@@ -197,3 +197,10 @@ def test_a_step_csv_against_an_epoch_csv(tmp_path: Path) -> None:
     assert pair.steps == 3 and pair.verdict == "same curve, experiment unknown"
     sampled = load(tmp_path, "sampled.csv", "\n".join(["epoch,step,loss", *rows[1::2]]))
     assert compare_runs(sampled, by_epochs).verdict == "not comparable"
+
+
+def test_an_epoch_csv_against_a_run_of_a_number_of_epochs(make_run: MakeRun, tmp_path: Path) -> None:
+    epochs = [f"{epoch},{float(np.mean(LOSSES[5 * epoch : 5 * epoch + 5]))!r}" for epoch in range(4)]
+    by_epochs = load(tmp_path, "epochs.csv", "\n".join(["epoch,loss", *epochs]))
+    comparison = compare_runs(make_steps(make_run, overrides=("train.epochs=4", "train.steps=20")), by_epochs)
+    assert comparison.is_in_lockstep and "agree at all 4 epochs" in comparison.sentence, comparison.sentence
