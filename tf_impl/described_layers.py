@@ -1,9 +1,11 @@
 """Descriptions of the layers that a forward pass enters, and of the variables, for common.map."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import keras
 
+from common.map.connections import find_connections
 from common.map.description import LayerDescription, VariableDescription
 from common.map.keras_layers import RECURRENT_KINDS
 from tf_impl.forward_trace import ForwardTrace
@@ -28,7 +30,8 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
             kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
             shape, composite = trace.unflattened_shapes.get(path), trace.composites.get(path)
             layers.append(LayerDescription(kind, path, attributes, roles, shape, composite))
-    return layers
+    connections = find_connections({layer.path for layer in layers}, trace.calls)
+    return [replace(layer, connection=connections.get(layer.path)) for layer in layers]
 
 
 def describe_variable(name: str, variable: keras.Variable, is_changed: bool) -> VariableDescription:

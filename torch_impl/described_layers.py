@@ -1,9 +1,11 @@
 """Descriptions of the layers that a forward pass enters, and of the variables, for common.map."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
+from common.map.connections import find_connections
 from common.map.description import LayerDescription, VariableDescription
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
@@ -26,7 +28,8 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
         if roles:
             kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
             layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
-    return layers
+    connections = find_connections({layer.path for layer in layers}, trace.calls)
+    return [replace(layer, connection=connections.get(layer.path)) for layer in layers]
 
 
 def describe_variable(name: str, tensor: torch.Tensor, is_changed: bool) -> VariableDescription:

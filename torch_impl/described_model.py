@@ -13,7 +13,6 @@ import torch
 from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
 from common.map.changing_buffers import find_changes
-from common.map.connections import find_connections
 from common.map.description import (
     ComputedPass,
     DropoutDescription,
@@ -129,7 +128,6 @@ class DescribedModel:
                 *training.stateful,
                 *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created)),
             ],
-            connections=find_connections({layer.path for layer in layers}, trace.calls),
             mixing_layer=self._find_mixing_layer(trace),
         )
 

@@ -25,6 +25,17 @@ class VariableDescription:
 
 
 @dataclass(frozen=True)
+class Connection:
+    """What a layer receives: the sizes of an example in ascending order, and the path of the layer that computes it.
+
+    The path is None if no other layer with variables does.
+    """
+
+    received_sizes: tuple[int, ...]
+    source: str | None
+
+
+@dataclass(frozen=True)
 class LayerDescription:
     """A layer that owns variables.
 
@@ -35,6 +46,7 @@ class LayerDescription:
         variables: The names of the variables by role.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
         composite: The path of the layer that contains this one as a part, such as Keras's MultiHeadAttention; or None.
+        connection: What the layer receives; None if the pass did not return from it.
     """
 
     kind: str
@@ -43,6 +55,7 @@ class LayerDescription:
     variables: Mapping[str, str]
     unflattened_shape: tuple[int, ...] | None = None
     composite: str | None = None
+    connection: Connection | None = None
 
     @property
     def groups(self) -> int:
@@ -70,17 +83,6 @@ class DropoutDescription:
 
 
 @dataclass(frozen=True)
-class Connection:
-    """What a layer receives: the sizes of an example in ascending order, and the path of the layer that computes it.
-
-    The path is None if no other layer with variables does.
-    """
-
-    received_sizes: tuple[int, ...]
-    source: str | None
-
-
-@dataclass(frozen=True)
 class ModelDescription:
     """A model: its layers, variables, outputs and dropout.
 
@@ -96,7 +98,6 @@ class ModelDescription:
         dropouts: The dropout and noise layers that can be aligned, by path, in the order of execution.
         noise: The layers that draw random numbers in a way that cannot be aligned, by path.
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
-        connections: What the layers that own variables receive, by path.
         mixing_layer: The first layer whose output for an example depends on the other examples of its batch, in
             evaluation mode; None if the outputs of the model do not.
     """
@@ -111,7 +112,6 @@ class ModelDescription:
     dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
     noise: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
-    connections: dict[str, Connection] = field(default_factory=dict)
     mixing_layer: str | None = None
 
 

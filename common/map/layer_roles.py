@@ -7,7 +7,7 @@ in both models mean equal surroundings (the refinement of colors of a graph).
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 
-from common.map.description import Connection
+from common.map.description import Connection, LayerDescription
 from common.map.sublayers import Sublayer
 
 LEVELS = 8  # the number of layers before and after a layer that its last label depends on
@@ -22,7 +22,9 @@ class LayerRoles:
     stride, may be the mistake that is looked for.
     """
 
-    def __init__(self, sublayers: Sequence[Sublayer], connections: Mapping[str, Connection]) -> None:
+    def __init__(self, sublayers: Sequence[Sublayer], layers: Sequence[LayerDescription]) -> None:
+        """Compute the labels of the layers that have these sublayers."""
+        connections = {layer.path: layer.connection for layer in layers if layer.connection is not None}
         kinds: dict[str, list[Hashable]] = defaultdict(list)
         for sublayer in sublayers:
             settings = tuple(_normalize(sublayer.settings.get(name, 1)) for name in SETTINGS)

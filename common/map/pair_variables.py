@@ -75,8 +75,8 @@ def pair_variables(
     torch_sublayers = align_fused_projections(split_torch_layers(torch_description), keras_sublayers)
     keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
-    torch_roles = LayerRoles(torch_sublayers, torch_description.connections)
-    keras_roles = LayerRoles(keras_sublayers, keras_description.connections)
+    torch_roles = LayerRoles(torch_sublayers, torch_description.layers)
+    keras_roles = LayerRoles(keras_sublayers, keras_description.layers)
     unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
     layer_pairs += pair_by_signature(*unpaired, torch_roles, keras_roles)
     if allow_unpaired:

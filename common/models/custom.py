@@ -31,7 +31,12 @@ from common.models.changing_buffers import check_buffers, merge_buffers, round_t
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.model_outputs import check_output, select_output
-from common.models.unpaired_variables import list_unpaired, read_unpaired_weights, write_parameter_map
+from common.models.unpaired_variables import (
+    has_only_missing_layers,
+    list_unpaired,
+    read_unpaired_weights,
+    write_parameter_map,
+)
 from common.models.user_noise import check_noise, pair_noises
 from common.models.user_weights import ACCEPTED_FILES, read_weights
 from common.models.weight_files import WEIGHTS_FILE
@@ -247,7 +252,7 @@ def _has_fixed_batches(config: Config, cache: ArrayCache) -> bool:
 def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
     """Raise UserError unless all variables are matched, if they must be, and no proof shows that the models differ."""
     advice = "python -m common.map shows all of it, and writes a map file for model.map"
-    if not models.parameter_map.is_complete and not allow_unpaired:
+    if not models.parameter_map.is_complete and not (allow_unpaired and has_only_missing_layers(models)):
         lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
     if models.proof is not None and models.proof.errors:

@@ -3,6 +3,8 @@
 A variable of Keras without a counterpart has its own path as its name in checkpoints.
 """
 
+import math
+
 import numpy as np
 
 from common.errors import UserError
@@ -10,6 +12,21 @@ from common.map.pair_models import PairedModels
 from common.map.pair_variables import ParameterMap
 from common.map.side import Side
 from common.map.unpaired_layers import UnpairedLayer, list_unpaired_layers
+
+
+def has_only_missing_layers(models: PairedModels) -> bool:
+    """Check whether no two variables without a counterpart may be each other's, except for vectors.
+
+    Matrices of equal numbers of elements on both sides may be the same layers in classes of unknown kinds.
+    """
+    sizes = [
+        {math.prod(description.variables[name].shape) for name in names if len(description.variables[name].shape) > 1}
+        for description, names in (
+            (models.torch_description, models.parameter_map.unmatched_torch),
+            (models.keras_description, models.parameter_map.unmatched_keras),
+        )
+    ]
+    return not sizes[0] & sizes[1]
 
 
 def write_parameter_map(parameter_map: ParameterMap) -> dict[str, str]:

@@ -25,7 +25,7 @@ SPECIAL_TOKENS = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-# Settings of tokenizer_config.json that decide the tokens of BERT's tokenizer: the supported values, the default first
+# Settings of tokenizer_config.json that decide the tokens, with the supported values of each, the default first
 BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert")
 BERT_SETTINGS: dict[str, tuple[object, ...]] = {
     "tokenizer_class": (None, *(f"{name}Tokenizer{fast}" for name in BERT_CLASSES for fast in ("", "Fast"))),

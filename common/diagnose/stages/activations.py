@@ -16,10 +16,10 @@ from common.diagnose.explain.indices import explain_indices
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.findings import Stage
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import convert_calls
+from common.diagnose.layout_conversion import convert_calls, convert_layout
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import CallNoise
-from common.diagnose.rounding import measure_noise
+from common.diagnose.rounding import is_close, measure_noise
 from common.map.description import RecordedCall
 
 EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"  # names of the two stages
@@ -155,7 +155,7 @@ class _LayerComparison:
 
         A layer that one model lacks is the cause of the first difference of the code after it.
         """
-        if self._pop_unpaired(layer):
+        if self._pop_unpaired(layer) or self._comes_from_unpaired(a, b):
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
             return
         models = self.models
@@ -176,3 +176,16 @@ class _LayerComparison:
             self.pending[side] -= earlier
             has_any = has_any or bool(earlier)
         return has_any
+
+    def _comes_from_unpaired(self, a: np.ndarray, b: np.ndarray) -> bool:
+        """Check whether one of two arrays is what a layer returned that the other model lacks."""
+        sides = (
+            (a, self.models.a.calls, self.models.unpaired_a),
+            (b, self.models.b_isolated.calls, self.models.unpaired_b),
+        )
+        for array, calls, paths in sides:
+            for returned in (calls[path].returned for path in paths if path in calls):
+                converted = convert_layout(returned, array)
+                if converted is not None and is_close(converted, array):
+                    return True
+        return False

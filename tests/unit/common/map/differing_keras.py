@@ -55,3 +55,11 @@ class Attention(keras.Model):
 
 def attention(torch_variant: str = "", keras_variant: str = "") -> keras.Layer:
     return Attention(keras_variant)
+
+
+def two_outputs(lacks: str = "") -> keras.Layer:
+    inputs = keras.Input((6,))
+    x = L.Dense(8)(inputs)
+    if lacks != "keras":
+        x = L.LayerNormalization(epsilon=1e-5)(x)
+    return keras.Model(inputs, [x, L.Dense(3)(x)])

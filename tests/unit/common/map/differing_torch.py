@@ -59,3 +59,20 @@ class Attention(nn.Module):
 
 def attention(torch_variant: str = "", keras_variant: str = "") -> nn.Module:
     return Attention(torch_variant)
+
+
+class TwoOutputs(nn.Module):
+    """The normalized features, and what a layer computes from them."""
+
+    def __init__(self, is_normalized: bool) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.norm = nn.LayerNorm(8) if is_normalized else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.norm(self.first(x))
+        return x, self.head(x)
+
+
+def two_outputs(lacks: str = "") -> nn.Module:
+    return TwoOutputs(lacks != "torch")

@@ -61,3 +61,9 @@ def test_the_operation_within_a_layer_is_named(sides: Sides, variant: str, cause
         return
     assert [(known.cause, known.confirmed) for known in stage.causes] == [(cause, True)]
     assert stage.causes[0].sentence.endswith(sentence)
+
+
+@pytest.mark.parametrize("lacks", ["torch", "keras"])
+def test_every_difference_after_the_layer_that_one_side_lacks_comes_from_it(sides: Sides, lacks: str) -> None:
+    _, stage = compare(sides, "two_outputs", NUMBERS, lacks=lacks)
+    assert (stage.verdict, stage.causes) == (INHERITED, [])
