@@ -169,7 +169,7 @@ class _LayerComparison:
     def _pop_unpaired(self, layer: LayerMatch | None) -> bool:
         """Check whether a layer that one model lacks comes before a layer, or before the outputs, and forget it."""
         has_any = False
-        for side, paths in (("a", layer and layer.paths_a), ("b", layer and layer.paths_b)):
+        for side, paths in (("a", layer.paths_a if layer else None), ("b", layer.paths_b if layer else None)):
             places = self.places[side]
             end = len(places) if paths is None else max(places.get(path, -1) for path in paths)
             earlier = {path for path in self.pending[side] if places.get(path, end) < end}

@@ -1,6 +1,7 @@
 """Models with one difference: a layer or parameter that one of them lacks, another mask, other positions."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.slow
 NUMBERS, TOKENS = {"x": "float32[5,6]"}, {"tokens": "int32[4,7]<4"}
 
 
-def compare(sides: Sides, factory: str, inputs: dict[str, str], **arguments: str) -> tuple[PairedModels, Stage]:
+def compare(sides: Sides, factory: str, inputs: dict[str, str], **arguments: Any) -> tuple[PairedModels, Stage]:
     request = build_request(f"differing_torch:{factory}", f"differing_keras:{factory}", inputs, **arguments)
     request = replace(request, prove=False, allow_unpaired=True)
     models = pair_models(sides["torch"], sides["tf"], request)
