@@ -20,8 +20,8 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        heads = self.qkv(self.norm1(x)).unflatten(-1, (3, 2, WIDTH // 2)).permute(2, 0, 3, 1, 4)
-        x = x + self.proj(functional.scaled_dot_product_attention(*heads, attn_mask=mask).transpose(1, 2).flatten(2))
+        query, key, value = self.qkv(self.norm1(x)).unflatten(-1, (3, 2, WIDTH // 2)).permute(2, 0, 3, 1, 4)
+        x = x + self.proj(functional.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).flatten(2))
         return x + self.down(functional.gelu(self.up(self.norm2(x))))
 
 

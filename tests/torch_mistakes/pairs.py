@@ -66,7 +66,7 @@ CLEAN_PAIRS: dict[str, tuple[tuple[str, Edits, str], tuple[str, Edits, str]]] = 
     "attention by hand": (
         (LANGUAGE, {}, ""),
         (LANGUAGE, {
-            "functional.scaled_dot_product_attention(*heads, attn_mask=mask)": "attend(*heads, mask)",
+            "functional.scaled_dot_product_attention(query, key, value, mask)": "attend(query, key, value, mask)",
             "class Block": "def attend(query, key, value, mask):\n"
             "    scores = query @ key.mT / query.shape[-1] ** 0.5\n"
             "    return scores.masked_fill(~mask, float('-inf')).softmax(-1) @ value\n\n\nclass Block",

@@ -122,7 +122,7 @@ def _have_other_updates(pair: RecordPair, step: int) -> bool:
         updates.append(
             np.concatenate([np.ravel(new.astype(np.float64) - old) for old, new in changes] or [np.zeros(0)])
         )
-    return updates[0].shape == updates[1].shape and relative_difference(*updates) > TOLERANCE
+    return updates[0].shape == updates[1].shape and relative_difference(updates[0], updates[1]) > TOLERANCE
 
 
 def _explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -> Explanation | None:

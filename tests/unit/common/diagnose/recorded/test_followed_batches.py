@@ -46,7 +46,7 @@ def test_all_processes_together_take_every_example_once(
 ) -> None:
     directory = tmp_path_factory.mktemp("record")
     ranks = [write_record(directory, {"0": IMAGES}, {"y_true": LABELS}) for _ in range(world_size)]
-    own = {"0": np.zeros((size, 3, 4, 5), np.float32), "1": np.zeros(size, np.int64)}
+    own: dict[str, np.ndarray] = {"0": np.zeros((size, 3, 4, 5), np.float32), "1": np.zeros(size, np.int64)}
     if EXAMPLES % (size * world_size) and EXAMPLES % (size * world_size) < world_size:
         return  # some process would get no example
     taken: list[dict[str, np.ndarray]] = []
