@@ -64,7 +64,7 @@ REMEDY_GROUPS = {
     ),
     "optimizer_state_lost": "restore the optimizer's state together with the weights",
     "epsilon_place bias_correction beta2 rate_inside_velocity repeated_indices second_moment optimizer "
-    "not_updated": "use `optimizer.semantics=aligned`, or compare the optimizers' formulas",
+    "not_updated": "compare the optimizers' formulas; in runs, use `optimizer.semantics=aligned`",
     "learning_rate_scaled learning_rate_divided learning_rate_root schedule_late schedule_early "
     "no_schedule": "use one schedule on both sides",
     "biased_variance": (

@@ -23,8 +23,6 @@ for arguments in json.loads(sys.argv[1]):
 NO_DROPOUT = {
     "keras_fit.py": {
         "Dropout(0.25)": "Dropout(0)",
-        ', activation="softmax"': "",
-        '"sparse_categorical_crossentropy"': "keras.losses.SparseCategoricalCrossentropy(from_logits=True)",
         " class_weight={0: 1.0, 1: 2.0},": "",
     },
     "keras_fit_mirrored.py": {"Dropout(0.1)": "Dropout(0)"},

@@ -15,6 +15,7 @@ from common.diagnose.layout_conversion import convert_calls
 from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_layer_weights
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
+from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.description import RecordedCall
@@ -135,7 +136,7 @@ class _LayerComparison:
             elif len(array.a) == len(self.pair.orders[step]) == len(array.b) and array.a.dtype.kind == "f":
                 ordered = np.empty_like(array.b)
                 ordered[self.pair.orders[step]] = array.b
-                self._compare_output(f"output {array.name}", array.a, ordered)
+                self._compare_output(f"output {array.name}", *align_outputs(*self.pair.sides, (array.a, ordered)))
 
     def _compare_output(self, tensor: str, a: np.ndarray, b: np.ndarray) -> None:
         may_begin_here = not self.differs and not self.pair.why_outputs_differ

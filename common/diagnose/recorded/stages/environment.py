@@ -4,11 +4,12 @@ A difference is listed. It becomes a cause only if later stages differ, because 
 """
 
 from common.diagnose.findings import Stage, TensorCheck
-from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision
+from common.diagnose.recorded.record_pair import TF32_FLAGS, RecordPair, find_declared_precision
 
 PRECISION_CAUSES = ("lower_precision", "computed_in_tf32", "computed_in_bfloat16", "computed_in_float16")
 # Flags that differ between equal scripts
 IGNORED_FLAGS = ("world_size", "seed")
+OF_BOTH_FRAMEWORKS = (*TF32_FLAGS, "autocast", "default_dtype", "threads")  # flags that mean the same in both
 
 
 def compare_environments(pair: RecordPair) -> Stage:
@@ -25,12 +26,20 @@ def compare_environments(pair: RecordPair) -> Stage:
     differences += [
         f"{name} {a['flags'][name]} in A and {b['flags'][name]} in B"
         for name in a["flags"]
-        if name in b["flags"] and a["flags"][name] != b["flags"][name] and name not in IGNORED_FLAGS
+        if name in b["flags"] and a["flags"][name] != b["flags"][name] and _matters(name, pair)
     ]
     stage.note = "; ".join(differences)
     if not differences:
         stage.checks.append(TensorCheck("versions, device and flags", 0.0))
     return stage
+
+
+def _matters(flag: str, pair: RecordPair) -> bool:
+    """Check whether a difference of a flag may decide how numbers are rounded."""
+    devices = {side.record.facts["environment"]["device"] for side in pair.sides}
+    if flag in IGNORED_FLAGS or (flag in TF32_FLAGS and devices == {"cpu"}):
+        return False
+    return pair.a.is_torch == pair.b.is_torch or flag in OF_BOTH_FRAMEWORKS
 
 
 def finish_environment(pair: RecordPair) -> None:
