@@ -18,6 +18,7 @@ OF_TORCH = {
     "binary_cross_entropy_with_logits": (BINARY, LOGITS),
     "binary_cross_entropy": (BINARY, PROBABILITIES),
 }
+SUM_TOLERANCE = 1e-2  # of probabilities in bfloat16
 ACTIVATIONS: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
     (CLASSES, PROBABILITIES): lambda logits: softmax(logits, -1),
     (CLASSES, LOG_PROBABILITIES): lambda logits: log_softmax(logits, -1),
@@ -35,11 +36,21 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
     """
     forms = [find_form(side) for side in (a, b)]
     for index, (form, other) in enumerate((forms, forms[::-1])):
-        if form is not None and other is not None and form[0] == other[0] and form[1] == LOGITS != other[1]:
+        if form is None or other is None or form[0] != other[0] or not form[1] == LOGITS != other[1]:
+            continue
+        if _are_in_form(outputs[1 - index], other):  # otherwise the script itself computes it
             aligned = list(outputs)
             aligned[index] = ACTIVATIONS[other](outputs[index])
             return tuple(aligned)
     return outputs
+
+
+def _are_in_form(outputs: np.ndarray, form: tuple[str, str]) -> bool:
+    """Check whether outputs can be what a loss takes."""
+    values = np.exp(outputs) if form[1] == LOG_PROBABILITIES else outputs
+    if form[0] == CLASSES and not np.allclose(values.sum(-1), 1, atol=SUM_TOLERANCE):
+        return False
+    return bool(((values >= 0) & (values <= 1 + SUM_TOLERANCE)).all())
 
 
 def find_form(side: RecordedSide) -> tuple[str, str] | None:
