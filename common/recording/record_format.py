@@ -14,6 +14,8 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
     batch/M/output/NAME      what the model returned
     layer/PATH/input         first tensor that a layer received in the first micro-batch
     layer/PATH/output        first tensor that it returned
+    followed/PATH            first tensor that the layer at PATH returns for what its counterpart in a followed record
+                             received in the first micro-batch
     gradient/NAME            gradient that the optimizer received
     gradient_unclipped/NAME  gradient before it was clipped; absent if it was not, or if that was not seen
     gradient_local/NAME      gradient of this rank before the reduction; absent with one rank, or if it was not seen
@@ -127,7 +129,13 @@ class AbridgedTensor(TypedDict):
     sha256: str  # of the bytes in C order
 
 
-class RecordFacts(TypedDict):
+class FollowFacts(TypedDict, total=False):
+    """Of a record that follows another one."""
+
+    follows: str  # SHA-256 of the file of the other record's first step, of its first process
+
+
+class RecordFacts(FollowFacts):
     """The content of record.json."""
 
     format: int

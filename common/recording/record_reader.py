@@ -4,6 +4,7 @@ Nothing in a record names a file that is opened: the names of the files follow f
 Tensors are read when they are asked for.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -49,6 +50,12 @@ class RankRecord:
     def start(self) -> TensorFile:
         """The state before the first recorded step."""
         return self._open(START)
+
+    def hash_first_step(self) -> str:
+        """Return the SHA-256 of the file of the first step, which identifies the record."""
+        path = self.open_step(self.facts["steps"][0]["step"]).path
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def open_step(self, step: int) -> TensorFile:
         """Return the tensors of a step. Raise UserError if its file is missing or damaged."""

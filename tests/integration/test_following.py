@@ -1,6 +1,7 @@
 """Tests of scripts that follow the record of another one: with other seeds and other data they compute the same."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -48,6 +49,14 @@ BATCHES = {
     "tf_loop.py": {"in dataset:": "in recorder.batches(dataset):"},
     "torch_loop.py": {"enumerate(loader)": "enumerate(recorder.batches(loader))"},
 }
+TWO_NORMS = {
+    "        self.fc2 =": "        self.norm2 = nn.LayerNorm(16)\n        self.fc2 =",
+    "self.dropout(functional.relu(self.fc1(x)))": "self.norm2(functional.relu(self.fc1(x)))",
+}
+TWO_MISTAKES = TWO_NORMS | {
+    "nn.BatchNorm2d(4)": "nn.BatchNorm2d(4, eps=1e-2)",
+    "        self.fc2 =": "        self.norm2 = nn.LayerNorm(16, eps=1e-2)\n        self.fc2 =",
+}
 TF_SCRIPTS = ("keras_fit_mirrored.py", "keras_fit.py", "tf_loop.py")  # the first one configures the logical devices
 
 
@@ -88,6 +97,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
         prepare(path, "torch_port.py", "port", {}),
         prepare(path, "torch_loop.py", "torch_loop", {}),
         prepare(path, "torch_loop.py", "torch_loop-followed", {}, "torch_loop"),
+        prepare(path, "torch_loop.py", "two_norms", TWO_NORMS),
+        prepare(path, "torch_loop.py", "two_mistakes", TWO_MISTAKES, "two_norms"),
         prepare(path, "trainer.py", "trainer", whole_batches),
         prepare(path, "trainer.py", "trainer-followed", whole_batches, "trainer"),
     )
@@ -136,3 +147,30 @@ def test_the_mistake_of_a_script_that_follows_is_named_first(b: str, cause: str,
     diagnosis = diagnose(records, "keras_fit", b)
     first = next(cause for stage in diagnosis.stages for cause in stage.causes if cause.confirmed)
     assert (first.cause, first.tensor.endswith(tensor)) == (cause, True)
+
+
+def test_every_layer_computes_on_what_its_counterpart_received(records: Path) -> None:
+    diagnosis = diagnose(records, "two_norms", "two_mistakes")
+    causes = [cause for stage in diagnosis.stages for cause in stage.causes]
+    assert {(cause.cause, cause.tensor) for cause in causes if cause.confirmed} == {
+        ("epsilon", "norm"),
+        ("epsilon", "norm2"),
+    }
+    differing = [check.tensor for stage in diagnosis.stages for check in stage.checks if check.begins_here]
+    assert "fc2" not in differing
+    mistaken = diagnose(records, "keras_fit", "keras_fit-mistaken")
+    (activations,) = [stage for stage in mistaken.stages if stage.name == "activations"]
+    of_head = [check for check in activations.checks if check.tensor.endswith("| head")]
+    assert [(check.tensor.startswith("input of "), check.differs) for check in of_head] == [
+        (True, True),
+        (False, False),
+    ]
+
+
+def test_what_layers_computed_on_another_record_is_not_used(records: Path, tmp_path: Path) -> None:
+    facts = json.loads((records / "two_mistakes" / "record.json").read_text())
+    shutil.copytree(records / "two_mistakes", tmp_path / "copy")
+    (tmp_path / "copy" / "record.json").write_text(json.dumps({**facts, "follows": "0" * 64}))
+    diagnosis = diagnose_records(records / "two_norms", tmp_path / "copy")
+    confirmed = {cause.tensor for stage in diagnosis.stages for cause in stage.causes if cause.confirmed}
+    assert confirmed == {"norm"}

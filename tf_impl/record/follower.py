@@ -5,7 +5,7 @@ It may import all of Lockstep, which recording alone does not need.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,19 @@ from common.diagnose.recorded.followed_batches import FollowedBatches
 from common.diagnose.recorded.followed_record import FollowedRecord
 from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError
+from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts
 from tf_impl.record.environment import find_rank
 from tf_impl.record.iterators import split_by_replica
 from tf_impl.record.model_facts import Layer, describe_model, name_variables
-from tf_impl.record.tensors import is_storable, name_tensors, to_array
+from tf_impl.record.tensors import is_storable, name_tensors, replace_tensors, to_array
 
 
 class Follower:
     """Gives a script the initial weights and the batches of a record. Errors end the script before it trains.
 
     Attributes:
+        identity: What the script's record says of the record that it follows.
         is_waiting: Whether the model does not have the record's weights yet.
         strategy: The strategy of the model.
     """
@@ -38,6 +40,7 @@ class Follower:
             map_file: The file that pairs the variables of the two models, if names and layers do not.
         """
         self._record = FollowedRecord(str(directory), is_torch=False, map_file=map_file)
+        self.identity = self._record.identity
         self._batches = FollowedBatches(self._record.side)
         self.is_waiting = True
         self.strategy = tf.distribute.get_strategy()
@@ -55,6 +58,19 @@ class Follower:
         for name, array in followed.items():
             variables[name].assign(tf.cast(array, variables[name].dtype))
         self.is_waiting = False
+
+    def convert_input(self, facts: LayerFacts, received: np.ndarray, returned: np.ndarray) -> np.ndarray | None:
+        """Return what the counterpart of a layer received in the record, in the layout of the layer; None if unknown.
+
+        Args:
+            facts: The description of the layer.
+            received: What it received in the script.
+            returned: What it returned.
+        """
+        if self._record.layers is None:
+            return None
+        call = RecordedCall(received, returned)
+        return self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
 
     def batches(self, loader: Iterable[Any]) -> FollowedLoader:
         """Return the record's batches in place of a loader's own, as long as the record has steps."""
@@ -88,7 +104,7 @@ class Follower:
             return parts
         shares = {name: np.array_split(array, len(parts)) for name, array in arrays.items()}
         return [
-            _replace_tensors(part, {name: tf.cast(shares[name][number], named[0][name].dtype) for name in arrays})
+            replace_tensors(part, {name: tf.cast(shares[name][number], named[0][name].dtype) for name in arrays})
             for number, part in enumerate(parts)
         ]
 
@@ -108,19 +124,3 @@ class FollowedLoader:
     def __len__(self) -> int:
         """Return the number of the loader's batches."""
         return len(self._loader)  # type: ignore[arg-type]
-
-
-def _replace_tensors(nested: Any, tensors: Mapping[str, tf.Tensor], name: str = "") -> Any:  # noqa: ANN401
-    """Return nested containers with other tensors. tensors: by the paths of keys and positions."""
-    if isinstance(nested, (tf.Tensor, np.ndarray)):
-        return tensors.get(name or "0", nested)
-
-    def replace(key: object, value: object) -> Any:  # noqa: ANN401
-        return _replace_tensors(value, tensors, f"{name}.{key}" if name else str(key))
-
-    if isinstance(nested, Mapping):
-        return type(nested)((key, replace(key, value)) for key, value in nested.items())  # type: ignore[call-arg]
-    if isinstance(nested, (list, tuple)):
-        values = [replace(key, value) for key, value in enumerate(nested)]
-        return type(nested)(*values) if hasattr(nested, "_fields") else type(nested)(values)
-    return nested

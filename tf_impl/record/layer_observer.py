@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from common.recording.record_format import LayerFacts
@@ -18,8 +19,11 @@ from tf_impl.record.model_facts import (
     has_own_variables,
     make_unique,
 )
-from tf_impl.record.tensors import Arrays, Copies, first_tensor
+from tf_impl.record.tensors import Arrays, Copies, first_tensor, name_tensors, replace_tensors, to_array
 
+# Returns what the counterpart of a layer received: of its description, and of what it received and returned
+ConvertInput = Callable[[LayerFacts, np.ndarray, np.ndarray], np.ndarray | None]
+RANDOM_KINDS = ("Dropout", "Random", "Gaussian")  # in the names of kinds of layers that draw random numbers
 # Kinds with an activation, of which a record has what the activation receives: PyTorch's layers have no activation
 ACTIVATED_KINDS = {"Dense", "EinsumDense"} | {
     f"{kind}{n}D{suffix}"
@@ -36,6 +40,8 @@ class LayerObserver:
         facts: The layers in the order in which the pass entered them. Their variables are filled in afterwards.
         layers: The layers by path.
         arrays: The first tensors that they received and returned, as they are named in a record.
+        convert_input: Returns what the counterpart of a layer in a followed record received; None without one. Only a
+            rehearsal can compute the layers on it.
     """
 
     def __init__(self, model: Layer, copies: Copies, see: Callable[[Callable[[], None]], None]) -> None:
@@ -49,6 +55,7 @@ class LayerObserver:
         self.facts: list[LayerFacts] = []
         self.layers: dict[str, Layer] = {}
         self.arrays: Arrays = {}
+        self.convert_input: ConvertInput | None = None
         self._copies, self._see = copies, see
         self._paths: dict[int, str] = {id(model): "model"}
         self._stack: list[Layer] = []  # the layers that the pass is in
@@ -75,7 +82,9 @@ class LayerObserver:
         if activation is not None and _is_symbolic(returned):
             self._forget(path)
         elif activation is not None:
-            self._see(lambda: self._copy(f"layer/{path}/output", activation.received, returned))
+            output = first_tensor(returned) if activation.received is None else activation.received
+            self._see(lambda: self._copy(f"layer/{path}/output", output, returned))
+            self._see(lambda: self._follow(original, layer, args, kwargs, output))
         return returned
 
     def reshape(self, original: Callable[..., tf.Tensor], args: Sequence[object], kwargs: dict) -> tf.Tensor:
@@ -120,6 +129,33 @@ class LayerObserver:
         if activation is not None:
             activation.restore()
 
+    def _follow(
+        self,
+        original: Callable[..., object],
+        layer: Layer,
+        args: Sequence[object],
+        kwargs: dict,
+        output: tf.Tensor | None,
+    ) -> None:
+        """Record what a layer returns for what its counterpart in a followed record received, if that is known."""
+        floats = {name: x for name, x in name_tensors([args, kwargs]).items() if x.dtype.is_floating}
+        is_random = any(name in get_kind(layer) for name in RANDOM_KINDS)
+        if self.convert_input is None or len(floats) != 1 or output is None or is_random or _list_parts(layer):
+            return
+        ((name, received),) = floats.items()
+        facts = next(facts for facts in self.facts if self.layers[facts["path"]] is layer)
+        followed = self.convert_input(facts, to_array(received), to_array(output))
+        if followed is None:
+            return
+        args, kwargs = replace_tensors([[*args], kwargs], {name: tf.cast(followed, received.dtype)})
+        activation = _Activation(layer)
+        self._stack.append(layer)
+        try:
+            returned = original(layer, *args, **kwargs)
+        finally:
+            self._leave(layer, activation)
+        self._copy(f"followed/{facts['path']}", activation.received, returned)
+
     def _copy(self, name: str, preferred: tf.Tensor | None, nested: object) -> None:
         tensor = first_tensor(nested) if preferred is None else preferred
         if tensor is not None:
@@ -130,6 +166,11 @@ class LayerObserver:
             taken = dict.fromkeys(self._paths.values())
             self._paths[id(layer)] = make_unique(getattr(layer, "path", None) or layer.name, taken)
         return self._paths[id(layer)]
+
+
+def _list_parts(layer: Layer) -> list[Layer]:
+    """Return the layers of which a layer consists."""
+    return list(layer._flatten_layers(include_self=False))
 
 
 class _Activation:

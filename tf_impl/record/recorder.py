@@ -85,14 +85,16 @@ class Recorder:
         """
         check_arguments(model, optimizer, steps)
         self.follower = follow_record(follow, map, directory)
-        if self.follower is not None:
-            self.follower.strategy = getattr(model, "distribute_strategy", self.follower.strategy)
         rank, world_size = find_rank()
         self.writer = RecordWriter(
             str(directory), "tensorflow", describe_environment(model), rank, world_size, max_bytes
         )
         self._model, self._optimizer, self._steps = model, optimizer, steps
         self._observer = StepObserver(model, optimizer, lambda: self.guard(self._start), self.guard, self.follow)
+        if self.follower is not None:
+            self.follower.strategy = getattr(model, "distribute_strategy", self.follower.strategy)
+            self.writer.facts["follows"] = self.follower.identity
+            self._observer.convert_input = self.follower.convert_input
         self._patches = Patches()
         self.is_compiled_by_xla = False
         self._draws = CompiledDraws()

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from common.recording.record_format import LossFacts
 from common.recording.record_writer import MIN_COPIED_BYTES
-from tf_impl.record.layer_observer import LayerObserver
+from tf_impl.record.layer_observer import ConvertInput, LayerObserver
 from tf_impl.record.loss_facts import describe_loss
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
@@ -27,6 +27,7 @@ class StepObserver:
     Attributes:
         step: The step that receives what is observed.
         layers: The layers of the first observed forward pass; None before.
+        convert_input: Returns what the counterpart of a layer in a followed record received; None without one.
         is_rehearsal: Whether the optimizer must not update.
         omitted: The types of the tensors that a record cannot hold, by name.
     """
@@ -50,6 +51,7 @@ class StepObserver:
         """
         self.step: Step | None = None
         self.layers: LayerObserver | None = None
+        self.convert_input: ConvertInput | None = None
         self._before_update, self._guard, self._before_call = before_update, guard, before_call
         self.is_rehearsal = False
         self.omitted: dict[str, str] = {}
@@ -154,6 +156,7 @@ class StepObserver:
         is_first = batch.model_calls == 1
         if is_first and _get_replica() == 0 and self.layers is None:
             self.layers = LayerObserver(self._model, self._copies, self._see)
+            self.layers.convert_input = self.convert_input if self.is_rehearsal else None
             returned = self.layers.call(original, self._model, args, kwargs)
             batch.layers = self.layers.arrays
         else:

@@ -34,6 +34,22 @@ def name_tensors(nested: object, name: str = "") -> dict[str, tf.Tensor]:
     return {leaf: tensor for path, value in paths.items() for leaf, tensor in name_tensors(value, path).items()}
 
 
+def replace_tensors(nested: Any, tensors: Mapping[str, tf.Tensor], name: str = "") -> Any:  # noqa: ANN401
+    """Return nested containers with other tensors. tensors: by the paths of keys and positions."""
+    if isinstance(nested, (tf.Tensor, np.ndarray)):
+        return tensors.get(name or "0", nested)
+
+    def replace(key: object, value: object) -> Any:  # noqa: ANN401
+        return replace_tensors(value, tensors, f"{name}.{key}" if name else str(key))
+
+    if isinstance(nested, Mapping):
+        return type(nested)((key, replace(key, value)) for key, value in nested.items())  # type: ignore[call-arg]
+    if isinstance(nested, (list, tuple)):
+        values = [replace(key, value) for key, value in enumerate(nested)]
+        return type(nested)(*values) if hasattr(nested, "_fields") else type(nested)(values)
+    return nested
+
+
 def first_tensor(nested: object) -> Optional[tf.Tensor]:  # noqa: UP045  Python 3.9 has no other notation at run time
     """Return the first floating-point tensor in nested containers; if there is none, the first tensor of any type."""
     tensors = list(name_tensors(nested).values())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,6 +50,27 @@ def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Te
         items = iter(vars(nested).items())
     for key, value in items:
         yield from name_tensors(value, f"{name}.{key}" if name else str(key))
+
+
+def replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str = "") -> Any:  # noqa: ANN401
+    """Return nested containers with other tensors. tensors: by the paths of keys and positions."""
+    if isinstance(nested, torch.Tensor):
+        return tensors.get(name or "0", nested)
+
+    def replace(key: object, value: object) -> Any:  # noqa: ANN401
+        return replace_tensors(value, tensors, f"{name}.{key}" if name else str(key))
+
+    if isinstance(nested, Mapping):
+        copied = copy.copy(nested)
+        for key, value in nested.items():
+            copied[key] = replace(key, value)  # type: ignore[index]
+        return copied
+    if isinstance(nested, (list, tuple)):
+        values = [replace(key, value) for key, value in enumerate(nested)]
+        return type(nested)(*values) if hasattr(nested, "_fields") else type(nested)(values)
+    if dataclasses.is_dataclass(nested) and not isinstance(nested, type):
+        return dataclasses.replace(nested, **{key: replace(key, value) for key, value in vars(nested).items()})
+    return nested
 
 
 def first_tensor(nested: object) -> torch.Tensor | None:

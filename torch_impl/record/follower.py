@@ -6,7 +6,6 @@ It may import all of Lockstep, which recording alone does not need.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -17,8 +16,9 @@ import torch
 from common.diagnose.recorded.followed_batches import FollowedBatches
 from common.diagnose.recorded.followed_record import FollowedRecord
 from common.diagnose.recorded.variable_pairs import RecordedModel
+from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts
-from torch_impl.record.arrays import name_tensors, view_tensor
+from torch_impl.record.arrays import first_tensor, name_tensors, replace_tensors, view_tensor
 from torch_impl.record.copies import Copies
 from torch_impl.record.environment import find_rank
 from torch_impl.record.model_calls import CallObserver
@@ -29,6 +29,7 @@ class Follower:
     """Gives a script the initial weights and the batches of a record. Errors end the script before it trains.
 
     Attributes:
+        identity: What the script's record says of the record that it follows.
         is_observing: Whether a forward pass runs that only shows the order of the layers.
     """
 
@@ -40,6 +41,7 @@ class Follower:
             map_file: The file that pairs the variables of the two models, if names and layers do not.
         """
         self._record = FollowedRecord(str(directory), is_torch=True, map_file=map_file)
+        self.identity = self._record.identity
         self._batches = FollowedBatches(self._record.side)
         self.is_observing = False
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -77,6 +79,43 @@ class Follower:
         """Return the record's batches in place of a loader's own, as long as the record has steps."""
         return FollowedLoader(loader, self)
 
+    @torch.no_grad()
+    def compute_layer(
+        self,
+        facts: LayerFacts,
+        layer: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        returned: object,
+    ) -> torch.Tensor | None:
+        """Return what a layer returns for what its counterpart in the record received; None if that is not known.
+
+        Args:
+            facts: The description of the layer.
+            layer: The layer, which does not change. The random generators keep their states.
+            args: The positional arguments that the layer received from the script.
+            kwargs: The keyword arguments.
+            returned: What it returned for them.
+        """
+        named = dict(name_tensors([args, dict(kwargs)]))
+        floats = {name: tensor for name, tensor in named.items() if tensor.is_floating_point()}
+        output = first_tensor(returned)
+        if self._record.layers is None or len(floats) != 1 or output is None or any(layer.children()):
+            return None
+        ((name, received),) = floats.items()
+        call = RecordedCall(view_tensor(received), view_tensor(output))
+        array = self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
+        if array is None:
+            return None
+        followed = torch.from_numpy(np.array(array)).to(received.device, received.dtype)
+        args, kwargs = replace_tensors([args, dict(kwargs)], {name: followed})
+        try:
+            alone = copy.deepcopy(layer)  # the script's backward pass needs the buffers of the layer as they are
+        except RuntimeError:  # a tensor of the graph is an attribute of the layer
+            return None
+        with torch.random.fork_rng():
+            return first_tensor(alone.forward(*args, **kwargs))
+
     def close(self) -> None:
         """Leave nothing in the model."""
         for handle in self._handles:
@@ -97,7 +136,7 @@ class Follower:
             name: torch.from_numpy(np.array(array)).to(tensors[name].device, tensors[name].dtype)
             for name, array in arrays.items()
         }
-        return _replace_tensors(batch, followed)
+        return replace_tensors(batch, followed)
 
     def _load_weights(self, model: torch.nn.Module, layers: list[LayerFacts]) -> None:
         variables = name_variables(model)
@@ -151,24 +190,3 @@ def observe_layers(
         for name, buffer in model.named_buffers():
             if name in buffers:
                 buffer.copy_(buffers[name])
-
-
-def _replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str = "") -> Any:  # noqa: ANN401
-    """Return nested containers with other tensors. tensors: by the paths of keys and positions."""
-    if isinstance(nested, torch.Tensor):
-        return tensors.get(name or "0", nested)
-
-    def replace(key: object, value: object) -> Any:  # noqa: ANN401
-        return _replace_tensors(value, tensors, f"{name}.{key}" if name else str(key))
-
-    if isinstance(nested, Mapping):
-        copied = copy.copy(nested)
-        for key, value in nested.items():
-            copied[key] = replace(key, value)  # type: ignore[index]
-        return copied
-    if isinstance(nested, (list, tuple)):
-        values = [replace(key, value) for key, value in enumerate(nested)]
-        return type(nested)(*values) if hasattr(nested, "_fields") else type(nested)(values)
-    if dataclasses.is_dataclass(nested) and not isinstance(nested, type):
-        return dataclasses.replace(nested, **{key: replace(key, value) for key, value in vars(nested).items()})
-    return nested

@@ -18,6 +18,8 @@ from torch_impl.record.graph import collect_nodes, split_used
 from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
 
 MAX_PENDING = 16  # calls that wait for a backward pass; a script that evaluates with gradients has no end of them
+# Receives the facts and the layer, its arguments, and what it returned; returns what it returns for other arguments
+FollowLayer = Callable[[LayerFacts, torch.nn.Module, tuple[Any, ...], Mapping[str, Any], object], torch.Tensor | None]
 Guard = Callable[[Callable[..., object]], Callable[..., Any]]
 
 
@@ -51,6 +53,7 @@ class CallObserver:
         records_layers: Whether the next calls record the arrays of layers.
         copies: The copies of inputs, outputs and layers, and the limit of their bytes.
         autocast: The type to which autocast rounds within the model; None if it is off.
+        follow_layer: Computes a layer on what its counterpart in a followed record received; None without one.
     """
 
     def __init__(self, model: torch.nn.Module, on_start: Callable[[], None], copies: Copies) -> None:
@@ -60,6 +63,7 @@ class CallObserver:
         self.records_layers = True
         self.copies = copies
         self.autocast: object = None
+        self.follow_layer: FollowLayer | None = None
         self._model, self._on_start = model, on_start
         self._has_layers = False
         self._stack: list[str] = []  # paths of the layers that the pass is in
@@ -135,17 +139,31 @@ class CallObserver:
         return enter
 
     def _make_leave_layer(self, path: str) -> Callable[..., None]:
-        def leave(module: torch.nn.Module, args: object, kwargs: object, returned: object) -> None:
+        def leave(
+            module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], returned: object
+        ) -> None:
             if self.is_paused or path not in self._stack:
                 return
             del self._stack[self._stack.index(path) :]
             call, name, tensor = self.pending[-1], f"layer/{path}/output", first_tensor(returned)
             if self.records_layers and name not in call.layers and tensor is not None:
                 call.layers[name] = self.copies.copy(tensor)
+                self._follow(call, path, module, args, kwargs, returned)
             if not self._stack and call.parts:
                 self._end(returned)
 
         return leave
+
+    def _follow(
+        self, call: ModelCall, path: str, module: torch.nn.Module, args: tuple[object, ...],
+        kwargs: Mapping[str, object], returned: object,
+    ) -> None:  # fmt: skip
+        """Record what a layer returns for what its counterpart in a followed record received."""
+        facts = next((facts for facts in call.facts if facts["path"] == path), None)
+        if self.follow_layer is not None and facts is not None:
+            followed = self.follow_layer(facts, module, args, kwargs, returned)
+            if followed is not None:
+                call.layers[f"followed/{path}"] = self.copies.copy(followed)
 
     def _begin(self, arguments: object) -> None:
         self._on_start()

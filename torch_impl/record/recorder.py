@@ -99,6 +99,9 @@ class Recorder:
         self._has_started = False
         self._is_recording = self._writer.is_open
         self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes()))
+        if self._follower is not None:
+            self._writer.facts["follows"] = self._follower.identity
+            self._calls.follow_layer = self._follower.compute_layer
         self._gradients = GradientObserver(self._name_parameters)
         self._observer = StepObserver(self._optimizer, self._calls, self._gradients, self._writer.note)
         self._observer.scheduler, self._samples = scheduler, WeightSamples()

@@ -71,6 +71,24 @@ def read_layer_weights(side: RecordedSide) -> dict[str, np.ndarray]:
     return named
 
 
+def read_followed(pair: RecordPair, a: Observation) -> Mapping[str, np.ndarray]:
+    """Return what B's layers returned for what A's received, if B followed A and these are the same examples.
+
+    Args:
+        pair: The records.
+        a: The calls of A's layers that are compared.
+    """
+    step, record = pair.equal_steps[0], pair.a.record.ranks[0]
+    if pair.b.record.facts.get("follows") != record.hash_first_step():
+        return {}
+    recorded = pair.a.read_calls(step)
+    for path, call in a.calls.items():
+        received = recorded[path].received
+        if received is not None and (call.received is None or not np.array_equal(received, call.received)):
+            return {}
+    return pair.b.read_followed(step)
+
+
 def list_leaves(paths: Sequence[str], order: Mapping[str, int]) -> list[str]:
     """Return the paths of layers that contain no other recorded layer, in the order of execution."""
     parents = {path.rpartition(separator)[0] for path in paths for separator in "./"} | {"", "model"}

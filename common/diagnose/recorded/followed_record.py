@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common.diagnose.recorded.followed_layers import FollowedLayers
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.variable_pairs import RecordedModel, pair_recorded_models
 from common.errors import UserError
@@ -19,6 +20,8 @@ class FollowedRecord:
     Attributes:
         side: The record as side "a" of a diagnosis.
         needs_layers: Whether variables are paired by their layers: the script uses the other framework.
+        identity: What a record that follows says of this record.
+        layers: The layers of the record; None before `compute_weights`.
     """
 
     def __init__(self, directory: str, is_torch: bool, map_file: str | None) -> None:
@@ -31,7 +34,8 @@ class FollowedRecord:
         """
         self.side = RecordedSide("a", open_record(Path(directory)))
         self.needs_layers = self.side.model.is_torch != is_torch
-        self._is_torch = is_torch
+        self.identity = self.side.record.ranks[0].hash_first_step()
+        self.layers: FollowedLayers | None = None
         self._map_file = None if map_file is None else Path(map_file)
 
     def compute_weights(self, model: RecordedModel, weights: Mapping[str, np.ndarray]) -> Arrays:
@@ -49,6 +53,7 @@ class FollowedRecord:
         directory = self.side.record.directory
         start = self.side.read_weights(0)
         pairs = pair_recorded_models(self.side.model, model, self._map_file)
+        self.layers = FollowedLayers(self.side, pairs.layers)
         trained = {name for name, facts in model.facts["variables"].items() if facts["trainable"]}
         if trained and trained <= set(pairs.unpaired_b):
             raise UserError(

@@ -161,6 +161,10 @@ class RecordedSide:
         rows = {name: _split_examples(array, count) for name, array in labels.items() if name not in WEIGHTS_IN_LOSS}
         return {name: array for name, array in rows.items() if len(array) == count}
 
+    def read_followed(self, step: int) -> dict[str, np.ndarray]:
+        """Return what the layers returned for what those of a followed record received, by path."""
+        return self.record.ranks[0].open_step(step).select("followed")
+
     def read_calls(self, step: int) -> dict[str, RecordedCall]:
         """Return what the layers received and returned in the first micro-batches of the processes, by path."""
         files = [rank.open_step(step).select("layer") for rank in self.record.ranks]

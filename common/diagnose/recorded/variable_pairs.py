@@ -210,10 +210,11 @@ def _match_frameworks(pair: VariablePair, a_is_torch: bool) -> VariableMatch:
 
 
 def _pair_layers_by_path(a: RecordedModel, b: RecordedModel) -> list[LayerMatch]:
-    """Pair the layers of two models of one framework: all in their order if their kinds are the same."""
+    """Pair the layers of two models of one framework: by path, or else in their order if their kinds are the same."""
     layers_a, layers_b = a.facts["layers"], b.facts["layers"]
     paths_a, paths_b = ({layer["path"]: layer for layer in layers} for layers in (layers_a, layers_b))
-    if [find_common_kind(layer["kind"]) for layer in layers_a] == [find_common_kind(x["kind"]) for x in layers_b]:
+    kinds_a, kinds_b = ([find_common_kind(layer["kind"]) for layer in layers] for layers in (layers_a, layers_b))
+    if paths_a.keys() != paths_b.keys() and kinds_a == kinds_b:
         pairs = list(zip(layers_a, layers_b, strict=True))  # Keras names a layer in another way before it is built
     else:
         pairs = [(paths_a[path], paths_b[other]) for path, other in _pair_names([*paths_a], [*paths_b])]

@@ -13,7 +13,7 @@ from common.diagnose.findings import Explanation, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import convert_calls
 from common.diagnose.observation import Observation
-from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_layer_weights
+from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_followed, read_layer_weights
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.record_pair import RecordPair
@@ -50,6 +50,7 @@ class _LayerComparison:
         self.calls_of_a = convert_calls(pair.models.layers, a, b)  # in B's layout, by the path in B
         has_names = pair.b if pair.b.is_torch else pair.a  # the side that names the layers
         self.weights = read_layer_weights(has_names)
+        self.followed = read_followed(pair, a)
         self.earlier_outputs: list[LayerOutput] = []
         self.differs = False
 
@@ -69,6 +70,9 @@ class _LayerComparison:
         has_equal_input = not self.differs
         if a is not None and b is not None and a.shape == b.shape and b.dtype.kind == "f":
             has_equal_input = self._compare_input(layer, a, b)
+        returned = self.followed.get(layer.path_b)
+        if returned is not None and a is not None and not (layer.entries_a or layer.entries_b):
+            has_equal_input, call_of_b = True, RecordedCall(a, returned)  # B's layer has computed on A's array
         if self.pair.why_outputs_differ and not has_equal_input:
             return
         if expected.returned is not None and call_of_b.returned is not None:

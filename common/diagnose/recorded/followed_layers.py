@@ -1,0 +1,50 @@
+"""The layers of a followed record: what they received, for the layers of the script that follows.
+
+A layer that computes on the other side's array shows its own part of a difference, and not that of earlier layers.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from common.diagnose.layer_match import LayerMatch
+from common.diagnose.layout_conversion import convert_calls
+from common.diagnose.observation import Observation
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.map.description import RecordedCall
+
+
+class FollowedLayers:
+    """The calls of a record's layers in the first micro-batch of its first step."""
+
+    def __init__(self, side: RecordedSide, layers: Sequence[LayerMatch]) -> None:
+        """Read the calls.
+
+        Args:
+            side: The record as side "a".
+            layers: Pairs of its layers and those of the script.
+        """
+        self._matches = {match.path_b: match for match in layers if not (match.entries_a or match.entries_b)}
+        calls = side.read_calls(side.record.steps[0])
+        shapes = {
+            layer["path"]: tuple(layer["unflattened_shape"]) for layer in side.layers if layer["unflattened_shape"]
+        }
+        self._observation = Observation([], [], calls, shapes, {})
+
+    def convert_input(
+        self, path: str, call: RecordedCall, unflattened_shape: Sequence[int] | None
+    ) -> np.ndarray | None:
+        """Return what the counterpart of a layer received, in the layout of the layer; None if that is not known.
+
+        Args:
+            path: The path of the layer in the script's model.
+            call: What the layer received and returned.
+            unflattened_shape: The shape of an example before the script's model flattened it for the layer.
+        """
+        match = self._matches.get(path)
+        if match is None:
+            return None
+        shapes = {path: tuple(unflattened_shape)} if unflattened_shape else {}
+        own = Observation([], [], {path: call}, shapes, {})
+        converted = convert_calls([match], self._observation, own).get(path)
+        return None if converted is None else converted.received
