@@ -17,8 +17,9 @@ FILES = [
         if path.name != "follower.py"  # following needs all of Lockstep
     ),
 ]
-STANDARD = {"__future__", "atexit", "collections", "contextlib", "dataclasses", "functools", "hashlib", "inspect"} | {
-    "io", "itertools", "json", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time", "types",
+STANDARD = {
+    "__future__", "atexit", "collections", "contextlib", "copy", "dataclasses", "functools", "hashlib", "inspect", "io",
+    "itertools", "json", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time", "types",
     "typing", "warnings", "weakref",
 }  # fmt: skip
 ALLOWED = STANDARD | {"numpy", "safetensors", "common"}
