@@ -57,6 +57,7 @@ TWO_MISTAKES = TWO_NORMS | {
     "nn.BatchNorm2d(4)": "nn.BatchNorm2d(4, eps=1e-2)",
     "        self.fc2 =": "        self.norm2 = nn.LayerNorm(16, eps=1e-2)\n        self.fc2 =",
 }
+DROPOUT = {"nn.Dropout(0.1)": "nn.Dropout(0.3)"}
 TF_SCRIPTS = ("keras_fit_mirrored.py", "keras_fit.py", "tf_loop.py")  # the first one configures the logical devices
 
 
@@ -99,6 +100,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
         prepare(path, "torch_loop.py", "torch_loop-followed", {}, "torch_loop"),
         prepare(path, "torch_loop.py", "two_norms", TWO_NORMS),
         prepare(path, "torch_loop.py", "two_mistakes", TWO_MISTAKES, "two_norms"),
+        prepare(path, "torch_loop.py", "dropout", DROPOUT),
+        prepare(path, "torch_loop.py", "dropout-followed", DROPOUT, "dropout"),
         prepare(path, "trainer.py", "trainer", whole_batches),
         prepare(path, "trainer.py", "trainer-followed", whole_batches, "trainer"),
     )
@@ -165,6 +168,13 @@ def test_every_layer_computes_on_what_its_counterpart_received(records: Path) ->
         (True, True),
         (False, False),
     ]
+
+
+def test_other_dropout_masks_are_no_difference(records: Path) -> None:
+    diagnosis = diagnose(records, "dropout", "dropout-followed")
+    assert diagnosis.headline.startswith("no difference in what was compared of ")
+    assert "; not compared: loss, gradients, state: A (" in diagnosis.headline
+    assert [cause for stage in diagnosis.stages for cause in stage.causes] == []
 
 
 def test_what_layers_computed_on_another_record_is_not_used(records: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_followed, read_layer_weights
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.output_activation import align_outputs
+from common.diagnose.recorded.random_layers import find_random_layers
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.description import RecordedCall
@@ -51,6 +52,7 @@ class _LayerComparison:
         has_names = pair.b if pair.b.is_torch else pair.a  # the side that names the layers
         self.weights = read_layer_weights(has_names)
         self.followed = read_followed(pair, a)
+        self.random = [find_random_layers(side) for side in pair.sides]
         self.earlier_outputs: list[LayerOutput] = []
         self.differs = False
 
@@ -73,11 +75,15 @@ class _LayerComparison:
         returned = self.followed.get(layer.path_b)
         if returned is not None and a is not None and not (layer.entries_a or layer.entries_b):
             has_equal_input, call_of_b = True, RecordedCall(a, returned)  # B's layer has computed on A's array
-        if self.pair.why_outputs_differ and not has_equal_input:
+        if self.pair.why_outputs_differ and (not has_equal_input or self._may_be_random(layer)):
             return
         if expected.returned is not None and call_of_b.returned is not None:
             self._compare_returned(layer, expected, call_of_b, has_equal_input)
         self.earlier_outputs.append(LayerOutput(layer.title, expected.returned, a, b))
+
+    def _may_be_random(self, layer: LayerMatch) -> bool:
+        """Check whether a layer draws random numbers, or is of an unknown kind that may consist of such layers."""
+        return not layer.kind or layer.path_a in self.random[0] or layer.path_b in self.random[1]
 
     def _compare_input(self, layer: LayerMatch, a: np.ndarray, b: np.ndarray) -> bool:
         """Compare what a layer receives; if nothing before it differs, the code before it explains a difference."""
@@ -122,6 +128,8 @@ class _LayerComparison:
         check = self.stage.compare_arrays(tensor, a, b, self.pair.noise, may_begin_here=may_begin_here)
         if not check.differs:
             self.pair.remember(check.difference)
+        elif self.pair.why_outputs_differ and not may_begin_here:
+            self.stage.checks.remove(check)  # other dropout masks explain it
         return check
 
     def _list_inputs(self) -> list[ArrayPair]:
