@@ -81,7 +81,7 @@ REMEDY_GROUPS = {
     "schedule_restarted": ("use one learning rate and one schedule, and step the scheduler once after each update"),
     "betas momentum nesterov amsgrad": ("set the hyperparameter to the same value in both optimizers"),
     "rho initial_accumulator_value momentum_decay": (
-        "set it on both sides: RMSprop's rho is 0.9 in Keras and 0.99 in PyTorch, where it is `alpha`; Adagrad's sum "
+        "set it on both sides: RMSprop's rho is 0.9 in Keras and 0.99 in PyTorch (`alpha`); Adagrad's sum "
         "begins with 0.1 in Keras and 0 in PyTorch; Keras's Nadam is PyTorch's with `momentum_decay=1`"
     ),
     "missing_in_optimizer": ("create the optimizer after the last layer, and pass it all parameters"),

@@ -26,7 +26,7 @@ class VariableDescription:
 
 @dataclass(frozen=True)
 class Connection:
-    """What a layer receives: the sizes of an example in ascending order, and the path of the layer that computes it.
+    """Input of a layer: the sizes of an example in ascending order, and the path of the layer that computes it.
 
     The path is None if no other layer with variables does.
     """

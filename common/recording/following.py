@@ -1,9 +1,12 @@
-"""Arguments of a recorder that follows another record. Only following itself needs more than a recorder imports."""
+"""The arguments and the batches of a script that follows another record.
+
+Only following itself needs more than a recorder imports.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -26,16 +29,27 @@ def open_follower(
         raise ValueError(f"follow={follow}: this recorder writes its own record there; pass another directory to it")
     try:
         kind = import_follower()
-    except (ImportError, SyntaxError) as error:  # an old version of Python cannot read all of Lockstep
+    except (ImportError, SyntaxError, TypeError) as error:  # an old version of Python cannot read all of Lockstep
         raise ValueError(
             f"follow={follow}: following needs all of Lockstep in this environment ({error}); install it here"
         ) from error
     return kind(os.fspath(follow), map_file)
 
 
-def follow_batches(loader: Iterable[Any], follower: Any) -> Iterable[Any]:  # noqa: ANN401  as above
-    """Return the batches of the followed record in place of the loader's own. Raise ValueError if there is none."""
-    if follower is None:
-        raise ValueError("batches: this recorder follows no other record; pass follow=DIRECTORY to it")
-    batches: Iterable[Any] = follower.batches(loader)
-    return batches
+class FollowedLoader:
+    """An iterable with the batches of a record in place of a loader's own, as long as the record has steps."""
+
+    def __init__(self, loader: Iterable[Any], follower: Any) -> None:  # noqa: ANN401  as above
+        """Prepare to iterate over a loader. Raise ValueError if the recorder follows no record."""
+        if follower is None:
+            raise ValueError("batches: this recorder follows no other record; pass follow=DIRECTORY to it")
+        self._loader, self._follower = loader, follower
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches."""
+        for batch in self._loader:
+            yield self._follower.replace_batch(batch)
+
+    def __len__(self) -> int:
+        """Return the number of the loader's batches."""
+        return len(self._loader)  # type: ignore[arg-type]

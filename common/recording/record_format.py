@@ -100,7 +100,7 @@ class ModelFacts(TypedDict):
 
 
 class StepEvents(TypedDict, total=False):
-    """What happened in a step besides the usual; absent if it did not happen, or if the recorder cannot see it."""
+    """Unusual events of a step; absent if they did not happen, or if the recorder cannot see them."""
 
     dropped_micro_batches: int  # whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
@@ -130,7 +130,7 @@ class AbridgedTensor(TypedDict):
 
 
 class FollowFacts(TypedDict, total=False):
-    """Of a record that follows another one."""
+    """Additional facts of a record that follows another one."""
 
     follows: str  # SHA-256 of the file of the other record's first step, of its first process
 

@@ -5,7 +5,6 @@ It may import all of Lockstep, which recording alone does not need.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -72,10 +71,6 @@ class Follower:
         call = RecordedCall(received, returned)
         return self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
 
-    def batches(self, loader: Iterable[Any]) -> FollowedLoader:
-        """Return the record's batches in place of a loader's own, as long as the record has steps."""
-        return FollowedLoader(loader, self)
-
     def replace_batch(self, batch: Any) -> Any:  # noqa: ANN401  as the script's data set returns it
         """Return the record's next micro-batch in the structure of the script's own batch.
 
@@ -107,20 +102,3 @@ class Follower:
             replace_tensors(part, {name: tf.cast(shares[name][number], named[0][name].dtype) for name in arrays})
             for number, part in enumerate(parts)
         ]
-
-
-class FollowedLoader:
-    """An iterable with the batches of a record in place of a loader's own."""
-
-    def __init__(self, loader: Iterable[Any], follower: Follower) -> None:
-        """Prepare to iterate over a loader."""
-        self._loader, self._follower = loader, follower
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the batches."""
-        for batch in self._loader:
-            yield self._follower.replace_batch(batch)
-
-    def __len__(self) -> int:
-        """Return the number of the loader's batches."""
-        return len(self._loader)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from common.recording.following import follow_batches
+from common.recording.following import FollowedLoader
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from tf_impl.record import notes
 from tf_impl.record.check_arguments import check_arguments, follow_record
@@ -115,7 +115,7 @@ class Recorder:
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
-        return follow_batches(loader, self.follower)
+        return FollowedLoader(loader, self.follower)
 
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from common.recording.following import follow_batches
+from common.recording.following import FollowedLoader
 from torch_impl.record.check_arguments import follow_record
 from torch_impl.record.recorder import Recorder
 
@@ -41,7 +41,7 @@ class CallbackRecorder:
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
-        return follow_batches(loader, self._follower)
+        return FollowedLoader(loader, self._follower)
 
     def _start(self, model: Any, optimizer: Any, scheduler: object) -> None:  # noqa: ANN401  as the trainer has them
         if self._recorder is None:

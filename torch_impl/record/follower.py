@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,10 +75,6 @@ class Follower:
 
         self._handles.append(find_entry(model)[0].register_forward_pre_hook(replace, with_kwargs=True))
 
-    def batches(self, loader: Iterable[Any]) -> FollowedLoader:
-        """Return the record's batches in place of a loader's own, as long as the record has steps."""
-        return FollowedLoader(loader, self)
-
     @torch.no_grad()
     def compute_layer(
         self,
@@ -145,23 +141,6 @@ class Follower:
         with torch.no_grad():
             for name, array in followed.items():
                 variables[name].copy_(torch.from_numpy(np.array(array)))
-
-
-class FollowedLoader:
-    """An iterable with the batches of a record in place of a loader's own."""
-
-    def __init__(self, loader: Iterable[Any], follower: Follower) -> None:
-        """Prepare to iterate over a loader."""
-        self._loader, self._follower = loader, follower
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the batches."""
-        for batch in self._loader:
-            yield self._follower.replace_batch(batch)
-
-    def __len__(self) -> int:
-        """Return the number of the loader's batches."""
-        return len(self._loader)  # type: ignore[arg-type]
 
 
 def observe_layers(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from common.recording.following import follow_batches
+from common.recording.following import FollowedLoader
 from common.recording.record_format import ModelFacts
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from torch_impl.record import notes
@@ -110,7 +110,7 @@ class Recorder:
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
-        return follow_batches(loader, self._follower)
+        return FollowedLoader(loader, self._follower)
 
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""

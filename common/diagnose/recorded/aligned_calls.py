@@ -44,8 +44,7 @@ def _observe(side: RecordedSide, step: int, rows: np.ndarray, count: int) -> Obs
         path: RecordedCall(_select(call.received, rows, count), _select(call.returned, rows, count))
         for path, call in side.read_calls(step).items()
     }
-    shapes = {layer["path"]: tuple(layer["unflattened_shape"]) for layer in side.layers if layer["unflattened_shape"]}
-    return Observation([], [], calls, shapes, {})
+    return Observation([], [], calls, side.unflattened_shapes, {})
 
 
 def _select(array: np.ndarray | None, rows: np.ndarray, count: int) -> np.ndarray | None:
@@ -79,7 +78,8 @@ def read_followed(pair: RecordPair, a: Observation) -> Mapping[str, np.ndarray]:
         a: The calls of A's layers that are compared.
     """
     step, record = pair.equal_steps[0], pair.a.record.ranks[0]
-    if pair.b.record.facts.get("follows") != record.hash_first_step():
+    follows = pair.b.record.facts.get("follows")
+    if follows is None or follows != record.hash_first_step():
         return {}
     recorded = pair.a.read_calls(step)
     for path, call in a.calls.items():

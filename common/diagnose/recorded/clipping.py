@@ -1,4 +1,4 @@
-"""How two scripts clip their gradients: as they declare it, or as the gradients before and after show it."""
+"""Clipping of gradients in two scripts: as they declare it, or as the gradients before and after show it."""
 
 from dataclasses import dataclass
 

@@ -99,19 +99,19 @@ class FollowedBatches:
                 recorded = ", ".join(_describe(name, arrays[name]) for name in arrays)
                 raise UserError(
                     f"{self._side.record.directory}: has nothing for {_describe(leaf, array)} of the script's batch, "
-                    f"but {recorded}; leave it out of the batch, or let the followed script's model receive it"
+                    f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
                 )
         return {leaf: matches[leaf] for leaf in leaves}
 
-    def _convert(self, leaf: str, array: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def _convert(self, leaf: str, array: np.ndarray, template: np.ndarray) -> np.ndarray:
         """Return recorded examples in the layout and the type of the script's array."""
-        converted = convert_to_layout(array, own)
-        cast = converted.astype(own.dtype)
+        converted = convert_to_layout(array, template)
+        cast = converted.astype(template.dtype)
         is_lossless = np.array_equal(convert_to_layout(converted, array), array)
-        if not is_lossless or (own.dtype.kind != "f" and not np.array_equal(cast, converted)):
+        if not is_lossless or (template.dtype.kind != "f" and not np.array_equal(cast, converted)):
             raise UserError(
-                f"{self._side.record.directory}: its values do not fit {_describe(leaf, own)} of the script's batch; "
-                "prepare the batches before the loop, so that the loop gets what the model receives"
+                f"{self._side.record.directory}: its values do not fit {_describe(leaf, template)} of the script's "
+                "batch; prepare the batches before the loop, so that the loop gets what the model receives"
             )
         return cast
 
@@ -122,24 +122,24 @@ def _get_key(name: str) -> str:
     return SAME_INPUTS.get(key, key)
 
 
-def _has_equal_shape(array: np.ndarray, own: np.ndarray) -> bool:
+def _has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples have the shape and the kind of the script's, perhaps in another layout."""
-    is_float = [x.dtype.kind == "f" for x in (array, own)]
-    converted = convert_to_layout(array[:1], own[:1])
-    is_one_hot = {array.ndim, own.ndim} == {1, 2} and converted.ndim == own.ndim
+    is_float = [x.dtype.kind == "f" for x in (array, template)]
+    converted = convert_to_layout(array[:1], template[:1])
+    is_one_hot = {array.ndim, template.ndim} == {1, 2} and converted.ndim == template.ndim
     return (is_float[0] == is_float[1] or is_one_hot) and (
-        converted.shape[1:] == own.shape[1:] or _are_tokens(array, own)
+        converted.shape[1:] == template.shape[1:] or _are_tokens(array, template)
     )
 
 
-def _has_like_shape(array: np.ndarray, own: np.ndarray) -> bool:
+def _has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples may replace the script's, though their type or sizes differ."""
-    return convert_to_layout(array[:1], own[:1]).ndim == own.ndim
+    return convert_to_layout(array[:1], template[:1]).ndim == template.ndim
 
 
-def _are_tokens(array: np.ndarray, own: np.ndarray) -> bool:
+def _are_tokens(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether both are sequences of integers, whose lengths may differ."""
-    return all(x.ndim == 2 and x.dtype.kind in "iub" for x in (array, own))
+    return all(x.ndim == 2 and x.dtype.kind in "iub" for x in (array, template))
 
 
 def _describe(name: str, array: np.ndarray) -> str:

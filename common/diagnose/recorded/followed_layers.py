@@ -26,10 +26,7 @@ class FollowedLayers:
         """
         self._matches = {match.path_b: match for match in layers if not (match.entries_a or match.entries_b)}
         calls = side.read_calls(side.record.steps[0])
-        shapes = {
-            layer["path"]: tuple(layer["unflattened_shape"]) for layer in side.layers if layer["unflattened_shape"]
-        }
-        self._observation = Observation([], [], calls, shapes, {})
+        self._observation = Observation([], [], calls, side.unflattened_shapes, {})
 
     def convert_input(
         self, path: str, call: RecordedCall, unflattened_shape: Sequence[int] | None
@@ -45,6 +42,6 @@ class FollowedLayers:
         if match is None:
             return None
         shapes = {path: tuple(unflattened_shape)} if unflattened_shape else {}
-        own = Observation([], [], {path: call}, shapes, {})
-        converted = convert_calls([match], self._observation, own).get(path)
+        observation = Observation([], [], {path: call}, shapes, {})
+        converted = convert_calls([match], self._observation, observation).get(path)
         return None if converted is None else converted.received

@@ -69,6 +69,7 @@ class RecordPair:
         self.orders: dict[int, np.ndarray] = {}
         self.seen_noise = 0.0
         self.measure_weight_difference = cache(self._measure_weight_difference)
+        self.find_used = cache(self._find_used)
 
     @property
     def sides(self) -> tuple[RecordedSide, RecordedSide]:
@@ -118,6 +119,13 @@ class RecordPair:
             return 0.0
         a, b = (np.concatenate([np.ravel(arrays[side]).astype(np.float64) for arrays in pairs]) for side in (0, 1))
         return relative_difference(a, b)
+
+    def _find_used(self, side: RecordedSide) -> set[str] | None:
+        """Return a side's variables with a gradient other than 0 in a common step; None if none is recorded."""
+        gradients = [side.read_gradients(step) for step in self.steps]
+        if not any(gradients):
+            return None
+        return {name for arrays in gradients for name, array in arrays.items() if array.any()}
 
     def list_trained(self) -> list[VariableMatch]:
         """Return the pairs of variables that are trainable in A."""

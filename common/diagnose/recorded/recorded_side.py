@@ -63,6 +63,12 @@ class RecordedSide:
         return model["layers"] if model is not None else []
 
     @property
+    def unflattened_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of an example before the model flattened it for a layer, by the path of the layer."""
+        shapes = {layer["path"]: layer["unflattened_shape"] for layer in self.layers}
+        return {path: tuple(shape) for path, shape in shapes.items() if shape}
+
+    @property
     def optimizer(self) -> OptimizerFacts | None:
         """The optimizer, or None if it was not seen."""
         return self.record.facts["optimizer"]

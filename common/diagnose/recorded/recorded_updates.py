@@ -166,7 +166,7 @@ def _get_factor(gradients: Sequence[np.ndarray], max_norm: float) -> float:
 
 
 class _How(NamedTuple):
-    """How a group of parameters is updated. number: the number of the update, from 1."""
+    """Settings, rate and number, from 1, of the update of a group of parameters."""
 
     settings: OptimizerSettings
     rate: float
@@ -193,9 +193,9 @@ def _build_update(side: RecordedSide, step: int, how: _How, gradients: Arrays, s
     weights: dict[str, np.ndarray] = {}
     expected: dict[str, np.ndarray] = {}
     for name, gradient in gradients.items():
-        own = {key.partition(".")[0]: array for key, array in slots.items() if key.partition(".")[2] == name}
+        known = {key.partition(".")[0]: array for key, array in slots.items() if key.partition(".")[2] == name}
         decay, kept = (0.0, 1 - rate * settings.weight_decay) if settings.is_decoupled else (settings.weight_decay, 1.0)
-        parameter = Parameter(settings, rate, number, kept * before[name], gradient + decay * before[name], own)
+        parameter = Parameter(settings, rate, number, kept * before[name], gradient + decay * before[name], known)
         with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0
             weights[name], new = compute_update(parameter)
         expected |= {f"{slot}.{name}": array for slot, array in new.items()}

@@ -51,10 +51,10 @@ def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
     changed = next((name for name in moved if moved[name] != settings_b[name]), None)
     if changed is None or why_not_computed(pair.b):
         return
-    (_, own), (_, other) = (next(list_updates(pair.b, pair.steps, "float32", x), (0, [])) for x in (None, moved))
-    if len(own) != len(other):
+    (_, configured), (_, other) = (next(list_updates(pair.b, pair.steps, "float32", x), (0, [])) for x in (None, moved))
+    if len(configured) != len(other):
         return
-    effect, tolerance = _measure_effect(own, other)
+    effect, tolerance = _measure_effect(configured, other)
     if effect > tolerance:
         stage.add_mismatch("epsilon place")
         places = f"{moved[changed].epsilon_place} in A and {settings_b[changed].epsilon_place} in B"
@@ -62,12 +62,12 @@ def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
         stage.add_cause("epsilon_place", "b", "epsilon place", f"{sentence}by {effect:.1e} of its norm")
 
 
-def _measure_effect(own: Sequence[RecordedUpdate], other: Sequence[RecordedUpdate]) -> tuple[float, float]:
+def _measure_effect(configured: Sequence[RecordedUpdate], other: Sequence[RecordedUpdate]) -> tuple[float, float]:
     """Return how far other settings change an update, relative to its norm, and how far rounding does."""
-    size = _norm([change for recorded in own for change in _list_changes(recorded)])
-    pairs = [(a.expected_weights, b.expected_weights) for a, b in zip(own, other, strict=True)]
+    size = _norm([change for recorded in configured for change in _list_changes(recorded)])
+    pairs = [(a.expected_weights, b.expected_weights) for a, b in zip(configured, other, strict=True)]
     difference = _norm([b[name] - a[name] for a, b in pairs for name in a])
-    return difference / (size or np.inf), max((recorded.update.tolerance for recorded in own), default=np.inf)
+    return difference / (size or np.inf), max((recorded.update.tolerance for recorded in configured), default=np.inf)
 
 
 def _measure_error(recorded: RecordedUpdate) -> float:

@@ -68,9 +68,8 @@ def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
 def _is_trained(pair: RecordPair, index: int, name: str) -> bool:
     """Check whether the counterpart of a variable of side 0 or 1 has gradients and is updated on the other side."""
     other = pair.sides[1 - index]
-    gradients = [other.read_gradients(step) for step in pair.steps]
-    used = {name for arrays in gradients for name, array in arrays.items() if array.any()}
-    settings = {name for name in read_optimizer_settings(other) if name in used or not any(gradients)}
+    used = pair.find_used(other)
+    settings = {name for name in read_optimizer_settings(other) if used is None or name in used}
     for match in pair.models.variables:
         names, counterparts = (match.names_a, match.names_b) if index == 0 else (match.names_b, match.names_a)
         if name in names:
@@ -219,16 +218,19 @@ def _compare_modes(stage: Stage, pair: RecordPair) -> None:
 
 def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: RecordedSide) -> list[str]:
     """Return the layers of a side that depend on the mode, and are in evaluation mode on this side only."""
-    own = {layer["path"]: layer for layer in side.layers if _depends_on_mode(layer)}
+    dependent = {layer["path"]: layer for layer in side.layers if _depends_on_mode(layer)}
     if not side.is_training:
-        return [*own] if other.is_training else []
+        return [*dependent] if other.is_training else []
     layers = {layer["path"]: layer for layer in other.layers}
     pairs = [(match.path_a, match.path_b) if side is pair.a else (match.path_b, match.path_a)
              for match in pair.models.layers]  # fmt: skip
     return [
         path
         for path, path_of_other in pairs
-        if path in own and path_of_other in layers and layers[path_of_other]["training"] and not own[path]["training"]
+        if path in dependent
+        and path_of_other in layers
+        and layers[path_of_other]["training"]
+        and not dependent[path]["training"]
     ]
 
 

@@ -60,8 +60,7 @@ def _explain(stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str
 def _report_unpaired(stage: Stage, pair: RecordPair) -> None:
     """Add the trainable variables without a counterpart as causes, unless no loss depends on them."""
     for side, lacking, names in ((pair.a, "b", pair.models.unpaired_a), (pair.b, "a", pair.models.unpaired_b)):
-        gradients = [side.read_gradients(step) for step in pair.steps]
-        used = {name for arrays in gradients for name, array in arrays.items() if array.any()}
+        used = pair.find_used(side) or set()
         trained = [name for name in names if name in side.trainable & used and not is_moving_statistic(name)]
         for name in trained:
             stage.add_mismatch(name)

@@ -46,10 +46,10 @@ def test_the_loader_s_own_batches_follow_those_of_the_record(old: str, tmp_path:
     model, optimizer = build(1)
     recorder = Recorder(str(tmp_path / "new"), model, optimizer, follow=old)
     torch.testing.assert_close(model.state_dict()["0.weight"], build(0)[0].state_dict()["0.weight"], rtol=0, atol=0)
-    own = draw(1, count=5)
-    batches = recorder.batches(own)
+    loader = draw(1, count=5)
+    batches = recorder.batches(loader)
     taken = list(batches)
-    for (features, labels), (expected, classes) in zip(taken, [*draw(0)[:3], *own[3:]], strict=True):
+    for (features, labels), (expected, classes) in zip(taken, [*draw(0)[:3], *loader[3:]], strict=True):
         torch.testing.assert_close(features, expected, rtol=0, atol=0)
         torch.testing.assert_close(labels, classes, rtol=0, atol=0)
     assert len(batches) == 5  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a recorder notices between the backward passes and the updates of a script."""
+"""Tests of what a recorder notices between the backward passes and the updates of a script."""
 
 from pathlib import Path
 from typing import Any

@@ -46,12 +46,12 @@ def test_all_processes_together_take_every_example_once(
 ) -> None:
     directory = tmp_path_factory.mktemp("record")
     ranks = [write_record(directory, {"0": IMAGES}, {"y_true": LABELS}) for _ in range(world_size)]
-    own: dict[str, np.ndarray] = {"0": np.zeros((size, 3, 4, 5), np.float32), "1": np.zeros(size, np.int64)}
+    template: dict[str, np.ndarray] = {"0": np.zeros((size, 3, 4, 5), np.float32), "1": np.zeros(size, np.int64)}
     if EXAMPLES % (size * world_size) and EXAMPLES % (size * world_size) < world_size:
         return  # some process would get no example
     taken: list[dict[str, np.ndarray]] = []
-    while (batch := ranks[0].fill(own, 0, world_size)) is not None:
-        others = [ranks[rank].fill(own, rank, world_size) for rank in range(1, world_size)]
+    while (batch := ranks[0].fill(template, 0, world_size)) is not None:
+        others = [ranks[rank].fill(template, rank, world_size) for rank in range(1, world_size)]
         taken += [batch, *(other for other in others if other is not None)]
     images, labels = (np.concatenate([batch[name] for batch in taken]) for name in ("0", "1"))
     np.testing.assert_array_equal(images, np.concatenate([IMAGES, IMAGES + 1]).transpose(0, 3, 1, 2))
@@ -60,7 +60,7 @@ def test_all_processes_together_take_every_example_once(
 
 
 @pytest.mark.parametrize(
-    ("recorded", "own"),
+    ("recorded", "template"),
     [
         (LABELS, np.zeros((4, 3), np.float32)),
         (np.eye(3, dtype=np.float32)[LABELS], np.zeros(4, np.int64)),
@@ -68,21 +68,23 @@ def test_all_processes_together_take_every_example_once(
         (LABELS, np.zeros((4, 1), np.int32)),
     ],
 )
-def test_labels_take_the_form_of_the_script(recorded: np.ndarray, own: np.ndarray, tmp_path: Path) -> None:
+def test_labels_take_the_form_of_the_script(recorded: np.ndarray, template: np.ndarray, tmp_path: Path) -> None:
     batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": recorded})
-    filled = batches.fill({"0": np.zeros((4, 4, 5, 3), np.float32), "1": own}, 0, 1)
+    filled = batches.fill({"0": np.zeros((4, 4, 5, 3), np.float32), "1": template}, 0, 1)
     assert filled is not None
-    expected = np.eye(3)[LABELS[:4]] if own.shape[1:] == (3,) else LABELS[:4].reshape(own.shape)
+    expected = np.eye(3)[LABELS[:4]] if template.shape[1:] == (3,) else LABELS[:4].reshape(template.shape)
     np.testing.assert_array_equal(filled["1"], expected)
-    assert filled["1"].dtype == own.dtype
+    assert filled["1"].dtype == template.dtype
 
 
 def test_inputs_of_a_language_model_are_paired_by_name_whatever_their_length(tmp_path: Path) -> None:
     tokens = np.arange(EXAMPLES * 7).reshape(EXAMPLES, 7)
     mask = np.ones_like(tokens)
     batches = write_record(tmp_path, {"padding_mask": mask, "token_ids": tokens}, {"y_true": LABELS})
-    own = {name: np.zeros((6, 9), np.int64) for name in ("input_ids", "attention_mask")} | {"labels": np.zeros(6, int)}
-    filled = batches.fill(own, 0, 1)
+    template = {name: np.zeros((6, 9), np.int64) for name in ("input_ids", "attention_mask")} | {
+        "labels": np.zeros(6, int)
+    }
+    filled = batches.fill(template, 0, 1)
     assert filled is not None
     np.testing.assert_array_equal(filled["input_ids"], tokens[:6])
     np.testing.assert_array_equal(filled["attention_mask"], mask[:6])
@@ -98,7 +100,7 @@ def test_labels_of_all_tokens_in_one_axis_are_divided_into_examples(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("labels", "own", "message"),
+    ("labels", "template", "message"),
     [
         (LABELS, {"0": IMAGES, "1": LABELS, "2": np.zeros(12, np.float32)}, "has nothing for 2 float32"),
         (LABELS + 0.5, {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
@@ -107,11 +109,11 @@ def test_labels_of_all_tokens_in_one_axis_are_divided_into_examples(tmp_path: Pa
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(
-    labels: np.ndarray, own: dict[str, np.ndarray], message: str, tmp_path: Path
+    labels: np.ndarray, template: dict[str, np.ndarray], message: str, tmp_path: Path
 ) -> None:
     batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": labels})
     with pytest.raises(UserError, match=message):
-        batches.fill(own, 0, 1)
+        batches.fill(template, 0, 1)
 
 
 def test_a_step_with_fewer_examples_than_processes_is_refused(tmp_path: Path) -> None:
