@@ -111,7 +111,7 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
         np.allclose(rates, rates[0], rtol=CLOSE),
         not np.allclose(other_rates, other_rates[0], rtol=CLOSE),
     )
-    if varies and steps > 2 and _are_repeated(rates, other_rates):
+    if varies and not is_constant and steps > 2 and _are_repeated(rates, other_rates):
         return "updates_per_schedule_step", "the optimizer steps twice for each step of the scheduler"
     if steps > 2 and _are_repeated(other_rates, rates):
         return None  # the other side has the mistake
