@@ -45,7 +45,8 @@ def round_to_type(x: np.ndarray, name: str) -> np.ndarray:
     mantissa, exponent = np.frexp(x)
     nearest = np.ldexp(np.rint(np.ldexp(mantissa, bits + 1)), exponent - bits - 1)
     if name == "float16":
-        nearest = np.where(np.abs(x) < SMALLEST_NORMAL_FLOAT16, np.rint(x / FLOAT16_STEP) * FLOAT16_STEP, nearest)
+        is_small = np.abs(x) < SMALLEST_NORMAL_FLOAT16
+        nearest = np.where(is_small, np.rint(np.where(is_small, x, 0) / FLOAT16_STEP) * FLOAT16_STEP, nearest)
         nearest = np.where(np.abs(nearest) > LARGEST_FLOAT16, np.copysign(np.inf, x), nearest)
     return np.asarray(nearest)
 

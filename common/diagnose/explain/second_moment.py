@@ -14,7 +14,7 @@ from common.diagnose.explain.update_formula import CHANGE_EPSILONS, OptimizerUpd
 from common.diagnose.findings import Explanation
 from common.map.array_differences import compute_norm
 
-NATIVE_OPTIMIZER_ERROR = 3e-6  # relative: a framework's own optimizer rounds constants to float32
+HALF_EPSILON = 2.0**-24  # relative error of a number in float32
 SMALLEST_NORM = 1e-12  # relative to the largest squared gradient
 
 
@@ -58,6 +58,7 @@ def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
     if settings.kind == "sgd" or not beta2:
         return
     slot_noise = estimate_slot_noise(settings, update.slots_before, update.slots_after)
+    constant_error = HALF_EPSILON / (1 - beta2)  # optimizers, such as PyTorch's on a GPU, compute 1 - beta2 in float32
     largest = max((compute_norm(gradient**2) for gradient in update.gradients.values()), default=0.0)
     for name, gradient in update.gradients.items():
         if settings.kind != "adamw":  # Adam's weight decay is part of the gradient
@@ -69,7 +70,7 @@ def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
         rounding = 2 * update.machine_epsilon * slot_size / (1 - beta2)
         rounding += CHANGE_EPSILONS * slot_noise[name] * compute_norm(gradient)
         contribution = (after - beta2 * before) / (1 - beta2)
-        yield SecondMoment(name, gradient**2, contribution, norm, NATIVE_OPTIMIZER_ERROR + rounding / norm)
+        yield SecondMoment(name, gradient**2, contribution, norm, constant_error + rounding / norm)
 
 
 def explain_second_moment(moment: SecondMoment, update: OptimizerUpdate) -> Explanation:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from common.diagnose.explain.second_moment import HALF_EPSILON
 from common.diagnose.explain.update_settings import AFTER_CORRECTION, BEFORE_CORRECTION, INSIDE_ROOT, Betas
 from common.diagnose.recorded.recorded_side import RecordedSide
 
@@ -18,7 +19,6 @@ EPSILON_PLACES = {  # of an algorithm, in PyTorch and in Keras; otherwise it is 
     "adagrad": (OUTSIDE_ROOT, INSIDE_ROOT),
     "adamax": (WITHIN_MAXIMUM, AFTER_MAXIMUM),
 }
-HALF_EPSILON = 2.0**-24  # relative error of a number in float32
 KERAS_MOMENTUM_DECAY = 1.0  # of NAdam, in PyTorch's vocabulary: Keras has no such argument
 
 
@@ -48,7 +48,8 @@ class OptimizerSettings:
         clipping: Clipping within the optimizer, as (argument of Keras, value); None if there is none.
         epsilon_place: Where the epsilon is added, which depends on the framework.
         rate_inside_velocity: Whether the slot of the momentum includes the learning rate, as Keras's does.
-        rounds_scalars: Whether the framework computes scalars such as 1 - beta in float32, as Keras does.
+        rounds_scalars: Whether scalars such as 1 - beta are computed in float32, as Keras and the kernels of PyTorch's
+            fused and capturable optimizers on a GPU do.
     """
 
     algorithm: str
@@ -144,7 +145,7 @@ def _read_group(qualified_name: str, values: Hyperparameters, is_torch: bool) ->
         None if is_torch else clipping,
         places[0] if is_torch else places[1],
         not is_torch and algorithm in ("sgd", "rmsprop"),
-        not is_torch,
+        not is_torch or bool(values.get("fused") or values.get("capturable")),
     )
 
 

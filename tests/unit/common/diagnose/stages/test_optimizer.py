@@ -121,6 +121,17 @@ def test_a_second_moment_of_another_beta_is_named(formula: UpdateFormula, config
     assert stage.causes[0].cause == "beta2" and "beta2=0.99" in stage.causes[0].sentence
 
 
+def test_a_constant_in_float32_is_no_other_beta(formula: UpdateFormula, config: Config) -> None:
+    update = make_update(formula, config)
+    rounded = 1 - float(np.float32(BETAS[1]))  # 1.3e-5 off: PyTorch's fused Adam on a GPU
+    slots = {**update.slots_after}
+    for name, gradient in update.gradients.items():
+        slots[f"exp_avg_sq.{name}"] = slots[f"exp_avg_sq.{name}"] + (rounded - (1 - BETAS[1])) * gradient**2
+    changes = formula.compute_changes(update.weights_before, slots, BETAS, STEP)
+    weights = {name: weight + changes[name] for name, weight in update.weights_before.items()}
+    assert not list_causes(replace(update, slots_after=slots, weights_after=weights))
+
+
 def test_a_parameter_that_is_not_updated_is_named(formula: UpdateFormula, config: Config) -> None:
     update = make_update(formula, config)
     weights = {**update.weights_after, "bias": update.weights_before["bias"]}
