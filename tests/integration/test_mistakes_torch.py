@@ -75,8 +75,6 @@ def check_causes(diagnosis: Diagnosis, mistake: Mistake) -> None:
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes(name: str, recordings: Recordings) -> None:
     mistake = MISTAKES[name]
-    if mistake.script == "lightning_module.py":
-        pytest.importorskip("lightning")
     good = recordings.record(mistake.script, mistake.good, mistake.arguments)
     bad = recordings.record(mistake.script, {**mistake.good, **mistake.edits}, mistake.arguments)
     check_causes(diagnose_records(good, bad), mistake)

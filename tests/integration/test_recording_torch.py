@@ -3,7 +3,6 @@
 The scripts run in the process of the tests, because starting a process takes longer than a script.
 """
 
-import importlib.util
 import json
 import os
 import runpy
@@ -26,7 +25,6 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.slow
 SCRIPTS = ROOT / "tests" / "scripts"
 STEPS = 3
-NEEDS_LIGHTNING = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="Lightning is not installed")
 
 
 def run_script(
@@ -75,7 +73,7 @@ def check_record(facts: dict[str, Any], files: list[dict[str, np.ndarray]], micr
         ("torch_loop.py", ["--amp", "--accumulate=2"], 2, "bfloat16", "OneCycleLR"),
         ("accelerate_loop.py", [], 2, "bfloat16", "LambdaLR"),
         ("trainer.py", [], 2, None, "LambdaLR"),
-        pytest.param("lightning_module.py", [], 2, None, "StepLR", marks=NEEDS_LIGHTNING),
+        ("lightning_module.py", [], 2, None, "StepLR"),
     ],
 )
 def test_a_recorded_script_prints_the_same_losses(
