@@ -1,8 +1,7 @@
 """A user's model in float64: a description of its layers, and its outputs and gradients, for common.map.
 
 common.map pairs the variables of a user's PyTorch model with the variables of the user's Keras model, and checks that
-both models compute the same. The path of a layer is its name in the model. The role of a variable is its name in its
-layer.
+both models compute the same. The path of a layer is its name in the model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
 from tf_impl.described_layers import describe_layers, describe_variable
-from tf_impl.described_state import get_state, read_state, set_state
+from tf_impl.described_state import find_restricted, get_state, read_state, set_state
 from tf_impl.float64 import compute_in_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
@@ -104,6 +103,7 @@ class DescribedModel:
         )
         self.buffers = training.buffers
         created = get_state(self.model).keys() - before.keys()
+        restricted = find_restricted(self.model, lambda: self._call(training=True))
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
@@ -137,7 +137,7 @@ class DescribedModel:
             ],
             unsupported=[
                 *training.stateful,
-                *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created)),
+                *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created), restricted),
             ],
             mixing_layer=self._find_mixing_layer(trace),
         )

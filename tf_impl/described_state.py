@@ -1,12 +1,18 @@
 """The variables of a model that common.map describes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import keras
 import numpy as np
 
+from common.errors import UserError
+from common.map.changing_buffers import find_changes
+from common.map.description import Arrays
 from tf_impl.described_dropout import SEED_STATE
 from tf_impl.keras_paths import variables_by_path
+
+FAR = -10.0  # the factor of variables that leave their range, if there is one
 
 
 def get_state(model: keras.Layer) -> dict[str, keras.Variable]:
@@ -24,3 +30,23 @@ def set_state(model: keras.Layer, arrays: Mapping[str, np.ndarray]) -> None:
     variables = get_state(model)
     for path, array in arrays.items():
         variables[path].assign(array)
+
+
+def find_restricted(model: keras.Layer, compute: Callable[[], object]) -> list[str]:
+    """Return the paths of the trainable variables that a forward pass moves back into a range, such as a clamp does.
+
+    In their range, such a pass does not change them. The model keeps its trainable variables.
+
+    Args:
+        model: The model.
+        compute: A function that computes a pass. It may raise UserError.
+    """
+    before = read_state(model)
+    names = [path for path, variable in get_state(model).items() if variable.trainable]
+    far: Arrays = {name: FAR * before[name] for name in names}
+    set_state(model, far)
+    with suppress(UserError):  # the model may not accept such values
+        compute()
+    restricted = find_changes(far, read_state(model))
+    set_state(model, before)
+    return sorted(restricted)

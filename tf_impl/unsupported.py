@@ -4,11 +4,17 @@ from collections.abc import Collection
 
 import keras
 
-from tf_impl.keras_paths import variables_by_path
+from tf_impl.keras_paths import layers_by_path, variables_by_path
+
+TRAINING_METHODS = ("train_step", "compute_loss")  # methods of keras.Model that `fit` calls
 
 
 def find_unsupported(
-    model: keras.Layer, buffers: Collection[str], changed_in_evaluation: Collection[str], created: Collection[str]
+    model: keras.Layer,
+    buffers: Collection[str],
+    changed_in_evaluation: Collection[str],
+    created: Collection[str],
+    restricted: Collection[str],
 ) -> list[str]:
     """Return a sentence for each part of the model that cannot be trained, with what to do about it.
 
@@ -17,6 +23,7 @@ def find_unsupported(
         buffers: The paths of the variables that forward passes in training mode change, without those of BatchNorm.
         changed_in_evaluation: The paths of the variables that forward passes in evaluation mode change.
         created: The paths of the variables that the first forward pass in training mode creates.
+        restricted: The paths of the trainable variables that forward passes move back into a range.
     """
     sentences = [
         f"variable {name} changes in forward passes in evaluation mode, so that evaluations would change the training "
@@ -44,10 +51,22 @@ def find_unsupported(
                 "apply; remove it"
             )
     penalized += [
-        f"layer {layer.path} has an activity regularizer ({type(layer.activity_regularizer).__name__})"
-        for layer in model._flatten_layers()
+        f"layer {path} has an activity regularizer ({type(layer.activity_regularizer).__name__})"
+        for path, layer in layers_by_path(model).items()
         if getattr(layer, "activity_regularizer", None) is not None
     ]
     if not penalized and model.losses:
         penalized = ["the model adds losses with add_loss"]
-    return sentences + [f"{part}, whose loss training does not add; remove it" for part in penalized]
+    sentences += [f"{part}, whose loss training does not add; remove it" for part in penalized]
+    sentences += [
+        f"the model overrides {name}, which training does not call; remove it, and compute its loss with task=custom"
+        for name in TRAINING_METHODS
+        if isinstance(model, keras.Model) and getattr(type(model), name) is not getattr(keras.Model, name)
+    ]
+    sentences += [
+        f"forward passes move variable {name} back into a range, which would change copies of it in some strategies; "
+        "let them compute with the restricted values instead of changing it"
+        for name in restricted
+        if name not in buffers
+    ]
+    return sentences

@@ -1,8 +1,7 @@
 """A user's module in float64: a description of its layers, and its outputs and gradients, for common.map.
 
 common.map pairs the variables of a user's PyTorch model with the variables of the user's Keras model, and checks that
-both models compute the same. The path of a layer is its name in the model. The role of a variable is its name in its
-layer.
+both models compute the same. The path of a layer is its name in the model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ from torch_impl.batch_norm import list_batch_norm_buffers
 from torch_impl.batches import to_tensors
 from torch_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
 from torch_impl.described_layers import describe_layers, describe_variable
-from torch_impl.described_state import get_state, read_state, set_state
+from torch_impl.described_state import find_restricted, get_state, read_state, set_state
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.nested_tensors import name_tensors
@@ -95,6 +94,7 @@ class DescribedModel:
         )
         self.buffers = training.buffers
         created = get_state(self.model).keys() - before.keys()
+        restricted = find_restricted(self.model, lambda: self._call(training=True))
         noisy_layers = {path: layer for path, layer in trace.entered.items() if path in self.noises}
         tensors = self._get_variables()
         layers = describe_layers(trace, {id(tensor): name for name, tensor in tensors.items()})
@@ -126,7 +126,7 @@ class DescribedModel:
             ],
             unsupported=[
                 *training.stateful,
-                *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created)),
+                *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created), restricted),
             ],
             mixing_layer=self._find_mixing_layer(trace),
         )

@@ -1,9 +1,16 @@
 """The parameters and buffers of a model that common.map describes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import numpy as np
 import torch
+
+from common.errors import UserError
+from common.map.changing_buffers import find_changes
+from common.map.description import Arrays
+
+FAR = -10.0  # the factor of parameters that leave their range, if there is one
 
 
 def get_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -22,3 +29,24 @@ def set_state(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     tensors = get_state(model)
     for name, array in arrays.items():
         tensors[name].copy_(torch.from_numpy(array))
+
+
+@torch.no_grad()
+def find_restricted(model: torch.nn.Module, compute: Callable[[], object]) -> list[str]:
+    """Return the names of the parameters that a forward pass moves back into a range, such as a clamp does.
+
+    In their range, such a pass does not change them. The model keeps its parameters.
+
+    Args:
+        model: The model.
+        compute: A function that computes a pass. It may raise UserError.
+    """
+    before = read_state(model)
+    names = [name for name, parameter in model.named_parameters() if parameter.is_floating_point()]
+    far: Arrays = {name: FAR * before[name] for name in names}
+    set_state(model, far)
+    with suppress(UserError):  # the model may not accept such values
+        compute()
+    restricted = find_changes(far, read_state(model))
+    set_state(model, before)
+    return sorted(restricted)

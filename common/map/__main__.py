@@ -91,11 +91,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if output_path is not None:
         write_map(output_path, *described_map)
         print(output_path)
-    _print_proof(models)
+    print_proof(models)
     return 0 if models.proven else FAILURE
 
 
-def _print_proof(models: PairedModels) -> None:
+def print_proof(models: PairedModels) -> None:
+    """Print whether the models compute the same, and which parts of them training refuses."""
+    for title, description in (("PyTorch", models.torch_description), ("Keras", models.keras_description)):
+        for sentence in description.unsupported:
+            print(f"note: {title}'s model cannot be trained: {sentence}")
     if models.proof is None:
         print("not proven: match every variable in a map file (write=map.yaml creates one; pass it as model.map)")
         return

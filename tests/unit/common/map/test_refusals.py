@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
+from common.map.__main__ import print_proof
 from common.map.array_differences import relative_difference
 from tests.unit.common.map.conftest import PairModels
 from tests.unit.common.map.test_pairs import FEATURES, IMAGES, SERIES, STEPS, WIDE
@@ -99,6 +100,13 @@ def test_state_needs_a_counterpart(pair_models: PairModels) -> None:
     models = pair_models("centered", "all_frozen", FEATURES)
     assert models.proof is None
     assert models.parameter_map.unmatched_torch == ["center"]
+
+
+def test_what_training_refuses_is_noted(pair_models: PairModels, capsys: pytest.CaptureFixture[str]) -> None:
+    print_proof(pair_models("square", "wrong_models:penalized", FEATURES))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("note: Keras's model cannot be trained: variable sequential/dense/kernel has a regular")
+    assert lines[-1] == "proven: both models compute the same"
 
 
 def test_a_step_on_an_axis_that_is_none_is_an_error(pair_models: PairModels, tmp_path: Path) -> None:

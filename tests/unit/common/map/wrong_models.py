@@ -36,6 +36,10 @@ def batch_norm() -> keras.Layer:
     return keras.Sequential([L.Conv2D(4, 3), L.BatchNormalization(epsilon=1e-5), L.ReLU()])
 
 
+def penalized() -> keras.Layer:
+    return keras.Sequential([L.Dense(6, activation="tanh", kernel_regularizer="l2"), L.Dense(6)])
+
+
 def frozen() -> keras.Layer:
     model = keras.Sequential([L.Dense(6, activation="tanh"), L.Dense(6)])
     model.layers[0].trainable = False

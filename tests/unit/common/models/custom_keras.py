@@ -83,6 +83,39 @@ def with_loss() -> keras.Model:
     return build_with(WithLoss())
 
 
+def penalized() -> keras.Model:
+    return build_with(layers.ActivityRegularization(l2=0.1, name="penalty"))
+
+
+class Clipped(layers.Layer):
+    """A layer that keeps its weights in a range that they are in at first."""
+
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(name="scale", shape=shape[-1:], initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        self.scale.assign(keras.ops.clip(self.scale, 0, 2))
+        return x * self.scale
+
+
+def clipped() -> keras.Model:
+    return build_with(Clipped(name="clipped"))
+
+
+class OwnLoss(keras.Model):
+    """A model with a loss of its own for `fit`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.out(x)
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        return super().compute_loss(*args, **kwargs) + keras.ops.sum(self.out.kernel)
+
+
 def counting() -> keras.Model:
     return build_with(Counting(name="counting"))
 

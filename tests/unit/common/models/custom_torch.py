@@ -95,6 +95,24 @@ class Damped(Plain):
         return super().forward(x)
 
 
+class Stepping(Plain):
+    """A model with a training step for a trainer of a library."""
+
+    def training_step(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self(batch["x"]).sum()
+
+
+def _clamp_weight(layer: nn.Module, _: object) -> None:
+    layer.weight.data.clamp_(-1, 1)
+
+
+def clamped() -> nn.Module:
+    """Build a model whose hook keeps a weight in a range that it is in at first."""
+    model = Plain()
+    model.hidden.register_forward_pre_hook(_clamp_weight)
+    return model
+
+
 class Moved(Plain):
     """A model with a buffer that changes in a way that no run can follow."""
 

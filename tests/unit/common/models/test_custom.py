@@ -44,6 +44,23 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         [],
         r"custom_torch:damped: parameter hidden\.weight changes in forward passes, which .*; make it a buffer, or",
     ),
+    "a parameter that a hook clamps": (
+        ("clamped", None),
+        [],
+        r"passes move parameter hidden\.weight back into a range, .*; let them compute with the restricted values",
+    ),
+    "a training step": (("Stepping", None), [], r"the model has a training_step, which .*; return the network in it"),
+    "a loss for fit": (
+        (None, "OwnLoss"),
+        [],
+        r"the model overrides compute_loss, which .*; remove it, and compute its",
+    ),
+    "a layer of a penalty": ((None, "penalized"), [], r"layer \S*penalty has an activity regularizer \(L1L2\), whose"),
+    "a variable that its layer clips": (
+        (None, "clipped"),
+        [],
+        r"passes move variable \S*clipped/scale back into a range, .*; let them compute with the restricted values",
+    ),
     "a buffer that evaluations change": (
         ("evaluating", None),
         [],
