@@ -3,7 +3,8 @@
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 MAX_LINE_BYTES = 4096
 
@@ -13,7 +14,8 @@ JsonObject = dict[str, object]
 class JsonLineSocket:
     """A connection that carries one JSON object per line.
 
-    All methods raise OSError if the connection is broken or if the other end sends anything but such lines.
+    All methods but `iterate` raise OSError if the connection is broken or if the other end sends anything but such
+    lines.
 
     Args:
         connection: the connected socket. Its timeout applies to every read.
@@ -47,6 +49,12 @@ class JsonLineSocket:
                 return messages[0]
             if time.monotonic() >= end:
                 raise TimeoutError("the object is not complete in time")
+
+    def iterate(self) -> Iterator[JsonObject]:
+        """Yield the objects until the connection breaks, or until the other end sends anything else."""
+        with suppress(OSError):
+            while True:
+                yield from self.receive()
 
     def _parse(self, data: bytes) -> list[JsonObject]:
         if not data:

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from threading import Condition, Thread
+from threading import BoundedSemaphore, Condition, Thread
 from typing import BinaryIO
 
 from common.cluster.checkpoint_transfer import BrokenTransferError, CheckpointTransfer
@@ -27,6 +27,7 @@ from common.cluster.peer_messages import (
     PeerMessage,
     StartAttempt,
 )
+from common.cluster.token_listener import HELLO_SECONDS, MAX_UNAUTHENTICATED
 from common.cluster.topology import HostGroup
 from common.errors import FAILURE, USER_ERROR, PeerTimeout
 
@@ -34,6 +35,7 @@ log = logging.getLogger("lockstep")
 
 WAIT_SECONDS = 30.0  # how long another host waits for the end of the first host's command after its own processes
 RETRY_SECONDS = 0.2
+CONNECTIONS_PER_HOST = 4  # a host has one, another one while it fetches the checkpoint, and more if it was restarted
 
 
 class PeerMonitor:
@@ -69,6 +71,8 @@ class PeerMonitor:
         if hosts.is_multi_host:
             self._leader_address = (hosts.hosts[0], hosts.monitor_port(processes))
             if not hosts.host_index:
+                # Each connection has a thread. Unauthenticated connections leave room for the hosts.
+                self._free = BoundedSemaphore(MAX_UNAUTHENTICATED + CONNECTIONS_PER_HOST * len(hosts.hosts))
                 server = socket.create_server(("", self._leader_address[1]))
                 Thread(target=self._serve, args=(server,), daemon=True).start()
 
@@ -119,7 +123,7 @@ class PeerMonitor:
                 continue
             self._connected = {0: leader}
             self._broadcast(JoinAttempt(join=self._hosts.host_index))
-            messages = _iterate_messages(leader)
+            messages = leader.iterate()
             for message in messages:
                 match message:
                     case {"offer": offer}:
@@ -170,17 +174,27 @@ class PeerMonitor:
 
     def _serve(self, server: socket.socket) -> None:
         while True:
+            self._free.acquire()
             connection, _ = server.accept()
-            Thread(target=self._serve_connection, args=(connection,), daemon=True).start()
+            Thread(target=self._serve_and_release, args=(connection,), daemon=True).start()
+
+    def _serve_and_release(self, connection: socket.socket) -> None:
+        try:
+            self._serve_connection(connection)
+        finally:
+            self._free.release()
 
     def _serve_connection(self, connection: socket.socket) -> None:
         """Serve a connection on the first host. It belongs to one attempt of a host, or fetches the checkpoint."""
         enable_keep_alive(connection)
         peer = JsonLineSocket(connection)
-        messages = _iterate_messages(peer)
-        match next(messages, {}):
+        request: JsonObject = {}
+        with suppress(OSError):  # the request is no message, or not complete in time
+            request = peer.receive_one(HELLO_SECONDS)
+            connection.settimeout(None)
+        match request:
             case {"join": int(host_index)} if 0 < host_index < len(self._hosts.hosts):
-                self._serve_host(host_index, peer, messages)
+                self._serve_host(host_index, peer, peer.iterate())
             case {"fetch": str(fingerprint)}:
                 self._send_checkpoint(connection, fingerprint)
             case _:
@@ -284,10 +298,3 @@ def _close(connected: Mapping[int, JsonLineSocket], message: PeerMessage) -> Non
 def _send(peer: JsonLineSocket, message: PeerMessage) -> None:
     with suppress(OSError):  # the thread that reads from the connection notices that it is lost
         peer.send(message)
-
-
-def _iterate_messages(peer: JsonLineSocket) -> Iterator[JsonObject]:
-    """Yield the messages of a connection until it breaks, or until the other end sends anything else."""
-    with suppress(OSError):
-        while True:
-            yield from peer.receive()

@@ -4,6 +4,7 @@ A child's standard input is a pipe that its parent never writes to. It closes wh
 """
 
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -19,6 +20,20 @@ IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set if a process replaces one that crash
 STOP_PORT = "LOCKSTEP_STOP_PORT"  # the port on which the chief listens for stops of other ranks; any free port if unset
 TEMPORARY_DIRECTORY = "LOCKSTEP_TEMPORARY"  # a directory that the command removes when the processes have ended
 RUN_TOKEN = "LOCKSTEP_TOKEN"  # the token of the run, a secret by which its processes know each other
+
+log = logging.getLogger("lockstep")
+
+
+def read_run_token() -> str:
+    """Return the token that this process asks of the others. Warn if there is none, because anyone may then join."""
+    token = os.environ.get(RUN_TOKEN, "")
+    if not token:
+        log.warning(
+            "%s is not set, so any process that can reach this one may join the run; set it to the same secret for "
+            "every task",
+            RUN_TOKEN,
+        )
+    return token
 
 
 @contextmanager

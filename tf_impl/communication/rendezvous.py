@@ -26,7 +26,7 @@ from common.cluster.agreement import (
 )
 from common.cluster.json_line_socket import JsonLineSocket
 from common.cluster.network import find_own_address
-from common.cluster.processes import IS_REPLACEMENT, RUN_TOKEN, STOP_PORT
+from common.cluster.processes import IS_REPLACEMENT, RUN_TOKEN, STOP_PORT, read_run_token
 from common.cluster.stop_member import StopMember
 from common.cluster.stop_server import StopServer
 from common.cluster.token_listener import TokenListener
@@ -125,7 +125,7 @@ def _listen(host: str, port: int) -> TokenListener:
     except OSError as error:
         reason = os.strerror(error.errno or 0)  # create_server adds the address to the error's own text
         raise UserError(f"port {port} is in use on this host ({reason}); choose another port") from error
-    return TokenListener(server, os.environ.get(RUN_TOKEN, ""), MAX_MESSAGE_BYTES)
+    return TokenListener(server, read_run_token(), MAX_MESSAGE_BYTES)
 
 
 def _wait_for_others(

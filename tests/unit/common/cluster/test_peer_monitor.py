@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -268,6 +269,19 @@ def test_what_is_no_message_is_ignored(port: int) -> None:
             stranger.sendall(text)
             assert stranger.recv(1) == b""
     assert outcome(leader) == outcome(other) == (None, None, False)
+
+
+def test_silent_connections_are_bounded_and_end(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_monitor, "MAX_UNAUTHENTICATED", 1)
+    monkeypatch.setattr(peer_monitor, "CONNECTIONS_PER_HOST", 1)
+    monkeypatch.setattr(peer_monitor, "HELLO_SECONDS", 0.1)
+    leader = PeerMonitor(HostGroup(HOSTS[:2], 0, port), PROCESSES, Transfer())
+    threads = threading.active_count()
+    strangers = [socket.create_connection(leader._leader_address, 10) for _ in range(10)]
+    assert threading.active_count() <= threads + 3
+    assert [stranger.recv(1) for stranger in strangers] == [b""] * 10
+    other = PeerMonitor(HostGroup(HOSTS[:2], 1, port), PROCESSES, Transfer())
+    assert begin([leader, other], [0, 0]) == [0, 0]
 
 
 # The checkpoint that an attempt starts from

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.cluster.processes import exit_if_interrupted, pause_garbage_collection
+from common.cluster.processes import RUN_TOKEN, exit_if_interrupted, pause_garbage_collection, read_run_token
 from tests.conftest import ROOT, Python, StartPython, wait_until
 
 CHILD = """
@@ -73,3 +73,12 @@ def test_an_interrupted_process_ends_at_once_and_another_does_not(python: Python
     assert python(code, 128) == "128\n"
     ended = subprocess.run([sys.executable, "-c", code, "143"], cwd=ROOT, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
+
+
+def test_a_run_without_a_token_warns(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv(RUN_TOKEN, "secret")
+    assert read_run_token() == "secret"
+    assert not caplog.messages
+    monkeypatch.delenv(RUN_TOKEN)
+    assert read_run_token() == ""
+    assert "LOCKSTEP_TOKEN is not set, so any process" in caplog.text
