@@ -90,6 +90,11 @@ class SideComparison:
         """The names of these variables."""
         return {name for layers in self.unpaired.values() for layer in layers for name in layer["variables"]}
 
+    @property
+    def unpaired_parameters(self) -> list[str]:
+        """The names of A's weights that B lacks."""
+        return [name for name in self.a.states[-1].weights if name not in self.b.states[-1].weights]
+
     @cached_property
     def evaluation_mode(self) -> ModelObservations:
         """The observations of both models in evaluation mode."""

@@ -45,7 +45,7 @@ class Diagnosis:
     Attributes:
         titles: Title of each run, such as "A (torch ddp)", by "a" and "b".
         stages: Stages in the order in which they were compared.
-        unpaired: Parameters of A whose layer has no counterpart in B.
+        unpaired: Parameters of A that B lacks.
         precision: Precision in which both sides trained.
         recorded: What is to be said of the finished runs that A and B repeat.
         notes: What is not compared, and what to do to learn more, for a reader of the report.

@@ -3,11 +3,9 @@
 A is the reference run of a diagnosis, and B the run that is compared with it; each may use either framework.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
-
-import numpy as np
 
 from common.config.models import CustomModelSettings
 from common.diagnose.observation import CallNoise
@@ -107,9 +105,3 @@ def build_match(layer: PairedLayer, framework_a: str, framework_b: str) -> Layer
         tuple(entries_a),
         tuple(entries_b),
     )
-
-
-def list_unpaired(weights: Mapping[str, np.ndarray], layers: Sequence[LayerMatch]) -> list[str]:
-    """Return the parameters of `weights` that belong to none of these pairs of layers."""
-    prefixes = tuple({f"{layer.name}." for layer in layers})
-    return [parameter for parameter in weights if not parameter.startswith(prefixes)]

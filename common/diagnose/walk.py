@@ -13,7 +13,6 @@ from common.diagnose.comparison import SideComparison
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import Stage
 from common.diagnose.finished_runs import compare_with_finished
-from common.diagnose.layer_match import list_unpaired
 from common.diagnose.stages.activations import compare_activations
 from common.diagnose.stages.batch import MISSING_ARRAY, compare_batches
 from common.diagnose.stages.config import compare_configs, find_different_keys
@@ -69,4 +68,4 @@ def compare_stages(comparison: SideComparison) -> Diagnosis:
         config.causes = [replace(cause, confirmed=True) for cause in config.causes]
     for stage in stages:
         stage.note = stage.note or stage.rounding_note
-    return Diagnosis(titles, stages, list_unpaired(comparison.a.states[0].weights, comparison.layers), precision)
+    return Diagnosis(titles, stages, comparison.unpaired_parameters, precision)

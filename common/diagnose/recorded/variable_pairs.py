@@ -97,9 +97,21 @@ def pair_recorded_models(a: RecordedModel, b: RecordedModel, map_file: Path | No
     return ModelPairs(
         variables,
         layers,
-        [name for name in a.facts["variables"] if name not in paired_a],
-        [name for name in b.facts["variables"] if name not in paired_b],
+        _list_unpaired(a, b, paired_a),
+        _list_unpaired(b, a, paired_b),
     )
+
+
+def _list_unpaired(model: RecordedModel, other: RecordedModel, paired: set[str]) -> list[str]:
+    """Return the names of a model's variables that have no counterpart.
+
+    Integers, such as BatchNorm's number of batches, do not count if the other framework need not have them.
+    """
+    return [
+        name
+        for name, facts in model.facts["variables"].items()
+        if name not in paired and (model.is_torch == other.is_torch or "float" in facts["dtype"])
+    ]
 
 
 def describe_recorded_model(model: RecordedModel) -> ModelDescription:
