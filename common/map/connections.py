@@ -10,8 +10,9 @@ from common.map.description import Connection, RecordedCall
 def find_connections(paths: Collection[str], calls: Mapping[str, RecordedCall]) -> dict[str, Connection]:
     """Return the connections of the layers at `paths`.
 
-    ReLU may lie between two connected layers. Other code without variables breaks a connection, as a layer and as a
-    function, because one model may have it as a layer and the other as a function.
+    ReLU and a padding with zeros may lie between two connected layers. Other code without variables breaks a
+    connection, as a layer and as a function, because one model may have it as a layer and the other as a function.
+    Zeros at the ends of axes do not count in sizes either: PyTorch pads in a convolution, and Keras often before it.
 
     Args:
         paths: The paths of the layers that own variables.
@@ -20,14 +21,28 @@ def find_connections(paths: Collection[str], calls: Mapping[str, RecordedCall]) 
     connections: dict[str, Connection] = {}
     sources: dict[Hashable, str] = {}  # the layer that an array comes from
     for path, call in calls.items():
-        source = None if call.received is None else sources.get(_identify(call.received))
-        if path in paths:
-            sizes = () if call.received is None else tuple(sorted(call.received.shape[1:]))
-            connections[path] = Connection(sizes, source)
-        if path in paths and call.returned is not None:
+        if path not in paths:
+            continue
+        received = None if call.received is None else _crop_zeros(call.received)
+        if received is None:
+            connections[path] = Connection((), None)
+        else:
+            connections[path] = Connection(tuple(sorted(received.shape[1:])), sources.get(_identify(received)))
+        if call.returned is not None:
             for array in (call.returned, np.maximum(call.returned, 0)):
-                sources.setdefault(_identify(array), path)
+                sources.setdefault(_identify(_crop_zeros(array)), path)
     return connections
+
+
+def _crop_zeros(array: np.ndarray) -> np.ndarray:
+    """Return the array without the zeros at the ends of each axis after the first."""
+    for axis in range(1, array.ndim):
+        slices = np.moveaxis(array, axis, 0)
+        first = next((i for i in range(len(slices)) if slices[i].any()), None)
+        if first is not None:
+            last = next(i for i in reversed(range(len(slices))) if slices[i].any())
+            array = np.moveaxis(slices[first : last + 1], 0, axis)
+    return array
 
 
 def _identify(array: np.ndarray) -> Hashable:

@@ -28,18 +28,21 @@ def find_attention(
     """Return the variant of attention that computes `attended`: its heads, scale, mask and order. None if none does.
 
     Args:
-        projections: Query, key and value [n, tokens, features].
-        masks: Masks [n, tokens] by name, 1 for a token that is attended to.
+        projections: Query [n, tokens, features], and key and value, which may have another number of tokens.
+        masks: Masks [n, tokens] by name, 1 for a token that is attended to. One that does not fit the keys is ignored.
         attended: Result [n, tokens, features]. Tokens with only zeros count as padding and are not compared.
     """
     query, key, value = projections
     is_token = np.asarray(attended.any(-1, keepdims=True))  # [n, tokens, 1]
     features = query.shape[-1]
+    orders = {"query and key": (query, key)}
+    if query.shape == key.shape:
+        orders["key and query"] = (key, query)
     for heads in (count for count in range(1, min(features, MOST_HEADS) + 1) if features % count == 0):
         for (order, (q, k)), (scale, factor), (mask, bias) in product(
-            {"query and key": (query, key), "key and query": (key, query)}.items(),
+            orders.items(),
             _list_scales(features // heads, features),
-            _list_biases(query.shape[1], masks),
+            _list_biases(query.shape[1], key.shape[1], masks),
         ):
             for rows in (slice(1), slice(None)):  # first the first example alone, which rejects most variants
                 result = _attend(q[rows], k[rows], value[rows], heads, factor, bias[rows])
@@ -77,11 +80,12 @@ def _list_scales(head_size: int, features: int) -> list[tuple[str, float]]:
     ]
 
 
-def _list_biases(tokens: int, masks: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield names of masks, and their biases, which are added to the scores [n, heads, tokens, tokens]."""
-    past = np.tril(np.ones((tokens, tokens)))[None, None]
+def _list_biases(queries: int, keys: int, masks: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield names of masks, and their biases, which are added to the scores [n, heads, queries, keys]."""
+    past = np.tril(np.ones((queries, keys)))[None, None]
     no_mask = {"no mask": np.ones((1, 1, 1, 1))}
-    for name, keep in (no_mask | {name: mask[:, None, None] for name, mask in masks.items()}).items():
+    fitting = {name: mask[:, None, None] for name, mask in masks.items() if mask.shape[1] == keys}
+    for name, keep in (no_mask | fitting).items():
         for title, kept in ((name, keep), (f"causal, {name}", keep * past)):
             for masked_score, suffix in ((-1e300, ""), (-1e4, " of -1e4"), (-1e9, "")):
                 yield title + suffix, np.where(kept > 0, 0.0, masked_score)

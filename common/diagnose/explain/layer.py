@@ -3,7 +3,7 @@
 A is the reference run of a diagnosis, and B the run that is compared with it. Both layers have the same weights.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +62,14 @@ def explain_numbers(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | 
     return None
 
 
-def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights, masks: Weights) -> Explanation:
+def explain_layer(
+    layer: LayerMatch,
+    a: RecordedCall,
+    b: RecordedCall,
+    weights: Weights,
+    masks: Weights,
+    memories: Sequence[np.ndarray] = (),
+) -> Explanation:
     """Return why B's layer returns another array for the same input.
 
     Args:
@@ -71,6 +78,7 @@ def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: 
         b: What B's layer returned when it received A's array.
         weights: Weights of both models, by parameter name.
         masks: Masks [n, tokens] of the batch, by name.
+        memories: Arrays to which an attention of both sides may attend, besides its first input.
     """
     if a.returned is not None and b.returned is not None:
         numbers = explain_numbers(layer.title, a.returned, b.returned)
@@ -78,7 +86,7 @@ def explain_layer(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: 
             return numbers
     explanation = (
         _explain_settings(layer, a, b, weights)
-        or _explain_attention(layer, a, b, weights, masks)
+        or _explain_attention(layer, a, b, weights, masks, memories)
         or _explain_output(layer, a, b, weights)
         or _guess(layer)
     )
@@ -96,11 +104,16 @@ def _explain_settings(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weigh
 
 
 def _explain_attention(
-    layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights, masks: Weights
+    layer: LayerMatch,
+    a: RecordedCall,
+    b: RecordedCall,
+    weights: Weights,
+    masks: Weights,
+    memories: Sequence[np.ndarray],
 ) -> Explanation | None:
     if layer.kind != ATTENTION or a.received is None or a.returned is None or b.returned is None:
         return None
-    return explain_whole_attention(layer, a.received, (a.returned, b.returned), weights, masks)
+    return explain_whole_attention(layer, a.received, (a.returned, b.returned), weights, masks, memories)
 
 
 def _explain_output(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation | None:

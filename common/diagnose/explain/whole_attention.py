@@ -1,10 +1,10 @@
 """Differences between two attentions that are compared as a whole: with their projections, from input to output.
 
-A is the reference run of a diagnosis, and B the run that is compared with it. Only an attention to its own input can be
-computed again, because only the first input of a layer is known.
+A is the reference run of a diagnosis, and B the run that is compared with it. Only the first input of a layer is known.
+What a cross-attention attends to is searched among the arrays of the layers before it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +17,12 @@ LARGEST_CONDITION = 1e6  # of the output projection, beyond which it cannot be u
 
 
 def explain_whole_attention(
-    layer: LayerMatch, x: np.ndarray, outputs: tuple[np.ndarray, np.ndarray], weights: Weights, masks: Weights
+    layer: LayerMatch,
+    x: np.ndarray,
+    outputs: tuple[np.ndarray, np.ndarray],
+    weights: Weights,
+    masks: Weights,
+    memories: Sequence[np.ndarray] = (),
 ) -> Explanation | None:
     """Return how the attentions of A and B differ, or None if A's is no known variant.
 
@@ -27,6 +32,7 @@ def explain_whole_attention(
         outputs: What A and B return [n, tokens, features].
         weights: Weights of both models, by PyTorch's parameter name.
         masks: Masks [n, tokens] by name.
+        memories: What the layer may attend to instead of `x`.
     """
     projections = _read_projections(layer, weights)
     if projections is None or x.ndim != 3 or any(output.shape != x.shape for output in outputs):
@@ -34,13 +40,29 @@ def explain_whole_attention(
     *inputs, (output_weight, output_bias) = projections
     if output_weight.shape != (x.shape[-1],) * 2 or np.linalg.cond(output_weight) > LARGEST_CONDITION:
         return None
-    query, key, value = (x @ weight.T + bias for weight, bias in inputs)
     attended = [np.linalg.solve(output_weight, (output - output_bias)[..., None])[..., 0] for output in outputs]
-    if any(projection.shape != x.shape for projection in (query, key, value)):
+    for memory in (x, *memories):
+        projected = _project(inputs, x, memory)
+        variant_a = find_attention(projected, masks, attended[0]) if projected else None
+        if projected and variant_a:
+            return _compare_variants(variant_a, find_attention(projected, masks, attended[1]))
+    return None
+
+
+def _project(
+    inputs: Sequence[tuple[np.ndarray, np.ndarray]], x: np.ndarray, memory: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return query, key and value; None if the layer cannot receive this memory."""
+    sizes = [weight.shape[1] for weight, _ in inputs]
+    if memory.ndim != 3 or len(memory) != len(x) or sizes != [x.shape[-1], memory.shape[-1], memory.shape[-1]]:
         return None
-    variant_a, variant_b = (find_attention((query, key, value), masks, array) for array in attended)
-    if variant_a is None:
-        return None
+    query, key, value = (
+        array @ weight.T + bias for array, (weight, bias) in zip((x, memory, memory), inputs, strict=True)
+    )
+    return (query, key, value) if query.shape == x.shape and key.shape == value.shape else None
+
+
+def _compare_variants(variant_a: Mapping[str, str], variant_b: Mapping[str, str] | None) -> Explanation | None:
     if variant_b is None:
         known = ", ".join(f"{name} {value}" for name, value in variant_a.items())
         return Explanation("layer", f"A's attention has {known}; B's is another one", confirmed=False)

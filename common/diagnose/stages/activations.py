@@ -106,11 +106,16 @@ class _LayerComparison:
             self.stage.compare_arrays(layer.title, a, b, noise, may_begin_here=False, precision=precision)
         elif self.stage.compare_arrays(layer.title, a, b, noise, precision=precision).differs:
             masks = list_masks(self.models.batch)
-            explanation = explain_layer(layer, expected, isolated, self.models.weights, masks)
+            explanation = explain_layer(layer, expected, isolated, self.models.weights, masks, self._list_memories())
             self.stage.add_explanation(layer.title, explanation)
         elif b_whole is not None and b_whole.shape == a.shape:
             tensor = f"{layer.title} (whole model)"
             self.stage.compare_arrays(tensor, a, b_whole, model_noise, may_begin_here=False)
+
+    def _list_memories(self) -> list[np.ndarray]:
+        """Return what a cross-attention of both models may attend to: outputs of earlier layers, the latest first."""
+        outputs = [output.returned for output in reversed(self.earlier_outputs)]
+        return [array for array in (*outputs, *self.models.batch.values()) if array is not None and array.ndim == 3]
 
     def _receives_other_indices(self, layer: LayerMatch, isolated: RecordedCall) -> bool:
         """Check whether the code before an embedding of B computes other indices than A's, and add the cause."""

@@ -412,17 +412,20 @@ def enlarged() -> keras.Layer:
     return keras.Sequential([L.Conv2DTranspose(5, 3, strides=2), L.Cropping2D(((1, 0), (1, 0)))])
 
 
-def _convolve(x: tf.Tensor, outputs: int, size: int, dilation: int = 1) -> tf.Tensor:
-    x = L.Conv2D(outputs, size, padding="same", dilation_rate=dilation, use_bias=False)(x)
+def _convolve(x: tf.Tensor, outputs: int, size: int, dilation: int = 1, padded: bool = False) -> tf.Tensor:
+    if padded:
+        x = L.ZeroPadding2D(dilation * (size // 2))(x)
+    padding = "valid" if padded else "same"
+    x = L.Conv2D(outputs, size, padding=padding, dilation_rate=dilation, use_bias=False)(x)
     return L.ReLU()(L.BatchNormalization(epsilon=1e-5, momentum=0.9)(x))
 
 
-def branches() -> keras.Layer:
-    """Build the branches in another order than PyTorch's."""
+def branches(padded: bool = False) -> keras.Layer:
+    """Build the branches in another order than PyTorch's. padded: whether layers of their own pad the convolutions."""
     inputs = keras.Input((8, 8, 3))
     x = _convolve(inputs, 8, 3)
     pooled = L.UpSampling2D(8)(_convolve(L.GlobalAveragePooling2D(keepdims=True)(x), 6, 1))
-    dilated = [_convolve(x, 6, 3, dilation) for dilation in (3, 2, 1)]
-    chain = _convolve(_convolve(x, 6, 1), 6, 3)
+    dilated = [_convolve(x, 6, 3, dilation, padded) for dilation in (3, 2, 1)]
+    chain = _convolve(_convolve(x, 6, 1), 6, 3, padded=padded)
     joined = L.Concatenate()([_convolve(x, 6, 1), *reversed(dilated), chain, pooled])
     return keras.Model(inputs, L.Conv2D(2, 1)(joined))

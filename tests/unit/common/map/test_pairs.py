@@ -96,6 +96,10 @@ def test_is_paired_and_proven(pair_models: PairModels, name: str) -> None:
         assert bool(models.proof.notes) == (expected is not None)
 
 
+def test_layers_of_padding_do_not_hide_connections(pair_models: PairModels) -> None:
+    assert pair_models("branches", "branches", IMAGES, padded=True).proven
+
+
 @pytest.mark.parametrize(("prove", "passes"), [(True, 4), (False, 0)])
 def test_a_proof_computes_each_mode_once(
     sides: Sides, monkeypatch: pytest.MonkeyPatch, prove: bool, passes: int

@@ -503,5 +503,5 @@ class Branches(nn.Module):
         return self.out(torch.cat([*(branch(x) for branch in self.branches), self.pool(x)], 1))
 
 
-def branches() -> nn.Module:
+def branches(padded: bool = False) -> nn.Module:
     return Branches()

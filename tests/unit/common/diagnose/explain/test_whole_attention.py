@@ -1,0 +1,47 @@
+"""Attentions that are compared as a whole."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from common.diagnose.explain.whole_attention import explain_whole_attention
+from common.diagnose.layer_match import LayerMatch
+
+STREAM = np.random.default_rng(0)
+LAYER = LayerMatch("attention", "cross", "cross", "cross")
+X, OTHER, MEMORY = (STREAM.standard_normal((3, tokens, 8)) for tokens in (4, 6, 6))
+WEIGHTS = {
+    "cross.in_proj_weight": STREAM.standard_normal((24, 8)) / 3,
+    "cross.in_proj_bias": STREAM.standard_normal(24),
+    "cross.out_proj.weight": np.eye(8) + STREAM.standard_normal((8, 8)) / 9,
+    "cross.out_proj.bias": STREAM.standard_normal(8),
+}
+MASKS = {
+    "words": (np.arange(4) < np.array([[2], [4], [3]])).astype(int),
+    "source": (np.arange(6) < np.array([[3], [6], [4]])).astype(int),
+}
+
+
+def attend(heads: int, mask: np.ndarray | None) -> np.ndarray:
+    projections = np.split(WEIGHTS["cross.in_proj_weight"], 3), np.split(WEIGHTS["cross.in_proj_bias"], 3)
+    arrays = [x @ w.T + b for x, w, b in zip((X, MEMORY, MEMORY), *projections, strict=True)]
+    q, k, v = (array.reshape(3, -1, heads, 8 // heads).transpose(0, 2, 1, 3) for array in arrays)
+    scores = q @ k.transpose(0, 1, 3, 2) / (8 // heads) ** 0.5
+    scores = scores if mask is None else np.where(mask[:, None, None] > 0, scores, -np.inf)
+    attended = (softmax(scores, -1) @ v).transpose(0, 2, 1, 3).reshape(3, 4, 8)
+    return np.asarray(attended @ WEIGHTS["cross.out_proj.weight"].T + WEIGHTS["cross.out_proj.bias"])
+
+
+@pytest.mark.parametrize(
+    ("heads", "mask", "sentence"),
+    [
+        (2, None, "attention's mask is source in A and no mask in B"),
+        (4, MASKS["source"], "attention's heads is 2 in A and 4 in B"),
+    ],
+)
+def test_a_cross_attention_is_computed_again(heads: int, mask: np.ndarray | None, sentence: str) -> None:
+    outputs = attend(2, MASKS["source"]), attend(heads, mask)
+    explanation = explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [OTHER, MEMORY])
+    assert explanation is not None
+    assert explanation.sentence == sentence
+    assert explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [OTHER]) is None

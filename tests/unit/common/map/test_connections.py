@@ -1,0 +1,25 @@
+"""Connections of layers, found by the values that they receive and return."""
+
+import numpy as np
+
+from common.map.connections import find_connections
+from common.map.description import Connection, RecordedCall
+
+IMAGE = np.random.default_rng(0).standard_normal((2, 4, 4, 3))
+
+
+def test_relu_and_zeros_at_the_ends_connect() -> None:
+    padded = np.pad(np.maximum(IMAGE, 0), [(0, 0), (1, 1), (0, 2), (0, 0)])
+    calls = {
+        "first": RecordedCall(None, IMAGE),
+        "padding": RecordedCall(IMAGE, padded),
+        "second": RecordedCall(padded, 2 * IMAGE),
+        "third": RecordedCall(3 * IMAGE, IMAGE),
+        "zeros": RecordedCall(np.zeros((2, 3)), None),
+    }
+    assert find_connections({"first", "second", "third", "zeros"}, calls) == {
+        "first": Connection((), None),
+        "second": Connection((3, 4, 4), "first"),
+        "third": Connection((3, 4, 4), None),
+        "zeros": Connection((3,), None),
+    }
