@@ -12,8 +12,15 @@ from common.cluster.topology import ClusterMember, HostGroup
 from common.config.clusters import ClusterSettings
 from common.errors import UserError
 
-# The variables by which Slurm, SkyPilot, Kubernetes and Open MPI number the processes or nodes that they start.
-NUMBERS = ("SLURM_PROCID", "SKYPILOT_NODE_RANK", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK")
+# The variables by which MPI's launchers number the processes that they start, and count them: Open MPI; MPICH and Intel
+# MPI; jsrun of LSF.
+MPI = {
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK": "PMI_SIZE",
+    "JSM_NAMESPACE_RANK": "JSM_NAMESPACE_SIZE",
+}
+# The same of Slurm, SkyPilot, Kubernetes and MPI.
+NUMBERS = ("SLURM_PROCID", "SKYPILOT_NODE_RANK", "JOB_COMPLETION_INDEX", *MPI)
 START = "start with srun --ntasks-per-node=1 and cluster=slurm"
 
 
@@ -56,10 +63,9 @@ def _list_starts(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         "SLURM_PROCID": (slurm_tasks, START),
         "SKYPILOT_NODE_RANK": (str(len(nodes)), "use cluster=skypilot"),
         "JOB_COMPLETION_INDEX": (environment.get("PET_NNODES", ""), "use cluster=kubernetes"),
-        "OMPI_COMM_WORLD_RANK": (
-            environment.get("OMPI_COMM_WORLD_SIZE", ""),
-            "start with torchrun, or use cluster=hosts",
-        ),
+        **{
+            rank: (environment.get(size, ""), "start with torchrun, or use cluster=hosts") for rank, size in MPI.items()
+        },
         "TORCHELASTIC_RUN_ID": (
             environment.get("WORLD_SIZE", ""),
             "torchrun starts no runs of TensorFlow; strategy=multiworker starts its processes itself",

@@ -45,6 +45,11 @@ def test_this_machine_unless_the_environment_says_more() -> None:
             f"OMPI_COMM_WORLD_RANK=1 says that this command was started 2 times, {AGAIN}; start with torchrun, or use "
             "cluster=hosts, or unset OMPI_COMM_WORLD_RANK for a run of each",
         ),
+        (
+            {"PMI_RANK": "0", "PMI_SIZE": "4"},
+            f"PMI_RANK=0 says that this command was started 4 times, {AGAIN}; start with torchrun, or use "
+            "cluster=hosts, or unset PMI_RANK for a run of each",
+        ),
     ],
 )
 @pytest.mark.parametrize("framework", ["torch", "tf"])
