@@ -22,7 +22,7 @@ from common.map.description import (
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
-from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
+from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training, read_python_generators, seed_python
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batch_norm import list_batch_norm_buffers
@@ -102,6 +102,7 @@ class DescribedModel:
         moving_statistics = {
             name for layer in layers for role, name in layer.variables.items() if role.startswith("running_")
         } - self.buffers.keys()
+        mixing_layer = self._find_mixing_layer(trace)
         return ModelDescription(
             layers=layers,
             variables={
@@ -128,7 +129,8 @@ class DescribedModel:
                 *training.stateful,
                 *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created), restricted),
             ],
-            mixing_layer=self._find_mixing_layer(trace),
+            mixing_layer=mixing_layer,
+            mixed_gradient=None if mixing_layer else self._find_mixed_gradient(),
         )
 
     def list_files(self) -> list[str]:
@@ -242,6 +244,26 @@ class DescribedModel:
             BatchPass({name: tensor.numpy() for name, tensor in self.outputs.items()}, trace.calls),
             BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
         )
+
+    def _find_mixed_gradient(self) -> str | None:
+        """Return the first parameter whose gradient mixes examples, such as by a hook on a tensor, or None."""
+        batch, count = self.inputs, len(next(iter(self.inputs.values())))
+        stream = np.random.default_rng(0)
+        projections = {
+            name: stream.standard_normal(tensor.shape)
+            for name, tensor in self.outputs.items()
+            if tensor.is_floating_point() and tensor.shape[:1] == (count,)
+        }
+
+        def compute(rows: slice) -> dict[str, np.ndarray]:
+            self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
+            self.last_outputs = self._call(training=False)
+            return self.gradients({name: array[rows] for name, array in projections.items()})
+
+        try:
+            return find_mixed_gradient(compute, count) if projections else None
+        finally:
+            self.inputs = batch
 
     def _get_variables(self) -> dict[str, torch.Tensor]:
         """Return the floating-point parameters and buffers, and the buffers that training changes, by name.

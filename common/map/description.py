@@ -100,6 +100,8 @@ class ModelDescription:
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
         mixing_layer: The first layer whose output for an example depends on the other examples of its batch, in
             evaluation mode; None if the outputs of the model do not.
+        mixed_gradient: The first parameter whose gradient is not the sum of the gradients of single examples, such as
+            that of a layer with a hook; None if there is none or `mixing_layer` explains it. Only for PyTorch's models.
     """
 
     layers: list[LayerDescription]
@@ -113,6 +115,7 @@ class ModelDescription:
     noise: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
     mixing_layer: str | None = None
+    mixed_gradient: str | None = None
 
 
 @dataclass(frozen=True)

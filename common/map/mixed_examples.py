@@ -5,15 +5,17 @@ batch and on copies of one of its examples. Both passes must return the same for
 same for all copies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from common.map.array_differences import relative_difference
+from common.errors import UserError
+from common.map.array_differences import compute_norm, relative_difference
 from common.map.description import Arrays, RecordedCall
 
 TOLERANCE = 1e-9  # above the rounding errors of a float64 pass
+SMALL_SHARE = 1e-4  # of the largest gradient's norm; the rounding errors of smaller gradients are relative to it
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,30 @@ def find_mixing_layer(batch: BatchPass, copies: BatchPass) -> str | None:
         if path != "model" and path in copies.calls and _differs(call.returned, copies.calls[path].returned, count)
     )
     return next(layers, "the model")
+
+
+def find_mixed_gradient(compute: Callable[[slice], Arrays], count: int) -> str | None:
+    """Return the first parameter whose gradient is not the sum of the gradients of both halves of a batch, or None.
+
+    Args:
+        compute: A function that computes the gradients of some of the examples. It may raise UserError.
+        count: The number of examples.
+    """
+    if count < 2:
+        return None
+    try:
+        whole, first, second = (compute(rows) for rows in (slice(None), slice(count // 2), slice(count // 2, None)))
+    except UserError:  # the model may accept this number of examples only
+        return None
+    min_norm = SMALL_SHARE * max((compute_norm(gradient) for gradient in whole.values()), default=0)
+    return next(
+        (
+            name
+            for name, gradient in whole.items()
+            if relative_difference(gradient, first[name] + second[name], min_norm) > TOLERANCE
+        ),
+        None,
+    )
 
 
 def mixes_examples(batch: np.ndarray, copies: np.ndarray, index: int) -> bool:

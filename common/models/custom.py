@@ -30,6 +30,7 @@ from common.map.side import Side
 from common.models.changing_buffers import check_buffers, merge_buffers, round_to_float32
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
+from common.models.mixing import check_mixing
 from common.models.model_outputs import check_output, select_output
 from common.models.unpaired_variables import (
     has_only_missing_layers,
@@ -85,18 +86,7 @@ def check_strategy(config: Config, hf_config: HfConfig) -> None:
     """Raise UserError if the strategy cannot train the model."""
     check_buffers(config, hf_config["statistics"], hf_config["buffers"])
     if config.strategy.kind != "single" and config.strategy.replicas != 1:
-        for side, layer in hf_config["mixing_layers"].items():
-            raise UserError(
-                f"model.{side}: what {layer} returns for an example depends on the other examples of its batch, so "
-                "several replicas would train differently from one; compute every example by itself (is the order of "
-                "the axes right, as batch_first says?), or use strategy=single"
-            )
-        for side in hf_config["mixing_losses"]:
-            raise UserError(
-                f"task.{side}: the loss of an example depends on the other examples of its batch, so several replicas "
-                "would train differently from one; compare every example with its own labels only, or use "
-                "strategy=single"
-            )
+        check_mixing(hf_config)
 
 
 def build(config: Config, cache: ArrayCache) -> UserModel:
@@ -167,6 +157,9 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "sync_batch_norm": settings.sync_batch_norm,
         "mixing_layers": {
             side: description.mixing_layer for side, description in descriptions.items() if description.mixing_layer
+        },
+        "mixed_gradients": {
+            side: description.mixed_gradient for side, description in descriptions.items() if description.mixed_gradient
         },
         "mixing_losses": mixing_losses,
         "statistics": sorted({name for description in descriptions.values() for name in description.statistics}),

@@ -113,6 +113,16 @@ def clamped() -> nn.Module:
     return model
 
 
+class NormalizedGradient(Plain):
+    """A model that divides the gradient of its hidden layer's outputs by its norm over the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.hidden(x)
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: gradient / gradient.norm())
+        return self.out(hidden)
+
+
 class Moved(Plain):
     """A model with a buffer that changes in a way that no run can follow."""
 

@@ -363,6 +363,15 @@ def test_models_that_mix_examples_have_one_replica(configure: ConfigureModels, n
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_sides")
+def test_gradients_that_mix_examples_have_one_replica(configure: ConfigureModels) -> None:
+    factories = ("NormalizedGradient", None)
+    open_initial(configure(*factories))
+    with pytest.raises(UserError, match=r"^model.torch: the gradient of hidden.weight is not the sum of the gradients"):
+        open_initial(configure(*factories, "strategy=ddp", "strategy.replicas=2"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
 @pytest.mark.parametrize("side", ["torch", "tf"])
 def test_losses_that_mix_examples_have_one_replica(configure: ConfigureModels, side: str) -> None:
     module, strategy = ("custom_torch", "ddp") if side == "torch" else ("custom_keras", "mirrored")
@@ -452,7 +461,7 @@ def test_of_several_processes_one_builds_a_model(
         (lock,) = Path(config.cache_dir).glob("custom-*.json.lock")
         with pytest.raises(Timeout):
             FileLock(lock).acquire(timeout=0)
-        return custom.UserModel({}, {"statistics": [], "mixing_layers": {}, "buffers": {}}, [])
+        return custom.UserModel({}, {"statistics": [], "mixing_layers": {}, "mixed_gradients": {}, "buffers": {}}, [])
 
     monkeypatch.setattr(custom, "build", build)
     open_initial(configure("plain", None, f"cache_dir={tmp_path}"))

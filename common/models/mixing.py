@@ -1,0 +1,26 @@
+"""User models that mix the examples of a batch, in outputs, gradients or losses."""
+
+from common.errors import UserError
+from common.models.hf_config import HfConfig
+
+
+def check_mixing(hf_config: HfConfig) -> None:
+    """Raise UserError if several replicas would train a user's model differently from one."""
+    for side, layer in hf_config["mixing_layers"].items():
+        raise UserError(
+            f"model.{side}: what {layer} returns for an example depends on the other examples of its batch, so "
+            "several replicas would train differently from one; compute every example by itself (is the order of "
+            "the axes right, as batch_first says?), or use strategy=single"
+        )
+    for side, name in hf_config["mixed_gradients"].items():
+        raise UserError(
+            f"model.{side}: the gradient of {name} is not the sum of the gradients of the examples, so several "
+            "replicas would train differently from one; change the hook or autograd function that combines them, "
+            "or use strategy=single"
+        )
+    for side in hf_config["mixing_losses"]:
+        raise UserError(
+            f"task.{side}: the loss of an example depends on the other examples of its batch, so several replicas "
+            "would train differently from one; compare every example with its own labels only, or use "
+            "strategy=single"
+        )
