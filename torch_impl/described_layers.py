@@ -28,7 +28,8 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
         if roles:
             kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
             layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
-    connections = find_connections({layer.path for layer in layers}, trace.calls)
+    convolutions = {layer.path: 1 for layer in layers if "Conv" in layer.kind}
+    connections = find_connections({layer.path for layer in layers}, trace.calls, convolutions)
     return [replace(layer, connection=connections.get(layer.path)) for layer in layers]
 
 

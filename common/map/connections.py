@@ -7,36 +7,41 @@ import numpy as np
 from common.map.description import Connection, RecordedCall
 
 
-def find_connections(paths: Collection[str], calls: Mapping[str, RecordedCall]) -> dict[str, Connection]:
+def find_connections(
+    paths: Collection[str], calls: Mapping[str, RecordedCall], convolutions: Mapping[str, int]
+) -> dict[str, Connection]:
     """Return the connections of the layers at `paths`.
 
-    ReLU and a padding with zeros may lie between two connected layers. Other code without variables breaks a
-    connection, as a layer and as a function, because one model may have it as a layer and the other as a function.
-    Zeros at the ends of axes do not count in sizes either: PyTorch pads in a convolution, and Keras often before it.
+    ReLU may lie between two connected layers. Other code without variables breaks a connection, as a layer and as a
+    function, because one model may have it as a layer and the other as a function. A padding with zeros before a
+    convolution does not count: one model may have it as a layer, and the other as a setting of the convolution.
 
     Args:
         paths: The paths of the layers that own variables.
         calls: The first calls of all layers of a pass, in the order in which they returned.
+        convolutions: The axis of the channels of what convolutions receive, by path.
     """
     connections: dict[str, Connection] = {}
     sources: dict[Hashable, str] = {}  # the layer that an array comes from
     for path, call in calls.items():
         if path not in paths:
             continue
-        received = None if call.received is None else _crop_zeros(call.received)
+        received = call.received
+        if received is not None and path in convolutions:
+            received = _crop_zeros(received, convolutions[path] % received.ndim)
         if received is None:
             connections[path] = Connection((), None)
         else:
             connections[path] = Connection(tuple(sorted(received.shape[1:])), sources.get(_identify(received)))
         if call.returned is not None:
             for array in (call.returned, np.maximum(call.returned, 0)):
-                sources.setdefault(_identify(_crop_zeros(array)), path)
+                sources.setdefault(_identify(array), path)
     return connections
 
 
-def _crop_zeros(array: np.ndarray) -> np.ndarray:
-    """Return the array without the zeros at the ends of each axis after the first."""
-    for axis in range(1, array.ndim):
+def _crop_zeros(array: np.ndarray, channel_axis: int) -> np.ndarray:
+    """Return an array without the zeros at the ends of its axes, except those of the examples and the channels."""
+    for axis in set(range(1, array.ndim)) - {channel_axis}:
         slices = np.moveaxis(array, axis, 0)
         first = next((i for i in range(len(slices)) if slices[i].any()), None)
         if first is not None:

@@ -10,8 +10,15 @@ MAX_BYTES = 16 << 20  # of a config, a summary or a state; those of the largest 
 MAX_COUNT = 2**53  # whole numbers below it are exact in JSON readers that use float64
 
 
+def check_no_pipe(file: Path) -> None:
+    """Raise UserError if a file is a pipe or a device, from which a process could read or wait forever."""
+    if file.exists() and not file.is_file() and not file.is_dir():
+        raise UserError(f"{file}: is a pipe or a device, not a file; remove it")
+
+
 def read_bytes(file: Path, max_bytes: int | None = None) -> bytes:
     """Return the content of a file. Raises UserError if it cannot be read or has more than `max_bytes`."""
+    check_no_pipe(file)
     try:
         with file.open("rb") as opened:
             content = opened.read(-1 if max_bytes is None else max_bytes + 1)

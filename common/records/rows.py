@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common.errors import UserError, error_reason, one_line
-from common.records.files import is_count
+from common.records.files import check_no_pipe, is_count
 
 MAX_LINE_BYTES = 16 << 20  # those of a run with thousands of replicas have some hundred kilobytes
 
@@ -41,6 +41,7 @@ def iterate_rows(file: Path, notes: list[str]) -> Iterator[tuple[str, int, dict[
 
 def _iterate_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the number and the text of each line. Raises UserError if a line would not fit into memory."""
+    check_no_pipe(file)
     try:
         with file.open("rb") as opened:
             number = 0

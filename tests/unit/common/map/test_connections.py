@@ -8,18 +8,19 @@ from common.map.description import Connection, RecordedCall
 IMAGE = np.random.default_rng(0).standard_normal((2, 4, 4, 3))
 
 
-def test_relu_and_zeros_at_the_ends_connect() -> None:
-    padded = np.pad(np.maximum(IMAGE, 0), [(0, 0), (1, 1), (0, 2), (0, 0)])
+def test_relu_and_a_padding_of_a_convolution_connect() -> None:
+    image = IMAGE * [1, -1, 0]  # channels of zeros are no padding
+    padded = np.pad(np.maximum(image, 0), [(0, 0), (1, 1), (0, 2), (0, 0)])
     calls = {
-        "first": RecordedCall(None, IMAGE),
-        "padding": RecordedCall(IMAGE, padded),
+        "first": RecordedCall(None, image),
+        "padding": RecordedCall(image, padded),
         "second": RecordedCall(padded, 2 * IMAGE),
-        "third": RecordedCall(3 * IMAGE, IMAGE),
+        "third": RecordedCall(padded, IMAGE),
         "zeros": RecordedCall(np.zeros((2, 3)), None),
     }
-    assert find_connections({"first", "second", "third", "zeros"}, calls) == {
+    assert find_connections({"first", "second", "third", "zeros"}, calls, {"second": -1, "zeros": -1}) == {
         "first": Connection((), None),
         "second": Connection((3, 4, 4), "first"),
-        "third": Connection((3, 4, 4), None),
+        "third": Connection((3, 6, 6), None),
         "zeros": Connection((3,), None),
     }
