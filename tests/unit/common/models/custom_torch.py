@@ -103,6 +103,7 @@ class Stepping(Plain):
 
 
 def _clamp_weight(layer: nn.Module, _: object) -> None:
+    assert isinstance(layer, nn.Linear)
     layer.weight.data.clamp_(-1, 1)
 
 
