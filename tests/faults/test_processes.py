@@ -2,13 +2,12 @@
 
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.conftest import ROOT, SMALL_MODEL, wait_until_restartable
+from tests.conftest import wait_until_restartable
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
     DDP,
@@ -111,22 +110,6 @@ def test_a_killed_run_is_resumed(
     record_figures(seconds, lost)
 
 
-# In all Python processes of a run, a batch takes 0.02 s more, so that the run lasts longer than the restart of a worker
-# without computing all the time.
-PACED = """
-import time
-from common.data.batches import GlobalBatch
-
-shard = GlobalBatch.shard
-
-def shard_later(*arguments, **options):
-    time.sleep(0.02)
-    return shard(*arguments, **options)
-
-GlobalBatch.shard = shard_later
-"""
-
-
 @pytest.mark.parametrize(
     ("framework", "worker", "signum"),
     [
@@ -146,7 +129,6 @@ GlobalBatch.shard = shard_later
 )
 def test_a_worker_of_the_parameter_servers_is_restarted(
     start: Start,
-    tmp_path: Path,
     fault_step: int,
     record_figures: RecordFigures,
     framework: str,
@@ -156,10 +138,8 @@ def test_a_worker_of_the_parameter_servers_is_restarted(
     """No batch is lost. PyTorch applies no update twice; TensorFlow reports an update that it applies twice."""
     # Enough steps for the restart. A stopped worker is noticed only after 10 seconds.
     steps = 350 if framework == "tf" else 800 if signum is signal.SIGKILL else 1500
-    (tmp_path / "sitecustomize.py").write_text(PACED)
     overrides = (*SERVERS, f"train.steps={steps}", "train.eval_every=null", "schedule=constant")
-    model = SMALL_MODEL if framework == "torch" else ()
-    run = start(framework, *overrides, *model, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    run = start(framework, *overrides)
     run.wait_for_step(60 + fault_step)
     wait_until_restartable(run.pid(worker))
     run.send_signal(worker, signum)

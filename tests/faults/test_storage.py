@@ -24,6 +24,7 @@ from tests.faults.conftest import (
     DDP,
     ROOT,
     ROUND,
+    TEXT,
     RecordFigures,
     Start,
     assert_same_curve,
@@ -117,7 +118,7 @@ def test_a_damaged_checkpoint(
 def test_the_disk_is_full_while_it_trains(start: Start, mount: Mount, record_figures: RecordFigures) -> None:
     """The files written before are intact. The run is resumed once there is space."""
     run_dir = mount(24) / "run"
-    run = start("torch", "train.checkpoint_every=5", "train.keep_checkpoints=99", f"run_dir={run_dir}")
+    run = start("torch", *TEXT, "train.checkpoint_every=5", "train.keep_checkpoints=99", f"run_dir={run_dir}")
     output = run.wait_for_end()
     assert run.process.returncode == 1
     assert "No space left on device" in output.splitlines()[-1] and "Traceback" not in output
@@ -127,7 +128,7 @@ def test_the_disk_is_full_while_it_trains(start: Start, mount: Mount, record_fig
     assert not list((run_dir / "checkpoints").glob("*.partial"))
     shutil.rmtree(run_dir / "checkpoints" / "step-00000005")
     (run_dir / "summary.json").unlink(missing_ok=True)
-    resumed = start("torch", "train.keep_checkpoints=1", "resume=auto", f"run_dir={run_dir}")
+    resumed = start("torch", *TEXT, "train.keep_checkpoints=1", "resume=auto", f"run_dir={run_dir}")
     seconds, lost = resumed.wait_for_recovery()
     output = resumed.wait_for_end()
     assert resumed.process.returncode == 0, output
@@ -154,7 +155,7 @@ def test_the_disk_is_full_of_metrics(start: Start, mount: Mount) -> None:
 @pytest.mark.survives("a disk that the token cache fills")
 def test_the_disk_is_full_of_the_cache(start: Start, mount: Mount) -> None:
     disk = mount(1)
-    run = start("torch", "data.train_examples=24000", f"cache_dir={disk / 'cache'}")
+    run = start("torch", *TEXT, "data.train_examples=24000", f"cache_dir={disk / 'cache'}")
     output = run.wait_for_end()
     assert run.process.returncode == 2
     assert "cache_dir=" in output and "cannot be written" in output and output.count("\n") == 2, output

@@ -57,7 +57,8 @@ def test_a_terminated_run_saves_its_step_and_is_resumed(
 @pytest.mark.survives("SIGTERM in an evaluation")
 def test_in_an_evaluation(start: Start, framework: str) -> None:
     """The step of the interrupted evaluation is saved. Resuming would repeat the evaluation."""
-    long_evaluation = ("model=bert_small", "data.validation_examples=4000", "train.steps=30", "train.eval_every=2")
+    corpus = ("data.train_examples=300", "data.validation_examples=4000")
+    long_evaluation = ("model=bert_small", *corpus, "train.steps=30", "train.eval_every=2")
     run = start(framework, *long_evaluation).wait_for_step(2)
     time.sleep(1)  # The evaluation takes many times longer. Any moment between step 2 and its end is right.
     terminate(run)

@@ -61,3 +61,19 @@ def test_a_launcher_does_not_import_the_packages_of_its_processes(side: str, pyt
     modules = read_imported_modules(python(LAUNCHER, f"{side}.launch", "common.run.preview"))
     assert "common.run" in modules
     assert not modules & PROCESS_PACKAGES
+
+
+TENSORFLOW = """
+import sys
+from tf_impl.launch import _import_tensorflow
+_import_tensorflow()
+print("imported:", *sys.modules)
+import matplotlib, sklearn
+"""
+
+
+def test_tensorflow_starts_without_packages_that_only_keras_imports(python: Python) -> None:
+    """A model may still import them."""
+    modules = read_imported_modules(python(TENSORFLOW))
+    assert {"tensorflow", "keras"} <= modules
+    assert not modules & {"matplotlib", "sklearn"}

@@ -1,0 +1,20 @@
+"""An extension of the runs with faults: a batch takes 0.05 s more, in which no process computes.
+
+A run then lasts long enough for its fault with a model that computes for only a few milliseconds per step.
+"""
+
+import time
+
+from common.data.batches import Arrays, GlobalBatch
+
+SECONDS = 0.05
+
+shard = GlobalBatch.shard
+
+
+def shard_later(batch: GlobalBatch, rank: int, world_size: int, micro_batches: int = 1) -> list[Arrays]:
+    time.sleep(SECONDS)
+    return shard(batch, rank, world_size, micro_batches)
+
+
+GlobalBatch.shard = shard_later  # type: ignore[method-assign]
