@@ -171,13 +171,7 @@ def test_one_rank_in_an_evaluation(
 ) -> None:
     """Evaluate after every other step, for longer than the steps take."""
     describe(kind, "one machine, in an evaluation", target)
-    frequent = (
-        "model=bert_tiny",
-        "data.train_examples=300",
-        "data.validation_examples=1500",
-        "train.eval_every=2",
-        ENDLESS,
-    )
+    corpus = ("model=bert_tiny", "data.train_examples=300", "data.validation_examples=1500")
     stopping = start_on_one_machine(start, *KINDS[kind], *corpus, "train.eval_every=2", ENDLESS)
     wait_past_step(stopping.chief, 6, 3 * moment.delay)
     stopping.assert_agreed(stopping.signal([(target, 0)]), record_figures)
