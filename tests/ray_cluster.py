@@ -15,6 +15,7 @@ import psutil
 from benchmarks.two_hosts import run_tool
 from common.errors import UserError
 
+ROOT = Path(__file__).parents[1]
 PORT = 6379
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 START_SECONDS = 180  # only ends a hang
@@ -42,6 +43,7 @@ class RayCluster:
         command = [*RAY, "start", *role, f"--node-ip-address={address}", "--num-cpus=2"]
         done = subprocess.run(
             self.wrap_command(node, [*command, "--disable-usage-stats"]),
+            env={**os.environ, "PYTHONPATH": str(ROOT)},  # its actors import the code of this repository
             capture_output=True,
             text=True,
             timeout=START_SECONDS,
