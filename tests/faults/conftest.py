@@ -20,18 +20,14 @@ import numpy as np
 import pytest
 
 from common.training.rows import read_rows
-from tests.conftest import wait_until
+from tests.conftest import PACED, SMALL_IMAGES, wait_until
 
 ROOT = Path(__file__).parents[2]
 ROUND = int(os.environ.get("FAULTS_ROUND", 0))  # `make faults` runs several rounds, with faults at different steps
 STEPS, CHECKPOINT_EVERY = 60, 10
 FIRST_FAULT_STEP = 12  # after the first checkpoint
-# An epoch has 10 steps, and its last batch is smaller than the others.
 CORPUS = ("data.train_examples=300", "data.validation_examples=60")
 TEXT = ("model=bert_tiny", *CORPUS)  # for faults that need text, long evaluations or large checkpoints
-# Processes with this model start in half the CPU time: they import no packages for text, and TensorFlow traces a step
-# quickly. The optimizer has more state than the optimizer of the model's preset.
-IMAGES = ("model=convnet", "optimizer=adamw", "train.global_batch_size=150", "extensions=[tests.faults.pacing]")
 # Every step is recorded, so that a test can wait for the step of its fault.
 SHARED = (
     f"train.steps={STEPS}",
@@ -80,7 +76,9 @@ class Run:
         paths |= {key: value for key, _, value in (override.partition("=") for override in overrides) if key in paths}
         self.run_dir = Path(paths["run_dir"])
         self.mark_fault()
-        images = () if any(override.startswith(("data=", "model=")) for override in overrides) else IMAGES
+        images = (
+            () if any(override.startswith(("data=", "model=")) for override in overrides) else (*SMALL_IMAGES, PACED)
+        )
         arguments = [*images, *SHARED, *overrides, *(f"{key}={value}" for key, value in paths.items())]
         # A pipe would fill up while the test does not read it, and block the run.
         with NamedTemporaryFile("w", dir=run_dir.parent, prefix=f"{run_dir.name}-", delete=False) as output:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
-from tests.conftest import ROOT, SMALL_MODEL
+from tests.conftest import ROOT, SMALL_IMAGES
 
 STEPS = 6
-SMALL = ["data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL, "optimizer.learning_rate=1e-3"]
 
 
 @dataclass
@@ -52,7 +51,7 @@ class HostLauncher:
         """
         self.port += 50
         common = [f"run_dir={self.directory / name}", f"cache_dir={self.directory / 'cache'}", "cluster.timeout=90"]
-        common += [*SMALL, f"train.steps={STEPS}", *arguments]
+        common += [*SMALL_IMAGES, f"train.steps={STEPS}", *arguments]
         commands = []
         for node in nodes:
             command, environment = [sys.executable, "-m", f"{framework}_impl.train"], {}

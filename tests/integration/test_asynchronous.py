@@ -11,10 +11,9 @@ import pytest
 
 from common.data.batch_plan import compute_shard_bounds, steps_per_epoch
 from common.training.rows import read_rows
-from tests.conftest import in_matrix
+from tests.conftest import PACED, SMALL_IMAGES, in_matrix
 
-EXAMPLES, BATCH, WORKERS, EPOCHS = 310, 32, 3, 2
-SIZES = {"data.train_examples": EXAMPLES, "data.validation_examples": 60, "train.epochs": EPOCHS, "train.log_every": 10}
+EXAMPLES, BATCH, WORKERS, EPOCHS = 1437, 150, 3, 4
 CLUSTER = [f"strategy.workers={WORKERS}", "strategy.parameter_servers=2"]
 
 
@@ -27,8 +26,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(framework: str, run_dir: Path, cache: Path, *overrides: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Train asynchronously. Return the rows and the summary."""
     command = [sys.executable, "-m", f"{framework}_impl.train", "strategy=parameter_server", *CLUSTER, *overrides]
-    command += [f"run_dir={run_dir}", f"cache_dir={cache}"]
-    command += [f"{key}={value}" for key, value in SIZES.items()]
+    command += [f"run_dir={run_dir}", f"cache_dir={cache}", *SMALL_IMAGES, PACED]
+    command += [f"train.epochs={EPOCHS}", "train.log_every=10"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr == ""

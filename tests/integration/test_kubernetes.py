@@ -17,8 +17,8 @@ import yaml
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
 from common.training.rows import read_rows
-from tests.conftest import ROOT, in_matrix, wait_until
-from tests.integration.test_slurm import SMALL, losses
+from tests.conftest import PACED, ROOT, SMALL_IMAGES, in_matrix, wait_until
+from tests.integration.test_slurm import losses
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ class Pods:
         assert overrides[:4] == ["python", "-m", "torch_impl.train", "strategy=ddp"]
         overrides = [text.replace("/runs/train", f"/runs/{name}") for text in overrides[4:]]
         overrides = [text.replace("/runs", str(self.volume)) for text in overrides]
-        command = [sys.executable, "-m", f"{framework}_impl.train", *overrides, *SMALL, *arguments]
+        command = [sys.executable, "-m", f"{framework}_impl.train", *overrides, *SMALL_IMAGES, *arguments]
         as_pod = ["unshare", "--uts", "sh", "-c", f'hostname {PODS[pod]}; exec "$@"', "sh"]
         environment = {variable["name"]: variable["value"] for variable in container["env"]}
         return subprocess.Popen(
@@ -111,7 +111,7 @@ def volume(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(volume: Path) -> np.ndarray:
     """The losses of one replica."""
-    command = [sys.executable, "-m", "torch_impl.train", "strategy=single", "train.steps=40", *SMALL]
+    command = [sys.executable, "-m", "torch_impl.train", "strategy=single", "train.steps=40", *SMALL_IMAGES]
     command += [f"run_dir={volume / 'single'}", f"cache_dir={volume / 'cache'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -153,7 +153,7 @@ def test_a_name_that_stays_unknown(pods: Pods) -> None:
 def test_pods_that_are_stopped_resume(pods: Pods, expected: np.ndarray) -> None:
     """Send SIGTERM to one pod, as when its node is drained. Then start both again."""
     metrics = pods.volume / "stopped" / "metrics.jsonl"
-    arguments = [*RUNS["ddp"][1], "train.steps=40", "train.log_every=1"]
+    arguments = [*RUNS["ddp"][1], "train.steps=40", "train.log_every=1", PACED]
     with pods.run("stopped", "torch", arguments) as started:
         wait_until(lambda: len(read_rows(metrics)) >= 5)
         started[1].send_signal(signal.SIGTERM)

@@ -12,9 +12,7 @@ import psutil
 import pytest
 
 from common.training.rows import read_rows
-from tests.conftest import ROOT, SMALL_CORPUS, in_matrix, wait_until
-
-SMALL = (*SMALL_CORPUS, "model=bert_tiny", "train.global_batch_size=8")
+from tests.conftest import PACED, ROOT, SMALL_IMAGES, in_matrix, wait_until
 
 
 class CompareCommand:
@@ -24,7 +22,7 @@ class CompareCommand:
         self.directory = directory
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "common.compare", *SMALL, *arguments, f"cache_dir={cache}"],
+            [sys.executable, "-m", "common.compare", *SMALL_IMAGES, *arguments, f"cache_dir={cache}"],
             cwd=directory,
             env={"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(directory)},
             stdout=pipe,
@@ -92,7 +90,7 @@ def test_missing_runs_are_trained_and_finished_runs_are_kept(start: Start, tmp_p
 
 
 def test_an_interrupted_run_is_resumed(start: Start) -> None:
-    arguments = ("run=[torch:ddp]", "train.steps=200", "strategy.replicas=2")
+    arguments = ("run=[torch:ddp]", "train.steps=200", "strategy.replicas=2", PACED)
     command = start(*arguments)
     directory = command.wait_for_step("torch", 20)
     processes = psutil.Process(command.process.pid).children(recursive=True)
@@ -113,7 +111,7 @@ def test_an_interrupted_run_is_resumed(start: Start) -> None:
 
 @pytest.mark.matrix
 def test_the_other_runs_continue_when_one_crashes(start: Start, tmp_path: Path) -> None:
-    command = start("run=[torch:ddp,tf:single]", "train.steps=200", "strategy.replicas=2")
+    command = start("run=[torch:ddp,tf:single]", "train.steps=200", "strategy.replicas=2", PACED)
     command.wait_for_step("torch", 20)
     (training,) = psutil.Process(command.process.pid).children()
     training.children()[-1].send_signal(signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""An extension of the runs with faults: a batch takes 0.05 s more, in which no process computes.
+"""An extension for runs that a test disturbs: a batch takes 0.05 s more, in which no process computes.
 
-A run then lasts long enough for its fault with a model that computes for only a few milliseconds per step.
+A run then lasts long enough with a model that computes for only a few milliseconds per step.
 """
 
 import time
