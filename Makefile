@@ -26,9 +26,10 @@ test: $(READY)
 test-integration: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults and not matrix" -n 2 $(BY_FILE) tests/integration
 
-# Kill runs, stop them, fill their disks, and resume them. Each mechanism is tested once.
+# Kill runs, stop them, fill their disks, and resume them. Each mechanism is tested once. These tests often wait, so that
+# two cores have time for three workers.
 test-faults: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench and not matrix" -n 2 $(BY_FILE) tests/integration tests/faults
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench and not matrix" -n 3 $(BY_FILE) tests/integration tests/faults
 
 # Do the same with every strategy, framework and launcher: about an hour, before a release.
 test-faults-all: $(READY)
@@ -93,11 +94,12 @@ bench-stops: $(READY)
 faults: $(READY)
 	$(BIN)/python -m benchmarks.faults
 
+# Python compiles a module when it is first imported. To compile all modules here would take more than half of the time.
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed"; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:
