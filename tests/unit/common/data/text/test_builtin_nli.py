@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from common.config.data import BuiltinNliSettings
 from common.data.identity import identify
@@ -146,6 +147,14 @@ def test_identity() -> None:
     assert {"version", "seed", "train_examples", "validation_examples"} <= identify(builtin()).keys()
 
 
+def count_words(bags: list[list[tuple[int, str]]], vocabulary: dict[tuple[int, str], int]) -> csr_array:
+    """Count the words of every bag, float32 [bags, words + 1]. The last column is 1."""
+    columns = [[*(vocabulary[word] for word in bag if word in vocabulary), len(vocabulary)] for bag in bags]
+    rows = np.repeat(np.arange(len(bags)), [len(words) for words in columns])
+    ones = np.ones(len(rows), np.float32)
+    return csr_array((ones, (rows, np.concatenate(columns))), shape=(len(bags), len(vocabulary) + 1))
+
+
 def bag_of_words_accuracy(splits: Splits, sides: tuple[int, ...]) -> float:
     """Validation accuracy of a softmax regression on word counts, a feature per word and side."""
     vocabulary: dict[tuple[int, str], int] = {}
@@ -155,18 +164,12 @@ def bag_of_words_accuracy(splits: Splits, sides: tuple[int, ...]) -> float:
     for bag in bags[0]:
         for word in bag:
             vocabulary.setdefault(word, len(vocabulary))
-    x, x_validation = (np.zeros((len(split), len(vocabulary) + 1), np.float32) for split in bags)
-    for matrix, split in ((x, bags[0]), (x_validation, bags[1])):
-        matrix[:, -1] = 1
-        for row, bag in zip(matrix, split, strict=True):
-            for word in bag:
-                if word in vocabulary:
-                    row[vocabulary[word]] += 1
+    x, x_validation = (count_words(split, vocabulary) for split in bags)
     y, y_validation = (np.array([label for *_, label in pairs]) for pairs in splits)
-    weights, velocity = np.zeros((2, x.shape[1], len(CLASSES)), np.float32)
+    weights, velocity = np.zeros((2, len(vocabulary) + 1, len(CLASSES)), np.float32)
     for _ in range(300):
         scores = np.exp(x @ weights)
-        gradient = x.T @ (scores / scores.sum(1, keepdims=True) - np.eye(3, dtype=np.float32)[y]) / len(x)
+        gradient = x.T @ (scores / scores.sum(1, keepdims=True) - np.eye(3, dtype=np.float32)[y]) / len(y)
         velocity = 0.9 * velocity - 0.2 * gradient
         weights = weights + velocity
     assert (np.argmax(x @ weights, 1) == y).mean() > 1 / 3
