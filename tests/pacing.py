@@ -17,4 +17,4 @@ def shard_later(batch: GlobalBatch, rank: int, world_size: int, micro_batches: i
     return shard(batch, rank, world_size, micro_batches)
 
 
-GlobalBatch.shard = shard_later  # type: ignore[method-assign]
+GlobalBatch.shard = shard_later  # type: ignore[assignment, method-assign]
