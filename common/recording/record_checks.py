@@ -1,5 +1,6 @@
 """Checks of the content of record.json, which may come from somebody else, against its format."""
 
+import math
 import types
 from collections.abc import Callable
 from functools import cache
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from common.errors import UserError, one_line
-from common.recording.record_format import FORMAT, RecordFacts
+from common.recording.record_format import FORMAT, READABLE_FORMATS, RecordFacts
 from common.records.files import is_count, is_number, read_json_object
 
 FRAMEWORKS = ("torch", "tensorflow")
@@ -33,9 +34,10 @@ def read_facts(file: Path) -> RecordFacts:
     version = content.get("format")
     if not is_count(version):
         raise UserError(f"{file}: has no number 'format', so it is not the file of a record; pass another directory")
-    if version != FORMAT:
+    if version not in READABLE_FORMATS:
         advice = "update Lockstep" if version > FORMAT else "record the script again"
-        raise UserError(f"{file}: has format {version}, and this version of Lockstep reads format {FORMAT}; {advice}")
+        known = " and ".join(map(str, READABLE_FORMATS))
+        raise UserError(f"{file}: has format {version}, and this version of Lockstep reads formats {known}; {advice}")
     _check(content, RecordFacts, f"{file}: ")
     facts = cast(RecordFacts, content)
     if facts["framework"] not in FRAMEWORKS:
@@ -45,6 +47,9 @@ def read_facts(file: Path) -> RecordFacts:
     steps = [step["step"] for step in facts["steps"]]
     if steps != sorted(set(steps)) or steps[:1] == [0] or len(steps) > MOST_STEPS:
         raise UserError(f"{file}: its steps are not in order; record the script again")
+    factors = [factor for step in facts["steps"] for factor in step.get("clip_factors", {}).values()]
+    if not all(0 < factor < math.inf for factor in factors):
+        raise UserError(f"{file}: clip_factors must be numbers above 0; record the script again")
     return facts
 
 

@@ -17,14 +17,19 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
     followed/PATH            first tensor that the layer at PATH returns for what its counterpart in a followed record
                              received in the first micro-batch
     gradient/NAME            gradient that the optimizer received
-    gradient_unclipped/NAME  gradient before it was clipped; absent if it was not, or if that was not seen
-    gradient_local/NAME      gradient of this rank before the reduction; absent with one rank, or if it was not seen
+    gradient_unclipped/NAME  gradient before it was clipped; absent if it was not, if that was not seen, or if
+                             clip_factors of the step has the factor by which gradient/NAME differs from it
+    gradient_local/NAME      gradient of this rank before the reduction, in the file of the first update; absent with
+                             one rank, or if it was not seen
     weight/NAME              weights, buffers and variables after the step
-    slot/NAME/SLOT           optimizer's arrays after the step, in the files of the first and the last recorded step
+    slot/NAME/SLOT           optimizer's arrays after the step, in the file of the first update
 
 The file of the state before the first step has weight/NAME and slot/NAME/SLOT only. A recorder may write layer/PATH in
 the file of the first step only. A tensor that is the same as another one of its file, such as the input of a layer and
 the output of the layer before it, is stored once: record.json has its name among the aliases.
+
+Format 1 has gradient_unclipped/NAME in place of clip_factors, gradient_local/NAME in the files of all steps, and
+slot/NAME/SLOT in those of the first and the last one.
 
 The files that record run in the environment of the script: they import only NumPy, safetensors, their framework and
 each other, and run on Python 3.9.
@@ -34,7 +39,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-FORMAT = 1
+FORMAT = 2
+READABLE_FORMATS = (1, 2)
 RECORD, START = "record.json", "start.safetensors"
 STEP_PATTERN, RANK_PATTERN = "step-{:08d}.safetensors", "rank-{}"
 
@@ -101,6 +107,8 @@ class ModelFacts(TypedDict):
 
 class StepEvents(TypedDict, total=False):
     """Unusual events of a step; absent if they did not happen, or if the recorder cannot see them."""
+
+    clip_factors: dict[str, float]  # by which gradients were multiplied before the update, by parameter
 
     dropped_micro_batches: int  # whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one

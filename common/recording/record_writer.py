@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, Union
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
 
+from common.recording.array_norms import sum_squares
 from common.recording.record_format import (
     FORMAT,
     RANK_PATTERN,
@@ -26,9 +25,12 @@ from common.recording.record_format import (
     RecordFacts,
     StepFacts,
 )
+from common.recording.tensor_writer import write_tensors
 
 MIN_COPIED_BYTES = 64 << 20  # of layers, and of the batches of a step, even if the model is small
-COPIED_SHARE = 0.75  # their share of the bytes of the variables: the record stays below 12 times the parameters
+# Their shares of the bytes of the variables in the first step and in a later one: the record of three steps of Adam
+# stays below 12 times the parameters
+FIRST_COPIED_SHARE, LATER_COPIED_SHARE = 0.75, 0.25
 SAMPLE_SIZE = 4096  # number of elements that stand for a tensor that does not fit into the record
 WRITTEN_NAMES = re.compile(r"(record\.json|start\.safetensors|step-\d{8}\.safetensors)(\.partial)?|rank-\d+")
 
@@ -124,7 +126,7 @@ class RecordWriter:
             return
         try:
             write()
-        except (OSError, SafetensorError) as error:  # safetensors has no error of its own for a full disk
+        except OSError as error:
             self.is_open = False
             reason = getattr(error, "strerror", None) or error
             warnings.warn(
@@ -154,18 +156,18 @@ class RecordWriter:
             if (first_name := names.setdefault(id(array), key)) != key:
                 aliases[key] = first_name
                 continue
-            contiguous = array if isinstance(array, Sample) else np.ascontiguousarray(array).reshape(array.shape)
-            if isinstance(contiguous, np.ndarray) and self._is_too_large(contiguous):
-                contiguous = draw_sample(contiguous)
-            if isinstance(contiguous, Sample):
-                abridged[key], stored[f"sample/{key}"], contiguous = contiguous
-            stored[key] = contiguous
-            self._remaining_bytes -= contiguous.nbytes
+            if isinstance(array, np.ndarray) and self._is_too_large(array):
+                array = draw_sample(array)
+            if isinstance(array, Sample):
+                abridged[key], stored[f"sample/{key}"], stored[key] = array
+            else:
+                stored[key] = array
+            self._remaining_bytes -= stored[key].nbytes
         if abridged:
             self.facts["abridged"][name] = abridged
         if aliases:
             self.facts["aliases"][name] = aliases
-        self._replace(name, lambda partial: save_file(stored, partial))
+        self._replace(name, lambda partial: write_tensors(partial, stored))
 
     def _is_too_large(self, array: np.ndarray) -> bool:
         return array.nbytes > self._remaining_bytes and array.size > SAMPLE_SIZE
@@ -186,9 +188,10 @@ class RecordWriter:
             raise
 
 
-def limit_copied_bytes(variable_bytes: int) -> int:
+def limit_copied_bytes(variable_bytes: int, step: int) -> int:
     """Return how many bytes of layers, and of the batches of a step, a recorder copies as a whole."""
-    return max(MIN_COPIED_BYTES, int(COPIED_SHARE * variable_bytes))
+    share = FIRST_COPIED_SHARE if step == 1 else LATER_COPIED_SHARE
+    return max(MIN_COPIED_BYTES, int(share * variable_bytes))
 
 
 def draw_sample(array: np.ndarray) -> Sample:
@@ -214,6 +217,6 @@ def _to_plain(value: object) -> object:
 def _describe(array: np.ndarray) -> AbridgedTensor:
     return {
         "shape": list(array.shape),
-        "norm": float(np.linalg.norm(array.astype(np.float64))),
-        "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
+        "norm": float(np.sqrt(sum_squares(array))),
+        "sha256": hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest(),
     }

@@ -64,13 +64,16 @@ def test_a_recorded_script_prints_the_same_and_its_record_is_complete(
     first = load_file(records / name / "step-00000001.safetensors")
     names = {*first, *facts["aliases"].get("step-00000001.safetensors", {})}
     replicas = facts["environment"]["flags"]["replicas"]
-    assert {key.partition("/")[0] for key in names} == {
-        "batch", "layer", "gradient", "weight", "slot",
-        *(["gradient_unclipped"] if name in ("keras_fit", "keras_fit_xla", "tf_loop") else []),
-    }  # fmt: skip
+    kinds = {key.partition("/")[0] for key in names}
+    assert kinds - {"gradient_unclipped"} == {"batch", "layer", "gradient", "weight", "slot"}
     assert {f"batch/{replica}/label/y_true" for replica in range(replicas)} <= names
     trainable = {key for key, variable in facts["model"]["variables"].items() if variable["trainable"]}
     assert {key.partition("/")[2] for key in first if key.startswith("gradient/")} == trainable
+    unclipped = {key.partition("/")[2] for key in names if key.startswith("gradient_unclipped/")}
+    factors = facts["steps"][0].get("clip_factors", {})
+    is_clipped = name in ("keras_fit", "keras_fit_xla", "tf_loop")
+    assert unclipped | factors.keys() == (trainable if is_clipped else set())
+    assert len(factors) >= len(unclipped)
     paths = [layer["path"] for layer in facts["model"]["layers"]]
     assert paths[0] == "model"
     assert {f"layer/{path}/output" for path in paths} <= names

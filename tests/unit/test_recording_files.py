@@ -8,7 +8,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = [
     ROOT / "common/__init__.py",
-    *(ROOT / "common/recording" / f"{name}.py" for name in ("__init__", "following", "record_format", "record_writer")),
+    *(
+        ROOT / "common/recording" / f"{name}.py"
+        for name in (
+            "__init__",
+            "array_norms",
+            "clip_factors",
+            "following",
+            "record_format",
+            "record_writer",
+            "tensor_writer",
+        )
+    ),
     *(ROOT / side / "__init__.py" for side in ("torch_impl", "tf_impl")),
     *(
         path

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from common.recording.clip_factors import find_factor
 from common.recording.record_format import RecordFacts
 from tf_impl.record import notes
-from tf_impl.record.gradients import clip_gradients, recover_gradients, relative_difference
+from tf_impl.record.gradients import Gradients, clip_gradients, recover_gradients, relative_difference
 from tf_impl.record.layer_observer import LayerObserver, describe_layers
 from tf_impl.record.model_facts import Layer, describe_model, name_by_identity
 from tf_impl.record.optimizer_facts import (
@@ -16,11 +17,14 @@ from tf_impl.record.optimizer_facts import (
     describe_optimizer,
     describe_schedule,
     read_loss_scale,
-    read_slots,
     unwrap_optimizer,
+    view_momentums,
 )
 from tf_impl.record.step import Step, add_gradients
 from tf_impl.record.tensors import Arrays
+
+# Errors of gradients that the slots imply or that another kernel computed, relative to their largest element
+NOISE_SHARE = 1e-5
 
 
 class FinishedStep:
@@ -29,7 +33,6 @@ class FinishedStep:
     Attributes:
         has_updated: Whether the optimizer updated, or skipped its update. If not, the step goes on.
         is_skipped: Whether a loss scale left the update out.
-        slots: The slots after the step.
     """
 
     def __init__(self, step: Step, optimizer: Optimizer, iterations: int, variables: Mapping[str, Any]) -> None:
@@ -49,10 +52,9 @@ class FinishedStep:
         self.is_skipped = updates == 0 and has_scale and scale < step.loss_scale  # type: ignore[operator]
         self.has_updated = updates > 0 or self.is_skipped
         self._updates, self._iterations, self._variables = updates, iterations, variables
-        self.slots = read_slots(optimizer, variables) if self.has_updated else {}
 
     def read_gradients(self, tolerance: float, note: Callable[[str], None]) -> Arrays:
-        """Return the gradients of the update as they are named in a record.
+        """Return the gradients of the update as they are named in a record, and set the factors of a clipping.
 
         Args:
             tolerance: Relative difference up to which the rehearsed gradients explain the update.
@@ -65,7 +67,7 @@ class FinishedStep:
         received = add_gradients(of_replicas)
         # Keras clips the gradients of each replica before it sums them
         clipped = add_gradients([clip_gradients(self._optimizer, gradients) for gradients in of_replicas])
-        after = self.slots.get("momentums", {})
+        after = view_momentums(self._optimizer, self._variables)
         used = {} if self._updates != 1 else recover_gradients(self._inner, step.momentums, after, step.rate)
         if self._updates > 1:
             note(notes.SEVERAL_UPDATES.format(step.number, self._updates))
@@ -80,8 +82,19 @@ class FinishedStep:
         arrays: Arrays = {f"gradient/{name}": array for name, array in used.items()}
         if (is_clipped or difference > tolerance) and step.is_exact:  # otherwise they are those of other dropout masks
             raw = add_gradients(from_tape) if step.max_norm is not None else received
-            arrays.update({f"gradient_unclipped/{name}": array for name, array in raw.items()})
+            arrays.update(self._name_unclipped(raw, used))
         self._set_max_norm()
+        return arrays
+
+    def _name_unclipped(self, gradients: Gradients, clipped: Gradients) -> Arrays:
+        """Return the gradients before clipping that no factor explains, and set the factors of the others."""
+        arrays: Arrays = {}
+        for name, array in gradients.items():
+            factor = find_factor(array, clipped[name], NOISE_SHARE) if name in clipped else None
+            if factor is None:
+                arrays[f"gradient_unclipped/{name}"] = array
+            else:
+                self._step.clip_factors[name] = factor
         return arrays
 
     def complete_facts(self, facts: RecordFacts, model: Layer, layers: LayerObserver | None) -> None:

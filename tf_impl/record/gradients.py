@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from common.recording.array_norms import iterate_blocks, sum_squared_differences, sum_squares
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.tensors import list_results, to_array
 
@@ -32,9 +33,9 @@ def recover_gradients(optimizer: Optimizer, before: Gradients, after: Gradients,
     decay, share = solve
     gradients = {}
     for name, array in after.items():
-        new = array.astype(np.float64)
-        old = before[name] if name in before else np.zeros_like(new)
-        gradients[name] = ((new - decay * old) / share).astype(array.dtype)
+        gradient = gradients[name] = np.empty_like(array)
+        for new, old, result in iterate_blocks(array, before.get(name, np.zeros_like(array)), gradient):
+            result[...] = (new.astype(np.float64) - decay * old.astype(np.float64)) / share
     return gradients
 
 
@@ -53,13 +54,14 @@ def clip_gradients(optimizer: Optimizer, gradients: Gradients) -> dict[str, np.n
 
 def norm_of(gradients: Gradients) -> float:
     """Return the norm of all gradients as one vector."""
-    return float(np.sqrt(sum(float(np.square(array.astype(np.float64)).sum()) for array in gradients.values())))
+    return float(np.sqrt(sum(map(sum_squares, gradients.values()))))
 
 
 def relative_difference(gradients: Gradients, reference: Gradients) -> float:
     """Return the norm of the difference between gradients of the same variables, relative to the reference."""
-    difference = {name: gradients[name].astype(np.float64) - reference[name] for name in reference if name in gradients}
-    return norm_of(difference) / (norm_of({name: reference[name] for name in difference}) or 1.0)
+    names = [name for name in reference if name in gradients]
+    squares = sum(sum_squared_differences(gradients[name], reference[name]) for name in names)
+    return float(np.sqrt(squares)) / (norm_of({name: reference[name] for name in names}) or 1.0)
 
 
 def _find_equation(optimizer: Any, rate: float) -> tuple[float, float] | None:  # noqa: ANN401  any optimizer

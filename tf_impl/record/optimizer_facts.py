@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from common.recording.record_format import OptimizerFacts, ParameterGroup
 from common.recording.record_writer import list_plain_values
-from tf_impl.record.tensors import to_array
+from tf_impl.record.tensors import to_array, view_array
 
 Optimizer = Any  # of Keras 2, its legacy optimizers, or Keras 3
-LEGACY_SLOTS = {"m": "momentums", "v": "velocities", "momentum": "momentums", "vhat": "velocity_hats"}
+MOMENTUMS = "momentums"
+LEGACY_SLOTS = {"m": MOMENTUMS, "v": "velocities", "momentum": MOMENTUMS, "vhat": "velocity_hats"}
 
 
 def unwrap_optimizer(optimizer: Optimizer) -> Optimizer:
@@ -89,17 +90,16 @@ def read_loss_scale(optimizer: Optimizer) -> float | None:
     return None
 
 
-def read_slots(optimizer: Optimizer, variables: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
-    """Return copies of the slots that have the shape of their variable, by the name of the slot and the variable."""
-    slots: dict[str, dict[str, np.ndarray]] = {}
-    for slot, name, array in _iterate_slots(unwrap_optimizer(optimizer), variables):
-        slots.setdefault(slot, {})[name] = to_array(array)
-    return slots
+def view_slots(optimizer: Optimizer, variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the slots that have the shape of their variable, as they are named in a record."""
+    slots = _iterate_slots(unwrap_optimizer(optimizer), variables)
+    return {f"slot/{name}/{slot}": view_array(array) for slot, name, array in slots}
 
 
-def name_slot_arrays(slots: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return slots as they are named in a record."""
-    return {f"slot/{name}/{slot}": array for slot, arrays in slots.items() for name, array in arrays.items()}
+def view_momentums(optimizer: Optimizer, variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the momentums by the name of the variable; none if the optimizer has none."""
+    slots = _iterate_slots(unwrap_optimizer(optimizer), variables)
+    return {name: view_array(array) for slot, name, array in slots if slot == MOMENTUMS}
 
 
 def _iterate_slots(optimizer: Optimizer, variables: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:

@@ -24,20 +24,20 @@ from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.finished_step import FinishedStep
 from tf_impl.record.gradients import compare_results
 from tf_impl.record.layer_observer import describe_layers
-from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
+from tf_impl.record.model_facts import Layer, name_by_identity
 from tf_impl.record.optimizer_facts import (
     Optimizer,
     count_updates,
-    name_slot_arrays,
     read_loss_scale,
     read_rate,
-    read_slots,
+    view_momentums,
 )
 from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import CompiledDraws, NotVisibleError, Rehearsal
+from tf_impl.record.state_writer import StateWriter
 from tf_impl.record.step import Step
 from tf_impl.record.step_observer import StepObserver
-from tf_impl.record.tensors import Arrays, Copies, count_bytes, list_results, to_array
+from tf_impl.record.tensors import Copies, count_bytes, list_results, to_array
 
 if TYPE_CHECKING:
     from tf_impl.record.follower import Follower
@@ -90,7 +90,10 @@ class Recorder:
             str(directory), "tensorflow", describe_environment(model), rank, world_size, max_bytes
         )
         self._model, self._optimizer, self._steps = model, optimizer, steps
-        self._observer = StepObserver(model, optimizer, lambda: self.guard(self._start), self.guard, self.follow)
+        self._state = StateWriter(self.writer, model, optimizer)
+        self._observer = StepObserver(
+            model, optimizer, lambda: self.guard(self._state.write_start), self.guard, self.follow
+        )
         if self.follower is not None:
             self.follower.strategy = getattr(model, "distribute_strategy", self.follower.strategy)
             self.writer.facts["follows"] = self.follower.identity
@@ -98,7 +101,7 @@ class Recorder:
         self._patches = Patches()
         self.is_compiled_by_xla = False
         self._draws = CompiledDraws()
-        self._has_started = False
+        self._copies = Copies(0)
         self._is_in_function = False  # whether a tf.function of the script runs
         self._iterations = 0
         self.is_recording = self.writer.is_open
@@ -136,7 +139,7 @@ class Recorder:
         self.rehearse(function, iterators)
         if self._observer.layers is None:
             raise ValueError(f"follow: {self.writer.facts['not_recorded'][-1]}")
-        names = name_by_identity(self._name_variables())
+        names = name_by_identity(self._state.name_variables())
         self.follower.load_weights(self._model, describe_layers(self._observer.layers, names))
         self._observer.forget()
 
@@ -149,7 +152,7 @@ class Recorder:
         """
         self._observer.is_rehearsal = True
         try:
-            with Rehearsal(not self._is_built(), self._draws if self.is_compiled_by_xla else None, iterators):
+            with Rehearsal(not self._state.is_built, self._draws if self.is_compiled_by_xla else None, iterators):
                 result = function()
                 return [to_array(tensor) for tensor in list_results(result)]
         except NotVisibleError as error:
@@ -163,7 +166,7 @@ class Recorder:
 
     def run_unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run the real step, which may be compiled, without the replaced functions."""
-        self.guard(self._start)
+        self.guard(self._state.write_start)
         self.guard(self._leave)
         try:
             return function(*args, **kwargs)
@@ -203,12 +206,13 @@ class Recorder:
 
     def _enter(self) -> None:
         if self._observer.step is None:
-            if self._is_built() and not (self.follower is not None and self.follower.is_waiting):
-                self._start()
-            slots = read_slots(self._optimizer, self._name_variables()).get("momentums", {})
-            scale = read_loss_scale(self._optimizer)
-            number = len(self.writer.facts["steps"]) + 1
-            self._observer.step = Step(number, read_rate(self._optimizer), scale, slots)
+            if self._state.is_built and not (self.follower is not None and self.follower.is_waiting):
+                self._state.write_start()
+            variables = self._state.name_variables()
+            momentums = {name: array.copy() for name, array in view_momentums(self._optimizer, variables).items()}
+            scale, number = read_loss_scale(self._optimizer), self._get_number()
+            self._observer.step = Step(number, read_rate(self._optimizer), scale, momentums)
+            self._copies = Copies(limit_copied_bytes(sum(map(count_bytes, variables.values())), number))
             self._iterations = count_updates(self._optimizer)
         self._resume()
 
@@ -217,9 +221,7 @@ class Recorder:
         self._observer.stop()
 
     def _resume(self) -> None:
-        variables = self._name_variables().values()
-        size = sum(count_bytes(variable) for variable in variables)
-        self._observer.start(Copies(limit_copied_bytes(size)))
+        self._observer.start(self._copies)
         self._patches.replace(FUNCTION, "__call__", self._wrap_function(FUNCTION.__call__))
 
     def _wrap_function(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,46 +243,20 @@ class Recorder:
 
         return call
 
-    def _start(self) -> None:
-        """Write the state before the first step."""
-        if not self._has_started:
-            self._has_started = True
-            variables = self._name_variables()
-            slots = name_slot_arrays(read_slots(self._optimizer, variables))
-            changed = {name: array for name, array in slots.items() if array.any()}  # all slots begin with zeros
-            self.writer.write_start({**self._read_weights(), **changed})
-
     def _end_step(self) -> None:
         """Write the step if the optimizer updated, and end the record after the last one."""
         step = self._observer.step
         assert step is not None
-        finished = FinishedStep(step, self._optimizer, self._iterations, self._name_variables())
+        finished = FinishedStep(step, self._optimizer, self._iterations, self._state.name_variables())
         if not finished.has_updated:
             if len(step.micro_batches) >= MAX_MICRO_BATCHES:
                 self.writer.note(notes.NO_UPDATE.format(MAX_MICRO_BATCHES))
                 self._finish(complete=False)
             return
-        facts = self.writer.facts
-        finished.complete_facts(facts, self._model, self._observer.layers)
-        facts["loss"] = self._observer.loss
-        for sentence in notes.list_step_notes(step, facts["loss"] is not None, self._observer.omitted):
-            self.writer.note(sentence)
-        arrays: Arrays = {**finished.read_gradients(self._get_tolerance(), self.writer.note), **self._read_weights()}
-        if step.number in (1, self._steps):
-            arrays.update(name_slot_arrays(finished.slots))
-        self.writer.write_step(step.describe(finished.is_skipped), {**arrays, **step.name_batch_arrays()})
-        self._observer.step = None
+        self._state.write_step(finished, self._observer, self._get_tolerance())
+        self._observer.end_step()
         if step.number == self._steps or not self.writer.is_open:
             self._finish(complete=step.number == self._steps)
-
-    def _read_weights(self) -> Arrays:
-        return {f"weight/{name}": to_array(variable) for name, variable in self._name_variables().items()}
-
-    def _name_variables(self) -> dict[str, Any]:
-        return name_variables(self._model) if self._is_built() else {}
-
-    def _is_built(self) -> bool:
-        return bool(self._model.built) and bool(self._model.weights)
 
     def _get_number(self) -> int:
         return len(self.writer.facts["steps"]) + 1

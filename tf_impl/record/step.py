@@ -53,6 +53,7 @@ class Step:
         received: The gradients that each replica passed to the optimizer, without the loss scale.
         updates: How often the step passed gradients to the optimizer, on the first replica.
         max_norm: The norm to which the script clipped the gradients.
+        clip_factors: The factors by which gradients were multiplied before the update, by the name of the variable.
         is_exact: Whether the rehearsal returned what the real step returned, as far as they were compared.
     """
 
@@ -64,6 +65,7 @@ class Step:
     received: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     updates: int = 0
     max_norm: float | None = None
+    clip_factors: dict[str, float] = field(default_factory=dict)
     is_exact: bool = True
 
     @property
@@ -73,7 +75,7 @@ class Step:
 
     def describe(self, skipped: bool) -> StepFacts:
         """Return the numbers of the step. skipped: whether the optimizer left the update out."""
-        return {
+        facts: StepFacts = {
             "step": self.number,
             "micro_batches": len(self.micro_batches),
             "losses": [batch.loss for batch in self.micro_batches],
@@ -82,6 +84,9 @@ class Step:
             "skipped": skipped,
             "max_norm": self.max_norm,
         }
+        if self.clip_factors:
+            facts["clip_factors"] = self.clip_factors
+        return facts
 
     def name_batch_arrays(self) -> Arrays:
         """Return the arrays of the micro-batches, and of the layers in the first one, as they are named in a record."""

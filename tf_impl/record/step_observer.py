@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from common.recording.record_format import LossFacts
@@ -16,7 +17,7 @@ from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
 from tf_impl.record.step import MicroBatch, Step
-from tf_impl.record.tensors import Copies, name_tensors, to_array
+from tf_impl.record.tensors import Copies, name_tensors, to_array, view_array
 
 Call = Callable[..., Any]
 
@@ -63,6 +64,7 @@ class StepObserver:
         self._depths: dict[int, int] = {}  # number of calls of the model that each replica is in
         self._updating: set[int] = set()  # replicas in which the optimizer updates
         self._losses: dict[int, LossFacts] = {}  # by the identity of the loss object
+        self._gradients: dict[int, tuple[object, np.ndarray]] = {}  # by the identity of the tensor
 
     def start(self, copies: Copies) -> None:
         """Begin to observe. copies: of the tensors of this step."""
@@ -81,6 +83,8 @@ class StepObserver:
         """End to observe."""
         self._patches.restore()
         self._tensors.clear()
+        self._gradients.clear()
+        self._copies.forget()
         self.omitted.update({name: x for name, x in self._copies.omitted.items() if not name.startswith("layer/")})
 
     def add_labels(self, args: tuple, kwargs: dict) -> None:
@@ -92,10 +96,17 @@ class StepObserver:
             tensors = {name: x for name, x in name_tensors(named).items() if not self._is_known(x)}
             batches[0].labels = Copies(MIN_COPIED_BYTES).copy(tensors)
 
+    def end_step(self) -> None:
+        """Forget the arrays of a step that is written."""
+        self.step = None
+        if self.layers is not None:
+            self.layers.arrays = {}
+
     def forget(self) -> None:
         """Forget what was observed in this step."""
         self.layers = None
         self._tensors.clear()
+        self._gradients.clear()
         self._losses.clear()
         if self.step is not None:
             self.step = Step(self.step.number, self.step.rate, self.step.loss_scale, self.step.momentums)
@@ -218,12 +229,19 @@ class StepObserver:
 
     def _name_gradients(self, pairs: Iterable[tuple[object, object]]) -> dict[str, Any]:
         """Return the gradients of the model's variables as arrays, without the factor of a loss scale."""
-        scale = (self.step.loss_scale if self.step is not None else None) or 1.0
         return {
-            self._names[id(variable)]: to_array(gradient) / scale if scale != 1.0 else to_array(gradient)
+            self._names[id(variable)]: self._view_gradient(gradient)
             for gradient, variable in pairs
             if gradient is not None and id(variable) in self._names
         }
+
+    def _view_gradient(self, gradient: object) -> np.ndarray:
+        """Return a gradient without the factor of a loss scale. That of one tensor is one array."""
+        if id(gradient) not in self._gradients:
+            scale = (self.step.loss_scale if self.step is not None else None) or 1.0
+            array = view_array(gradient)
+            self._gradients[id(gradient)] = gradient, array / scale if scale != 1.0 else array
+        return self._gradients[id(gradient)][1]
 
     def _apply(self, original: Call, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401  arguments of Keras
         if _get_replica() in self._updating:

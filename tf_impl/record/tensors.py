@@ -66,10 +66,18 @@ def is_storable(tensor: tf.Tensor) -> bool:
     return hasattr(tensor, "numpy") and is_number(tensor.dtype)
 
 
+def view_array(tensor: object) -> np.ndarray:
+    """Return the values of a tensor, an IndexedSlices or a variable. Arrays in bfloat16 become float32.
+
+    The array may share the memory of the tensor, which TensorFlow does not change while the array exists.
+    """
+    dense = tf.convert_to_tensor(tensor)
+    return np.asarray(tf.cast(dense, tf.float32) if dense.dtype == tf.bfloat16 else dense)
+
+
 def to_array(tensor: object) -> np.ndarray:
     """Copy a tensor, an IndexedSlices or a variable to NumPy. Arrays in bfloat16 become float32."""
-    dense = tf.convert_to_tensor(tensor)
-    return np.array(tf.cast(dense, tf.float32) if dense.dtype == tf.bfloat16 else dense)
+    return np.array(view_array(tensor))
 
 
 def list_results(result: object) -> list[tf.Tensor]:
@@ -108,12 +116,16 @@ class Copies:
                 self.omitted[name] = tensor.dtype.name
         return {name: self._copy(tensor) for name, tensor in tensors.items() if is_storable(tensor)}
 
+    def forget(self) -> None:
+        """Forget the tensors, which would stay in memory. The remaining number of bytes stays."""
+        self._copies.clear()
+
     def _copy(self, tensor: tf.Tensor) -> np.ndarray | Sample:
         if id(tensor) not in self._copies:
-            array = to_array(tensor)
+            array = view_array(tensor)
             if array.nbytes > self._remaining_bytes:
                 self._copies[id(tensor)] = (tensor, draw_sample(array))
             else:
                 self._remaining_bytes -= array.nbytes
-                self._copies[id(tensor)] = (tensor, array)
+                self._copies[id(tensor)] = (tensor, np.array(array))
         return self._copies[id(tensor)][1]

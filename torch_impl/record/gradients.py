@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from common.recording.clip_factors import find_factor
 from torch_impl.record.arrays import copy_tensor
 
 Arrays = dict[str, np.ndarray]
+
+
+class StepGradients(NamedTuple):
+    """The gradients of a step.
+
+    Attributes:
+        arrays: The gradients as they are named in a record.
+        clip_factors: By which those before clipping were multiplied, in place of the gradients before clipping.
+    """
+
+    arrays: Arrays
+    clip_factors: dict[str, float]
 
 
 class GradientObserver:
@@ -35,10 +49,14 @@ class GradientObserver:
 
     def remove(self) -> None:
         """Remove the hooks and all copies."""
+        self.remove_local()
+        self._after_backward.clear()
+
+    def remove_local(self) -> None:
+        """Remove the hooks that see the gradients before ranks reduce them."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._after_backward.clear()
         self._local.clear()
 
     def copy_after_backward(self) -> bool:
@@ -68,14 +86,14 @@ class GradientObserver:
         ]
         return bool(self._after_backward) and not any(bool(gradient.detach().any()) for gradient in remaining)
 
-    def take(self, backward_scale: float, step_scale: float) -> Arrays:
-        """Return the gradients of a step, as they are named in a record. Call it immediately before the update.
+    def take(self, backward_scale: float, step_scale: float) -> StepGradients:
+        """Return the gradients of a step. Call it immediately before the update.
 
         Args:
             backward_scale: The factor by which a gradient scaler multiplied the loss, or 1.
             step_scale: The factor by which the gradients are still multiplied, because the optimizer divides them.
         """
-        gradients: Arrays = {}
+        gradients, factors = Arrays(), {}
         for name, parameter in self._name_parameters().items():
             unclipped = _divide(self._after_backward.get(name), backward_scale)
             local = _divide(self._local.get(name), backward_scale)
@@ -85,13 +103,15 @@ class GradientObserver:
             assert gradient is not None
             if unclipped is not None and _are_equal(gradient, unclipped):
                 gradient = unclipped  # frees the copy
+            elif unclipped is not None and (factor := find_factor(unclipped, gradient)) is not None:
+                factors[name] = factor
             elif unclipped is not None:
                 gradients[f"gradient_unclipped/{name}"] = unclipped
             gradients[f"gradient/{name}"] = gradient
             if local is not None and not _are_equal(local, gradient):
                 gradients[f"gradient_local/{name}"] = local
         self._local.clear()
-        return gradients
+        return StepGradients(gradients, factors)
 
     def _make_hook(self, name: str) -> Callable[[torch.Tensor], None]:
         def add(gradient: torch.Tensor) -> None:

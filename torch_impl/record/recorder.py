@@ -96,9 +96,9 @@ class Recorder:
         environment = describe_environment(self._model)
         environment["flags"]["compiled"] = has_compiled_layers(model)
         self._writer = RecordWriter(str(directory), "torch", environment, rank, world_size, max_bytes)
-        self._has_started = False
+        self._has_started, self._has_updated = False, False
         self._is_recording = self._writer.is_open
-        self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes()))
+        self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes(step=1)))
         if self._follower is not None:
             self._writer.facts["follows"] = self._follower.identity
             self._calls.follow_layer = self._follower.compute_layer
@@ -156,9 +156,9 @@ class Recorder:
         variables = self._name_variables().items()
         return {name: tensor for name, tensor in variables if isinstance(tensor, torch.nn.Parameter)}
 
-    def _get_copied_bytes(self) -> int:
+    def _get_copied_bytes(self, step: int) -> int:
         size = sum(tensor.numel() * tensor.element_size() for tensor in self._name_variables().values())
-        return limit_copied_bytes(size)
+        return limit_copied_bytes(size, step)
 
     def _view_weights(self) -> Arrays:
         return {f"weight/{name}": view_tensor(tensor) for name, tensor in self._name_variables().items()}
@@ -195,13 +195,15 @@ class Recorder:
         facts["environment"]["flags"]["autocast"] = self._calls.autocast
         for sentence in notes.list_step_notes(step, self._optimizer):
             self._writer.note(sentence)
-        arrays: Arrays = {**self._view_weights(), **(step.gradients or {})}
-        if step.number in (1, self._steps):
+        arrays: Arrays = {**self._view_weights(), **(step.gradients.arrays if step.gradients is not None else {})}
+        if not (step.is_skipped or self._has_updated):
+            self._has_updated = True
             arrays.update(view_slots(self._optimizer, variables))
+            self._gradients.remove_local()
         self._writer.write_step(step.describe(), {**arrays, **step.name_batch_arrays()})
         self._samples.take(self._name_parameters())
         self._observer.step = Step(step.number + 1)
-        self._calls.copies = Copies(self._get_copied_bytes())
+        self._calls.copies = Copies(self._get_copied_bytes(step.number + 1))
         if step.number == self._steps or not self._writer.is_open:
             self._finish(complete=step.number == self._steps)
 

@@ -12,6 +12,7 @@ import torch
 from common.recording.record_format import LossFacts, StepFacts
 from common.recording.record_writer import Sample, list_plain_values
 from torch_impl.record.copies import Copies
+from torch_impl.record.gradients import StepGradients
 from torch_impl.record.graph import collect_nodes
 from torch_impl.record.model_calls import ModelCall
 from torch_impl.record.patches import bind_arguments
@@ -62,7 +63,7 @@ class Step:
         loss_scale: The factor by which it multiplied the loss.
         max_norm: The norm to which the script clipped the gradients.
         rates: The learning rates that the update uses.
-        gradients: The gradients, as they are named in a record.
+        gradients: The gradients that the optimizer received.
         closure_calls: How often the optimizer called its closure.
         is_skipped: Whether a gradient scaler left the update out.
         dropped_micro_batches: The number of micro-batches whose gradients the script set to zero.
@@ -76,7 +77,7 @@ class Step:
     loss_scale: float | None = None
     max_norm: float | None = None
     rates: list[float] = field(default_factory=list)
-    gradients: dict[str, np.ndarray] | None = None
+    gradients: StepGradients | None = None
     closure_calls: int = 0
     is_skipped: bool = False
     dropped_micro_batches: int = 0
@@ -93,6 +94,8 @@ class Step:
             "skipped": self.is_skipped,
             "max_norm": self.max_norm,
         }
+        if self.gradients is not None and self.gradients.clip_factors:
+            facts["clip_factors"] = self.gradients.clip_factors
         if self.dropped_micro_batches and self.closure_calls < 2:  # a closure clears the gradients in each call
             facts["dropped_micro_batches"] = self.dropped_micro_batches
         if self.changed_weights:

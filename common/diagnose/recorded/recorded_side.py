@@ -11,6 +11,7 @@ import numpy as np
 from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError
 from common.map.description import RecordedCall
+from common.recording.clip_factors import restore_gradients
 from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts
 from common.recording.record_reader import Record
 
@@ -111,7 +112,11 @@ class RecordedSide:
 
     def read_gradients(self, step: int, kind: str = "gradient", rank: int = 0) -> dict[str, np.ndarray]:
         """Return the gradients of a kind, such as "gradient_unclipped", of one process."""
-        return self.record.ranks[rank].open_step(step).select(kind)
+        file, factors = self.record.ranks[rank].open_step(step), {}
+        if kind == "gradient_unclipped":
+            factors = self.record.get_step_facts(step)[rank].get("clip_factors", {})
+        restored = restore_gradients(file.select("gradient"), factors) if factors else {}
+        return restored | file.select(kind)
 
     def read_reduced_gradients(self, step: int) -> dict[str, np.ndarray]:
         """Return the gradients of a step before they were clipped, as far as that was seen."""

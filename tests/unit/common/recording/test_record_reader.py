@@ -65,7 +65,10 @@ def empty(path: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no record": (empty, "not a record"),
     "missing": (lambda path: shutil.rmtree(path), "no such directory"),
-    "newer": (edit(lambda facts: facts.update(format=2)), "has format 2, and .* reads format 1; update Lockstep"),
+    "newer": (
+        edit(lambda facts: facts.update(format=3)),
+        "has format 3, and .* formats 1 and 2; update Lockstep",
+    ),
     "half written": (lambda path: (path / "record.json").unlink(), "half written: no step is finished"),
     "no steps": (edit(lambda facts: facts.update(steps=[])), "has no finished step"),
     "no json": (lambda path: (path / "record.json").write_text("{"), "not valid JSON"),

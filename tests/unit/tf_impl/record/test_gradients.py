@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tf_impl.record.gradients import recover_gradients
-from tf_impl.record.optimizer_facts import read_slots
+from tf_impl.record.optimizer_facts import view_momentums
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_the_slots_imply_the_gradient(optimizer: keras.optimizers.Optimizer) -> 
     before: dict[str, np.ndarray] = {}
     for gradient in gradients:
         optimizer.apply_gradients([(tf.constant(gradient), variable)])
-        after = read_slots(optimizer, {"w": variable})["momentums"]
+        after = view_momentums(optimizer, {"w": variable})
         recovered = recover_gradients(optimizer, before, after, rate=0.1)["w"]
         np.testing.assert_allclose(recovered, gradient, rtol=1e-5)
         before = after

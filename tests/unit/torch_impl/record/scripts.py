@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from common.recording.clip_factors import restore_gradients
 from torch_impl.record import Recorder
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -84,6 +85,13 @@ def read_facts(directory: Path) -> dict[str, Any]:
 def read_step(directory: Path, step: int) -> dict[str, np.ndarray]:
     tensors: dict[str, np.ndarray] = load_file(directory / f"step-{step:08d}.safetensors")
     return tensors
+
+
+def read_unclipped(directory: Path, step: int) -> dict[str, np.ndarray]:
+    """Return the gradients of a step before clipping."""
+    tensors, factors = read_step(directory, step), read_facts(directory)["steps"][step - 1].get("clip_factors", {})
+    stored = {key.partition("/")[2]: tensors[key] for key in tensors if key.startswith("gradient_unclipped/")}
+    return stored | restore_gradients({name: tensors[f"gradient/{name}"] for name in factors}, factors)
 
 
 def list_leftovers(model: nn.Module, optimizer: Any, functions: Mapping[str, object]) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.torch_impl.record.scripts import compute_loss, draw_batch, read_facts, read_step, train
+from tests.unit.torch_impl.record.scripts import compute_loss, draw_batch, read_facts, read_unclipped, train
 from torch_impl.record import Recorder
 
 
@@ -60,8 +60,7 @@ def test_gradients_are_unclipped_after_the_script_divided_them(tmp_path: Path) -
 
     norms: list[float] = []
     train(tmp_path, update_divided)
-    arrays = read_step(tmp_path, 1)
-    unclipped = [array for name, array in arrays.items() if name.startswith("gradient_unclipped/")]
+    unclipped = read_unclipped(tmp_path, 1).values()
     assert np.sqrt(sum((array.astype(np.float64) ** 2).sum() for array in unclipped)) == pytest.approx(norms[0])
 
 

@@ -1,0 +1,49 @@
+"""Factors that turn gradients before a clipping into clipped ones, so that a record has only one of both.
+
+These functions run in the environment of the script that is recorded, and in the reader of its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.recording.array_norms import iterate_blocks, sum_products, sum_squares
+
+ROUNDING = 2.0**-21  # relative: 4 units in the last place of float32
+SMALLEST = 2.0**-126  # float32's smallest normal number: smaller ones have fewer digits
+
+
+def find_factor(before: np.ndarray, after: np.ndarray, noise_share: float = 0.0) -> float | None:
+    """Return the factor by which a gradient was multiplied; None if one factor does not explain all elements.
+
+    Args:
+        before: The gradient before it was multiplied, in float32 or float64.
+        after: The gradient afterwards.
+        noise_share: The errors of the elements, relative to the largest element of the gradient afterwards. Without
+            them, the elements may only differ by a rounding.
+    """
+    if before.shape != after.shape or not before.size:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        squares = sum_squares(before)
+        factor = sum_products(before, after) / squares if squares and np.isfinite(squares) else 0.0
+        if not (np.isfinite(factor) and factor > 0):
+            return None
+        noise = SMALLEST + (noise_share * float(np.abs(after).max()) if noise_share else 0.0)
+        for block, expected in iterate_blocks(before, after):
+            error = np.abs(np.multiply(block, factor, dtype=np.float64) - expected)
+            if not (error <= ROUNDING * np.abs(expected) + noise).all():
+                return None
+    return factor
+
+
+def restore_gradients(clipped: Mapping[str, np.ndarray], factors: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """Return the gradients before they were multiplied by factors, up to a rounding."""
+    with np.errstate(over="ignore"):
+        return {
+            name: (clipped[name].astype(np.float64) / factor).astype(clipped[name].dtype)
+            for name, factor in factors.items()
+            if name in clipped
+        }

@@ -1,0 +1,32 @@
+"""Tests of the writer of safetensors files: the library reads what it writes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from common.recording.tensor_writer import TYPES, write_tensors
+
+
+def test_the_library_reads_the_file(tmp_path: Path) -> None:
+    arrays = {f"{name}/\u00e4 b": np.arange(3).astype(name) for name in TYPES}
+    arrays |= {"transposed": np.arange(6.0).reshape(2, 3).T, "number": np.array(2.5), "empty": np.zeros((0, 4))}
+    arrays["big endian"] = np.arange(3, dtype=">f4")
+    write_tensors(tmp_path / "file", arrays)
+    stored = load_file(tmp_path / "file")
+    assert stored.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert stored[name].dtype == array.dtype.newbyteorder("=")
+        assert stored[name].shape == array.shape
+        np.testing.assert_array_equal(stored[name], array)
+
+
+def test_a_file_without_tensors(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "file", {})
+    assert load_file(tmp_path / "file") == {}
+
+
+def test_another_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="z: a record cannot hold the type complex128"):
+        write_tensors(tmp_path / "file", {"z": np.zeros(2, complex)})

@@ -1,0 +1,68 @@
+"""Writer of the weights, the slots and the finished steps of a training script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.recording.record_writer import RecordWriter
+from tf_impl.record import notes
+from tf_impl.record.finished_step import FinishedStep
+from tf_impl.record.model_facts import Layer, name_variables
+from tf_impl.record.optimizer_facts import Optimizer, view_slots
+from tf_impl.record.step_observer import StepObserver
+from tf_impl.record.tensors import Arrays, view_array
+
+
+class StateWriter:
+    """Writes the state of a model and its optimizer into a record."""
+
+    def __init__(self, writer: RecordWriter, model: Layer, optimizer: Optimizer) -> None:
+        """Prepare to write.
+
+        Args:
+            writer: The writer of the record.
+            model: The model.
+            optimizer: The optimizer.
+        """
+        self._writer, self._model, self._optimizer = writer, model, optimizer
+        self._has_started, self._has_updated = False, False
+
+    @property
+    def is_built(self) -> bool:
+        """Return whether the model has its variables."""
+        return bool(self._model.built) and bool(self._model.weights)
+
+    def name_variables(self) -> dict[str, Any]:
+        """Return the variables of the model by name; none before it is built."""
+        return name_variables(self._model) if self.is_built else {}
+
+    def write_start(self) -> None:
+        """Write the state before the first step, unless it is written."""
+        if not self._has_started:
+            self._has_started = True
+            slots = view_slots(self._optimizer, self.name_variables())
+            changed = {name: array for name, array in slots.items() if array.any()}  # all slots begin with zeros
+            self._writer.write_start({**self._view_weights(), **changed})
+
+    def write_step(self, finished: FinishedStep, observer: StepObserver, tolerance: float) -> None:
+        """Write a step in which the optimizer updated.
+
+        Args:
+            finished: The step.
+            observer: What was observed in it.
+            tolerance: Relative difference up to which the rehearsed gradients explain the update.
+        """
+        step, facts = observer.step, self._writer.facts
+        assert step is not None
+        finished.complete_facts(facts, self._model, observer.layers)
+        facts["loss"] = observer.loss
+        for sentence in notes.list_step_notes(step, facts["loss"] is not None, observer.omitted):
+            self._writer.note(sentence)
+        arrays: Arrays = {**finished.read_gradients(tolerance, self._writer.note), **self._view_weights()}
+        if not (finished.is_skipped or self._has_updated):
+            self._has_updated = True
+            arrays.update(view_slots(self._optimizer, self.name_variables()))
+        self._writer.write_step(step.describe(finished.is_skipped), {**arrays, **step.name_batch_arrays()})
+
+    def _view_weights(self) -> Arrays:
+        return {f"weight/{name}": view_array(variable) for name, variable in self.name_variables().items()}
