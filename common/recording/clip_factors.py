@@ -31,7 +31,7 @@ def find_factor(before: np.ndarray, after: np.ndarray, noise_share: float = 0.0)
         factor = sum_products(before, after) / squares if squares and np.isfinite(squares) else 0.0
         if not (np.isfinite(factor) and factor > 0):
             return None
-        noise = SMALLEST + (noise_share * float(np.abs(after).max()) if noise_share else 0.0)
+        noise = SMALLEST + noise_share * max(float(after.max()), -float(after.min()))
         for block, expected in iterate_blocks(before, after):
             error = np.abs(np.multiply(block, factor, dtype=np.float64) - expected)
             if not (error <= ROUNDING * np.abs(expected) + noise).all():

@@ -31,8 +31,8 @@ the output of the layer before it, is stored once: record.json has its name amon
 Format 1 has gradient_unclipped/NAME in place of clip_factors, gradient_local/NAME in the files of all steps, and
 slot/NAME/SLOT in those of the first and the last one.
 
-The files that record run in the environment of the script: they import only NumPy, safetensors, their framework and
-each other, and run on Python 3.9.
+The files that record run in the environment of the script: they import only NumPy, their framework and each
+other, and run on Python 3.9.
 """
 
 from __future__ import annotations

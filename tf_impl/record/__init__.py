@@ -1,6 +1,6 @@
 """Recorders of foreign training scripts of TensorFlow and Keras. See common/recording/record_format.py.
 
-These files run in the environment of the script: they import only TensorFlow, NumPy, safetensors, the format, and each
+These files run in the environment of the script: they import only TensorFlow, NumPy, the format, and each
 other, and run on Python 3.9.
 """
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from common.recording.record_format import Environment, LayerFacts, OptimizerFacts, StepFacts
+from common.recording.clip_factors import find_factor
+from common.recording.record_format import FORMAT, Environment, LayerFacts, OptimizerFacts, StepFacts
 from common.recording.record_writer import RecordWriter
 
 Arrays = dict[str, np.ndarray]
@@ -66,6 +67,7 @@ class NumpyScript:
     loss_arguments: dict[str, object] = field(default_factory=dict)
     training: bool = True
     extra_layers: tuple[LayerFacts, ...] = ()
+    format: int = FORMAT  # of the record
 
     # What a mistake may change
 
@@ -178,15 +180,25 @@ class NumpyScript:
             updated = {name: gradient for name, gradient in received.items() if name not in self.missing}
             self.update(step, weights, slots, updated)
             for writer, (arrays, local, losses) in zip(writers, computed, strict=True):
-                stored = arrays | self._name("gradient", received) | self._name_state(weights, slots)
+                facts = self._build_facts(step, losses)
+                has_all = self.format == 1 or step == 1
+                stored = arrays | self._name("gradient", received) | self._name_state(weights, slots if has_all else {})
                 if self.max_norm is not None:
-                    stored |= self._name("gradient_unclipped", reduced)
-                if self.ranks > 1:
+                    stored |= self._name_unclipped(facts, reduced, received)
+                if self.ranks > 1 and has_all:
                     stored |= self._name("gradient_local", local)
-                writer.write_step(self._build_facts(step, losses), stored)
+                writer.write_step(facts, stored)
         for writer in writers:
             writer.close(complete=True)
         return directory
+
+    def _name_unclipped(self, facts: StepFacts, reduced: Arrays, received: Arrays) -> Arrays:
+        """Return the gradients before clipping that no factor explains, and add the factors to the facts."""
+        if self.format == 1:
+            return self._name("gradient_unclipped", reduced)
+        factors = {name: find_factor(array, received[name]) for name, array in reduced.items()}
+        facts["clip_factors"] = {self.rename(name): factor for name, factor in factors.items() if factor is not None}
+        return self._name("gradient_unclipped", {name: reduced[name] for name in reduced if factors[name] is None})
 
     def _build_facts(self, step: int, losses: list[float | None]) -> StepFacts:
         return {
@@ -245,6 +257,7 @@ class NumpyScript:
             }
             for path in ("fc1", "fc2")
         ]  # fmt: skip
+        writer.facts["format"] = self.format
         writer.facts["model"] = {
             "name": "Net",
             "layers": [*layers, *self.extra_layers],

@@ -77,6 +77,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         edit(lambda facts: facts["steps"][1].update(losses=["2"])),  # type: ignore[index]
         r"steps\.1\.losses\.0 must be a number, is '2'",
     ),
+    "factor": (
+        edit(lambda facts: facts["steps"][1].update(clip_factors={"fc1.weight": 0})),  # type: ignore[index]
+        "clip_factors must be numbers above 0",
+    ),
     "missing key": (edit(lambda facts: facts["model"].pop("layers")), r"model\.layers is missing"),  # type: ignore[attr-defined]
     "order of steps": (edit(lambda facts: facts["steps"].reverse()), "steps are not in order"),  # type: ignore[attr-defined]
     "framework": (edit(lambda facts: facts.update(framework="jax")), "framework must be one of torch, tensorflow"),
