@@ -218,5 +218,5 @@ def _describe(array: np.ndarray) -> AbridgedTensor:
     return {
         "shape": list(array.shape),
         "norm": float(np.sqrt(sum_squares(array))),
-        "sha256": hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest(),
+        "sha256": hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest(),
     }

@@ -40,4 +40,4 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         file.write(text)
         for _, array in ordered:
             little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            file.write(np.ascontiguousarray(little).reshape(-1).view(np.uint8))
+            file.write(np.ascontiguousarray(little).reshape(-1).view(np.uint8).data)

@@ -12,6 +12,7 @@ GRADIENT = np.random.default_rng(0).normal(size=(300, 200)).astype(np.float32)
 def test_a_gradient_is_restored_up_to_a_rounding(factor: float) -> None:
     clipped = GRADIENT * np.float32(factor)
     seen = find_factor(GRADIENT, clipped)
+    assert seen is not None
     assert seen == pytest.approx(factor, rel=1e-6)
     restored = restore_gradients({"w": clipped}, {"w": seen, "missing": 0.5})
     np.testing.assert_allclose(restored["w"], GRADIENT, rtol=1e-6)

@@ -10,7 +10,7 @@ from common.recording.tensor_writer import TYPES, write_tensors
 
 
 def test_the_library_reads_the_file(tmp_path: Path) -> None:
-    arrays = {f"{name}/\u00e4 b": np.arange(3).astype(name) for name in TYPES}
+    arrays: dict[str, np.ndarray] = {f"{name}/\u00e4 b": np.arange(3).astype(name) for name in TYPES}
     arrays |= {"transposed": np.arange(6.0).reshape(2, 3).T, "number": np.array(2.5), "empty": np.zeros((0, 4))}
     arrays["big endian"] = np.arange(3, dtype=">f4")
     write_tensors(tmp_path / "file", arrays)
