@@ -4,6 +4,8 @@
 Lockstep's there. All processes that Lockstep starts are started by this file.
 """
 
+from __future__ import annotations  # an interpreter that is too old must get as far as the check of its version
+
 import importlib
 import runpy
 import sys
@@ -15,9 +17,9 @@ PACKAGES = ("common", "torch_impl", "tf_impl")
 ROOT = str(Path(__file__).resolve().parents[1])  # the directory of the packages
 
 
-def module_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module with this interpreter."""
-    return [sys.executable, __file__, module, *arguments]
+def module_command(module: str, *arguments: str, python: str | None = None) -> list[str]:
+    """Return the command that runs a module with this interpreter, or with `python`, that of another environment."""
+    return [python or sys.executable, __file__, module, *arguments]
 
 
 def import_own_packages() -> None:
@@ -38,7 +40,7 @@ def own_packages_first() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = str(Path.cwd())  # as `python -m` has it, in place of the directory of this file
     import_own_packages()
     sys.argv = sys.argv[1:]

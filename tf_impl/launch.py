@@ -77,7 +77,8 @@ def _make_processes(
         ports: the ports of a host, one for each task on it.
         variables: environment variables that all tasks get.
     """
-    strategy, command = context.config.strategy, module_command("tf_impl.launch", str(context.run_dir))
+    strategy = context.config.strategy
+    command = module_command("tf_impl.launch", str(context.run_dir), python=context.config.python)
     if strategy.one_process:
         return [Process("tensorflow", command, {**variables, "TF_CONFIG": "{}"})]  # it may have described a single task
     placed = place_local_processes(context, hosts, ports)

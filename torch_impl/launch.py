@@ -57,7 +57,8 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
 
 def _make_processes(context: RunContext, hosts: HostGroup, variables: Mapping[str, str]) -> list[Process]:
     """Return the ranks of this host. variables: environment variables that all of them get."""
-    strategy, command = context.config.strategy, module_command("torch_impl.launch", str(context.run_dir))
+    strategy = context.config.strategy
+    command = module_command("torch_impl.launch", str(context.run_dir), python=context.config.python)
     if strategy.one_process:
         return [Process("torch", command, {**variables})]
     ports = [hosts.port or 0] * strategy.processes  # only rank 0 listens on its port, so all ranks may have the same

@@ -12,6 +12,8 @@ from common.cluster.processes import exit_if_interrupted
 from common.cluster.topology import ClusterMember, DiscoveredCluster, HostGroup, RayNodes
 from common.config.command_line import PLAN
 from common.config.schema import Config
+from common.errors import UserError
+from common.interpreter import check_interpreter
 from common.records.summary import SUMMARY
 from common.run.context import RunContext
 from common.run.prepare import is_complete, open_run, prepare_inputs
@@ -35,6 +37,7 @@ def run_training(
         launch: starts the processes of this host and returns the exit code of the command.
         join: trains as one process of the cluster and returns the exit code of this process.
     """
+    _check_python(config, cluster, framework)
     if PLAN:  # the flag --plan
         log_to(None)
         print(describe_plan(config, framework))
@@ -54,6 +57,18 @@ def run_training(
             exit_code = launch(context, cluster)
     if exit_code:
         sys.exit(exit_if_interrupted(exit_code))
+
+
+def _check_python(config: Config, cluster: DiscoveredCluster, framework: str) -> None:
+    """Check the interpreter that `python` names. On Ray's nodes, the command of each node checks its own."""
+    if config.python is None or isinstance(cluster, RayNodes):
+        return
+    if isinstance(cluster, ClusterMember):
+        raise UserError(
+            f"python={config.python}: another program has started this process already; start the command itself with "
+            "that interpreter, and remove python"
+        )
+    check_interpreter("python", config.python, framework)
 
 
 def join_run(config: Config, framework: str, is_chief: bool, train: Callable[[RunContext], int]) -> int:

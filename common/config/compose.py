@@ -142,7 +142,7 @@ def load_config(path: Path) -> Config:
         UserError: the file is no config, or `parse_config` refuses it.
     """
     try:
-        return _parse_values(read_values(path))
+        return _parse_values({"python": None, **read_values(path)})  # earlier versions lacked the key
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {error.full_key}: {first_line(error.msg)}") from error
 

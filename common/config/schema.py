@@ -122,13 +122,19 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The keys outside all sections. `extensions` names modules that every process imports to add further kinds."""
+    """The keys outside all sections.
+
+    `extensions` names modules that every process imports to add further kinds. `python` is the interpreter of the
+    processes that train; null: that of the command. Only the command that the user types reads it: never a run's
+    config.yaml.
+    """
 
     run_dir: str | None = key(HOST)
     resume: str | None = key(HOST)
     run_name: str | None = key(HOST)
     cache_dir: str = key(HOST)
     extensions: list[str] = key(HOST)
+    python: str | None = key(HOST)
     trackers: list[str] = key(HOST)
 
 

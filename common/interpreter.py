@@ -1,0 +1,133 @@
+"""Check of an interpreter of another environment, before a process of a side is started with it.
+
+The other environment needs the framework of the side, and the packages that Lockstep's processes of that side import.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from common.errors import UserError, one_line
+from common.interpreter_probe import IMPORTED, REPORT
+from common.run_module import module_command
+
+PYTHON = Requirement("python>=3.11,<3.14")
+# What a process of either side imports; a test compares the versions with pyproject.toml
+SHARED_PACKAGES = (
+    "filelock>=3.12",
+    "huggingface-hub>=0.30",
+    "hydra-core>=1.3.2,<1.4",
+    "ml-dtypes>=0.4",
+    "numpy>=1.26",
+    "nvidia-ml-py>=12",
+    "omegaconf>=2.3",
+    "packaging>=22",
+    "psutil>=6.0",
+    "pyyaml>=6.0",
+    "rich>=13.0",
+    "safetensors>=0.4",
+    "tensorboard>=2.18",
+    "tokenizers>=0.20",
+    "typing-extensions>=4.4",
+    "xxhash>=3.4",
+)
+PACKAGES = {
+    "torch": ("torch>=2.11,<3", "transformers>=5.0", *SHARED_PACKAGES),
+    "tf": ("tensorflow>=2.18,<2.22", "keras>=3.10,<4", *SHARED_PACKAGES),
+}
+MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}
+VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+MAX_SECONDS = 300  # for the import of a framework from a slow disk
+MAX_LETTERS = 300  # of what the other interpreter prints
+
+
+def check_interpreter(key: str, python: str, framework: str) -> dict[str, str]:
+    """Check that an interpreter can run the processes of a side, and return the versions of its packages.
+
+    Args:
+        key: The key of the config or the command that names the interpreter, for errors, such as "a.python".
+        python: The path of the interpreter, or its name on PATH.
+        framework: "torch" or "tf".
+
+    Raises:
+        UserError: It cannot be started, lacks a package, has a version that is too old or too new, or fails to import
+            the framework.
+    """
+    label = f"{key}={python}"
+    _check_file(label, python)
+    requirements = [Requirement(text) for text in PACKAGES[framework]]
+    names = [requirement.name for requirement in requirements]
+    command = module_command("common.interpreter_probe", ",".join(MODULES[framework]), *names, python=python)
+    try:
+        probe = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env={**os.environ, **VARIABLES},
+            timeout=MAX_SECONDS,
+        )
+    except OSError as error:
+        raise UserError(f"{label}: cannot be started ({error.strerror}); {_advise(framework)}") from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{label}: does not answer within {MAX_SECONDS} s; {_advise(framework)}") from error
+    lines = probe.stdout.splitlines()
+    reports = [line.removeprefix(REPORT) for line in lines if line.startswith(REPORT)]
+    if not reports:
+        raise UserError(f"{label}: cannot run Lockstep ({_describe_end(probe)}); {_advise(framework)}")
+    report = json.loads(reports[0])
+    _check_versions(label, python, {"python": report["python"], **report["versions"]}, requirements)
+    if probe.returncode or IMPORTED not in lines:
+        modules = " and ".join(MODULES[framework])
+        raise UserError(f"{label}: cannot import {modules} ({_describe_end(probe)}); repair that environment")
+    return {"python": report["python"], **report["versions"]}
+
+
+def _check_file(label: str, python: str) -> None:
+    """Raise UserError unless `python` names a file that can be executed."""
+    if shutil.which(python) is not None:
+        return
+    if Path(python).is_dir():
+        raise UserError(f"{label}: is a directory; name its interpreter, such as {Path(python, 'bin', 'python')}")
+    if Path(python).exists():
+        raise UserError(f"{label}: is no program; name the interpreter of an environment, such as venv/bin/python")
+    raise UserError(f"{label}: no such interpreter; name that of an environment, such as venv/bin/python")
+
+
+def _check_versions(
+    label: str, python: str, versions: Mapping[str, str], requirements: Sequence[Requirement]
+) -> None:
+    """Raise UserError if Python or a package does not have a version that Lockstep needs, or a package is missing."""
+    if not PYTHON.specifier.contains(versions["python"], prereleases=True):
+        raise UserError(f"{label}: is Python {versions['python']}, and Lockstep needs {PYTHON.specifier}; name another")
+    faults = []
+    for requirement in requirements:
+        version = versions.get(requirement.name)
+        if version is None:
+            faults.append((requirement, f"no {requirement.name}"))
+        elif not requirement.specifier.contains(version, prereleases=True):
+            faults.append((requirement, f"{requirement.name} {version}"))
+    if faults:
+        described = ", ".join(f"{text} (needs {requirement.specifier})" for requirement, text in faults)
+        packages = " ".join(f"'{requirement}'" for requirement, _ in faults)
+        raise UserError(f"{label}: has {described}; {python} -m pip install {packages}")
+
+
+def _describe_end(probe: "subprocess.CompletedProcess[str]") -> str:
+    """Return the last line that the probe printed to standard error, or the signal that ended it."""
+    if probe.returncode < 0:
+        return f"ended by {signal.Signals(-probe.returncode).name}"
+    lines = [line for line in probe.stderr.splitlines() if line.strip()]
+    return one_line(lines[-1])[:MAX_LETTERS] if lines else f"exit code {probe.returncode}"
+
+
+def _advise(framework: str) -> str:
+    needs = " and ".join(str(Requirement(text)) for text in PACKAGES[framework][:2])
+    return f"name the Python {PYTHON.specifier} of an environment with {needs}"
