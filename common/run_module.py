@@ -9,8 +9,6 @@ from __future__ import annotations  # an interpreter that is too old must get as
 import importlib
 import runpy
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 PACKAGES = ("common", "torch_impl", "tf_impl")
@@ -24,19 +22,10 @@ def module_command(module: str, *arguments: str, python: str | None = None) -> l
 
 def import_own_packages() -> None:
     """Import Lockstep's packages, so that later imports of their modules do not search the current directory."""
-    with own_packages_first():
-        for package in PACKAGES:
-            importlib.import_module(package)
-
-
-@contextmanager
-def own_packages_first() -> Iterator[None]:
-    """Put the directory of Lockstep's packages first on Python's path."""
     sys.path.insert(0, ROOT)
-    try:
-        yield
-    finally:
-        sys.path.remove(ROOT)
+    for package in PACKAGES:
+        importlib.import_module(package)
+    sys.path.remove(ROOT)
 
 
 if __name__ == "__main__":

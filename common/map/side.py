@@ -3,47 +3,39 @@
 No process imports both frameworks, so that a comparison of PyTorch with Keras needs two sides.
 """
 
-import importlib
-import multiprocessing
-import os
-import pickle
 import signal
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from threading import Thread
+import subprocess
+from contextlib import suppress
+from multiprocessing import Pipe
 from types import TracebackType
 from typing import Any
 
 from common.config.strategies import TITLES
-from common.errors import UserError, describe_error
-from common.run_module import ROOT, import_own_packages, own_packages_first
+from common.errors import UserError
+from common.map.side_messages import decode_message, encode_message
+from common.run_module import module_command
 
-CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, in either package
 POLL_SECONDS = 1.0  # interval between checks whether a process that does not answer is still alive
+END_SECONDS = 5.0  # how long a process may take to end
 
 
 class Side:
-    """A process of one framework that holds an object of one class. The object's methods are called by name.
+    """A process of one framework that holds an object of one class. The object's methods are called by name."""
 
-    A pipe carries the pickled arguments and results.
-    """
-
-    def __init__(self, package: str, module: str = "described_model") -> None:
+    def __init__(self, package: str, module: str = "described_model", python: str | None = None) -> None:
         """Start the process.
 
         Args:
             package: torch_impl or tf_impl.
-            module: The module of the package whose class is called: a key of CLASSES.
+            module: The module of the package whose class is called: described_model or observed_model.
+            python: The interpreter of another environment, which `common.interpreter` has checked; None for this one.
         """
         self.package = package
-        context = multiprocessing.get_context("spawn")
-        self.connection, child_connection = context.Pipe()
-        self.process = context.Process(target=answer_calls, args=(package, module, child_connection), daemon=True)
-        with own_packages_first():
-            self.process.start()
+        self.connection, child_connection = Pipe()
+        descriptor = child_connection.fileno()
+        command = module_command("common.map.side_process", package, module, str(descriptor), python=python)
+        # The process ends when its standard input is closed.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor])
         child_connection.close()
 
     def send(self, function: str, **arguments: object) -> None:
@@ -54,7 +46,7 @@ class Side:
             arguments: The keyword arguments.
         """
         try:
-            self.connection.send((function, arguments))
+            self.connection.send_bytes(encode_message((function, arguments)))
         except ConnectionError:
             raise self._build_end_error() from None
 
@@ -62,9 +54,9 @@ class Side:
         """Return the result of the call. Raise UserError, in one line, if the call raised an error."""
         try:
             while not self.connection.poll(POLL_SECONDS):  # a process that the model forked keeps the connection open
-                if not self.process.is_alive() and not self.connection.poll():
+                if self.process.poll() is not None and not self.connection.poll():
                     raise EOFError
-            result, error = self.connection.recv()
+            result, error = decode_message(self.connection.recv_bytes())
         except (EOFError, ConnectionError):
             raise self._build_end_error() from None
         if error is not None:
@@ -77,10 +69,10 @@ class Side:
         return self.receive()
 
     def _build_end_error(self) -> UserError:
-        self.process.join()
-        code = self.process.exitcode
+        code = self.process.wait()
         cause = "it was killed, possibly out of memory" if code == -signal.SIGKILL else "its output says why"
-        return UserError(f"the process of {_find_title(self.package)} ended with exit code {code}; {cause}")
+        title = TITLES[self.package.removesuffix("_impl")]
+        return UserError(f"the process of {title} ended with exit code {code}; {cause}")
 
     def __enter__(self) -> "Side":
         """Return this object."""
@@ -91,14 +83,13 @@ class Side:
     ) -> None:
         """End the process. After an error, do not wait for it."""
         self.connection.close()
-        self.process.join(5 if kind is None else 0)
-        if self.process.is_alive():
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(END_SECONDS if kind is None else 0)
+        if self.process.poll() is None:
             self.process.kill()
-            self.process.join()
-
-
-def _find_title(package: str) -> str:
-    return TITLES[package.removesuffix("_impl")]
+            self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
 
 def receive_all(*sides: Side) -> tuple[Any, ...]:
@@ -112,55 +103,3 @@ def receive_all(*sides: Side) -> tuple[Any, ...]:
             receive_all(*sides[1:])
         raise
     return first, *receive_all(*sides[1:])
-
-
-def answer_calls(package: str, module_name: str, connection: Connection) -> None:
-    """Answer calls in the process of a side until the connection is closed."""
-    import_own_packages()
-    sys.path.remove(ROOT)  # `own_packages_first` put it first; the user's modules come first from now on
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
-    Thread(target=_exit_with_parent, daemon=True).start()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise PyTorch's threads wait in loops, on all cores
-    with _discard_stderr():
-        module = importlib.import_module(f"{package}.{module_name}")
-    model = None
-    with suppress(EOFError, ConnectionError):  # the other end is closed, or its process has ended
-        while True:
-            function, arguments = connection.recv()
-            try:
-                result = None
-                if function == "build":
-                    model = None  # memory may not suffice for two models
-                    model = getattr(module, CLASSES[module_name])(**arguments)
-                else:
-                    result = getattr(model, function)(**arguments)
-                answer = pickle.dumps((result, None))
-            except UserError as error:
-                answer = pickle.dumps((None, str(error)))
-            except Exception as error:
-                traceback.print_exc()
-                answer = pickle.dumps((None, f"{_find_title(package)}: {describe_error(error)}"))
-            connection.send_bytes(answer)
-
-
-def _exit_with_parent() -> None:
-    """Exit when the calling process ends, even if it is killed while a model computes or hangs."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
-
-
-@contextmanager
-def _discard_stderr() -> Iterator[None]:
-    """Discard standard error, on which TensorFlow reports a missing GPU during its import."""
-    sys.stderr.flush()
-    saved_stderr, null_device = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null_device, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved_stderr, 2)
-        os.close(saved_stderr)
-        os.close(null_device)

@@ -136,7 +136,7 @@ def test_inputs_are_drawn_as_described() -> None:
 def test_a_process_that_ends_is_reported() -> None:
     with Side("torch_impl") as side:
         side.process.kill()
-        side.process.join()
+        side.process.wait()
         for call in (side.receive, lambda: side.send("weights")):
             with pytest.raises(
                 UserError, match="of PyTorch ended with exit code -9; it was killed, possibly out of memory"

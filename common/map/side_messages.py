@@ -1,0 +1,81 @@
+"""Messages between a command and the process of a side, whose environment may have other versions of all packages.
+
+A message is a pickle of Python's own types and Lockstep's classes. Arrays and paths are pickled as their plain parts,
+because the pickles of NumPy and pathlib name modules that another version lacks. Other classes are refused.
+"""
+
+import io
+import pickle
+from pathlib import Path, PurePath
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from typing_extensions import override
+
+PROTOCOL = 5  # of every Python that Lockstep supports
+OWN_PACKAGES = ("common.", "torch_impl.", "tf_impl.")
+PLAIN_CLASSES = {f"builtins.{name}" for name in ("bytearray", "complex", "frozenset", "range", "set", "slice")}
+PLAIN_KINDS = "biufcSUmM"  # kinds of NumPy's types that their text describes
+
+
+def encode_message(value: object) -> bytes:
+    """Return a value as a message."""
+    buffer = io.BytesIO()
+    _Encoder(buffer, protocol=PROTOCOL).dump(value)
+    return buffer.getvalue()
+
+
+def decode_message(message: bytes) -> Any:  # noqa: ANN401  any value
+    """Return the value of a message. Raise UnpicklingError if it holds an object of a library."""
+    return _Decoder(io.BytesIO(message)).load()
+
+
+class _Encoder(pickle.Pickler):
+    """Pickler that takes arrays, their types and paths apart."""
+
+    @override
+    def reducer_override(self, value: object) -> Any:  # noqa: ANN401  as in the base class
+        if isinstance(value, np.ndarray):
+            content = bytearray(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+            return _restore_array, (_name_dtype(value.dtype), value.shape, content)
+        if isinstance(value, np.generic):
+            return _restore_scalar, (_name_dtype(value.dtype), value.tobytes())
+        if isinstance(value, np.dtype):
+            return _find_dtype, (_name_dtype(value),)
+        return (_restore_path, (str(value),)) if isinstance(value, PurePath) else NotImplemented
+
+
+class _Decoder(pickle.Unpickler):
+    """Unpickler of plain types and Lockstep's own classes."""
+
+    @override
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  as in the base class
+        if not module.startswith(OWN_PACKAGES) and f"{module}.{name}" not in PLAIN_CLASSES:
+            raise pickle.UnpicklingError(f"{module}.{name}: a message has no objects of this class")
+        return super().find_class(module, name)
+
+
+def _name_dtype(dtype: np.dtype[Any]) -> str:
+    if dtype.kind in PLAIN_KINDS:
+        return dtype.str
+    if hasattr(ml_dtypes, dtype.name):  # such as bfloat16
+        return dtype.name
+    raise pickle.PicklingError(f"an array of type {dtype} cannot be sent to another process")
+
+
+def _find_dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def _restore_array(dtype: str, shape: tuple[int, ...], content: bytearray) -> np.ndarray:
+    return np.frombuffer(content, _find_dtype(dtype)).reshape(shape)
+
+
+def _restore_scalar(dtype: str, content: bytes) -> np.generic:
+    scalar: np.generic = np.frombuffer(content, _find_dtype(dtype))[0]
+    return scalar
+
+
+def _restore_path(path: str) -> Path:
+    return Path(path)

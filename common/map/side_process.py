@@ -1,0 +1,88 @@
+"""Program of the process of a side: python -m common.map.side_process PACKAGE MODULE DESCRIPTOR.
+
+It answers the calls of `common.map.side`, in the environment of its interpreter.
+"""
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from threading import Thread
+
+from common.config.strategies import TITLES
+from common.errors import UserError, describe_error
+from common.map.side_messages import decode_message, encode_message
+
+CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, in either package
+
+
+def answer_calls(package: str, module_name: str, connection: Connection) -> None:
+    """Answer calls until the connection is closed.
+
+    Args:
+        package: torch_impl or tf_impl.
+        module_name: The module of the package whose class is called: a key of CLASSES.
+        connection: The connection to the command.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise PyTorch's threads wait in loops, on all cores
+    with _discard_stderr():
+        module = importlib.import_module(f"{package}.{module_name}")
+    title = TITLES[package.removesuffix("_impl")]
+    model = None
+    with suppress(EOFError, ConnectionError):  # the other end is closed, or its process has ended
+        while True:
+            function, arguments = decode_message(connection.recv_bytes())
+            try:
+                result = None
+                if function == "build":
+                    model = None  # memory may not suffice for two models
+                    model = getattr(module, CLASSES[module_name])(**arguments)
+                else:
+                    result = getattr(model, function)(**arguments)
+                answer = encode_message((result, None))
+            except UserError as error:
+                answer = encode_message((None, str(error)))
+            except Exception as error:
+                traceback.print_exc()
+                answer = encode_message((None, f"{title}: {describe_error(error)}"))
+            connection.send_bytes(answer)
+
+
+def _exit_with_parent(descriptor: int) -> None:
+    """Exit when the command ends, even if it is killed while a model computes or hangs."""
+    while os.read(descriptor, 1):
+        pass
+    os._exit(1)
+
+
+def _take_standard_input() -> int:
+    """Return a descriptor of standard input, a pipe that closes when the command ends. User code reads an empty one."""
+    descriptor, null_device = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_device, 0)
+    os.close(null_device)
+    return descriptor
+
+
+@contextmanager
+def _discard_stderr() -> Iterator[None]:
+    """Discard standard error, on which TensorFlow reports a missing GPU during its import."""
+    sys.stderr.flush()
+    saved_stderr, null_device = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
+        os.close(null_device)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
+    Thread(target=_exit_with_parent, args=(_take_standard_input(),), daemon=True).start()
+    answer_calls(sys.argv[1], sys.argv[2], Connection(int(sys.argv[3])))
