@@ -43,12 +43,15 @@ PACKAGES = {
 }
 MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}
 VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+CHECKED = "LOCKSTEP_INTERPRETERS"  # environment variable: what this command or its parent has checked, as JSON
 MAX_SECONDS = 300  # for the import of a framework from a slow disk
 MAX_LETTERS = 300  # of what the other interpreter prints
 
 
 def check_interpreter(key: str, python: str, framework: str) -> dict[str, str]:
     """Check that an interpreter can run the processes of a side, and return the versions of its packages.
+
+    The commands that this command starts do not check it again.
 
     Args:
         key: The key of the config or the command that names the interpreter, for errors, such as "a.python".
@@ -59,7 +62,16 @@ def check_interpreter(key: str, python: str, framework: str) -> dict[str, str]:
         UserError: It cannot be started, lacks a package, has a version that is too old or too new, or fails to import
             the framework.
     """
-    label = f"{key}={python}"
+    checked = json.loads(os.environ.get(CHECKED, "{}"))
+    if (name := f"{framework} {python}") not in checked:
+        checked[name] = _run_probe(f"{key}={python}", python, framework)
+        os.environ[CHECKED] = json.dumps(checked)
+    versions: dict[str, str] = checked[name]
+    return versions
+
+
+def _run_probe(label: str, python: str, framework: str) -> dict[str, str]:
+    """Return the versions of the packages of an interpreter. Raise UserError as `check_interpreter` does."""
     _check_file(label, python)
     requirements = [Requirement(text) for text in PACKAGES[framework]]
     names = [requirement.name for requirement in requirements]

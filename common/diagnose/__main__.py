@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.config.command_line import create_parser, report_user_errors
-from common.diagnose.arguments import DEFAULTS, parse_arguments
+from common.diagnose.arguments import DEFAULTS, check_interpreters, parse_arguments
 from common.diagnose.recorded.record_arguments import has_records, parse_record_arguments
 from common.errors import FAILURE
 
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _diagnose_runs(overrides: Sequence[str]) -> tuple["Diagnosis", Path]:
     """Diagnose two training runs. Return the result and the directory of the report."""
     options, sides = parse_arguments(overrides)
+    check_interpreters(sides)
     from common.diagnose.walk import diagnose
     from common.training.stop import interrupt_on_signals
 

@@ -16,9 +16,10 @@ from common.config.command_line import compose_options
 from common.config.compose import CONF
 from common.config.strategies import PACKAGES, list_strategies
 from common.diagnose.from_run import EXTENSION_STRATEGY_PREFIX, find_starting_point, read_run_overrides
-from common.diagnose.overrides import key_of, quote_value, value_of
+from common.diagnose.overrides import drop_keys, key_of, quote_value, value_of
 from common.diagnose.rounding import MACHINE_EPSILON
 from common.errors import UserError
+from common.interpreter import check_interpreter
 from common.run.checkpoint import open_checkpoint, open_unverified_checkpoint, parse_step
 
 DEFAULTS = Path(CONF, "diagnose.yaml")
@@ -26,7 +27,7 @@ SIDE_NAMES = ("a", "b")
 FEWEST_STEPS, MOST_STEPS = 2, 100
 FEWEST_REPEATED_STEPS = 3  # of two finished runs; as many as conf/diagnose.yaml sets for other runs
 DEFAULT_TRAIN_STEPS = 300  # as conf/train.yaml sets it
-PRECISION_KEY = "train.precision"
+PRECISION_KEY, PYTHON_KEY = "train.precision", "python"
 
 
 @dataclass
@@ -65,6 +66,8 @@ class SideArguments:
         overrides: Overrides of the framework's train command, all but the one that chooses the strategy.
         start: Checkpoint to start from; None starts from the initial weights.
         repeats: Directory of the finished run that this one repeats; None if it repeats none.
+        python: Interpreter of another environment; None for that of this command. Only the user's command names it,
+            never the config of a run directory, which somebody else may have written.
     """
 
     name: str
@@ -73,6 +76,7 @@ class SideArguments:
     overrides: list[str]
     start: Path | None = None
     repeats: Path | None = None
+    python: str | None = None
 
     @property
     def title(self) -> str:
@@ -86,7 +90,8 @@ class SideArguments:
         An extension's strategy may have no file there. Its overrides then replace all values of the file of "single".
         """
         is_extension = any(override.startswith(EXTENSION_STRATEGY_PREFIX) for override in self.overrides)
-        return [f"strategy={'single' if is_extension else self.strategy}", *self.overrides]
+        python = [] if self.python is None else [f"{PYTHON_KEY}={quote_value(self.python)}"]
+        return [f"strategy={'single' if is_extension else self.strategy}", *self.overrides, *python]
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[SideArguments]]:
@@ -183,7 +188,17 @@ def _compose_side(options: DiagnoseOptions, name: str, overrides: list[str]) -> 
         choices = ", ".join(list_strategies(framework))
         raise UserError(f"{name}={value}: not a strategy of {framework}; use one of {choices}")
     start = Path(options.start) if options.start is not None else None
-    return SideArguments(name, framework, strategy, _add_train_overrides(options, name, overrides), start)
+    pythons = [value_of(override).strip("'\"") for override in overrides if key_of(override) == PYTHON_KEY]
+    overrides = _add_train_overrides(options, name, drop_keys(overrides, {PYTHON_KEY}))
+    python = pythons[-1] if pythons and pythons[-1] != "null" else None
+    return SideArguments(name, framework, strategy, overrides, start, python=python)
+
+
+def check_interpreters(sides: Sequence[SideArguments]) -> None:
+    """Raise UserError unless the interpreters that the command names can run the processes of their sides."""
+    for side in sides:
+        if side.python is not None:
+            check_interpreter(f"{side.name}.{PYTHON_KEY}", side.python, side.framework)
 
 
 def _add_train_overrides(options: DiagnoseOptions, name: str, overrides: list[str]) -> list[str]:

@@ -62,7 +62,9 @@ class SideComparison:
     def processes(self) -> dict[str, Side]:
         """Process that holds the model of each run, by "a" and "b"."""
         processes = {
-            name: self._exit_stack.enter_context(Side(PACKAGES[run.arguments.framework], "observed_model"))
+            name: self._exit_stack.enter_context(
+                Side(PACKAGES[run.arguments.framework], "observed_model", run.arguments.python)
+            )
             for name, run in self.runs.items()
         }
         for name, run in self.runs.items():

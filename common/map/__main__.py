@@ -6,13 +6,16 @@ The exit code is 0 if they do, 1 if they do not or if a variable has no counterp
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.config.command_line import compose_options, create_parser, report_user_errors
 from common.config.compose import CONF
+from common.config.strategies import PACKAGES
 from common.errors import FAILURE, UserError
+from common.interpreter import check_interpreter
 from common.map.input_specs import parse_input_spec
 from common.map.map_file import describe_unmatched, write_map
 from common.map.map_table import format_map_table
@@ -42,17 +45,32 @@ class MapModelOptions:
 
 
 @dataclass
+class MapSideOptions:
+    """The sections `torch` and `tf` of conf/map.yaml.
+
+    Attributes:
+        python: The interpreter of the environment in which the side computes; None for that of this command.
+    """
+
+    python: str | None
+
+
+@dataclass
 class MapOptions:
     """The keys of conf/map.yaml.
 
     Attributes:
         model: The two models.
+        torch: The environment of PyTorch's model.
+        tf: The environment of Keras's model.
         inputs: The inputs by name, as text such as float32[8,16].
         seed: The seed of the weights and the inputs.
         write: The path of the map file to create; None creates none.
     """
 
     model: MapModelOptions
+    torch: MapSideOptions
+    tf: MapSideOptions
     inputs: dict[str, str]
     seed: int
     write: str | None
@@ -60,7 +78,9 @@ class MapOptions:
 
 def load_options(overrides: Sequence[str]) -> MapOptions:
     """Compose conf/map.yaml with Hydra overrides. Raise UserError for unknown keys and values of the wrong type."""
-    keys = "the keys are model.torch, model.tf, model.arguments, model.map, inputs, seed, write"
+    keys = (
+        "the keys are model.torch, model.tf, model.arguments, model.map, torch.python, tf.python, inputs, seed, write"
+    )
     options = compose_options(MapOptions, "map", [_quote_override(override) for override in overrides], keys)
     if not options.inputs:
         raise UserError("inputs: is empty; set the inputs of the models, such as 'inputs={x: float32[8,16]}'")
@@ -82,8 +102,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output_path = Path(options.write) if options.write is not None else None
     if output_path is not None:
         _check_output_path(output_path)
-    with interrupt_on_signals(), Side("torch_impl") as torch_side, Side("tf_impl") as keras_side:
-        models = pair_models(torch_side, keras_side, request)
+    pythons = {"torch": options.torch.python, "tf": options.tf.python}
+    for framework, python in pythons.items():
+        if python is not None:
+            check_interpreter(f"{framework}.python", python, framework)
+    with interrupt_on_signals(), ExitStack() as stack:
+        sides = {name: stack.enter_context(Side(PACKAGES[name], python=python)) for name, python in pythons.items()}
+        models = pair_models(sides["torch"], sides["tf"], request)
     described_map = models.parameter_map, models.torch_description, models.keras_description
     print(format_map_table(*described_map))
     for line in describe_unmatched(*described_map):
