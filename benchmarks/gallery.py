@@ -43,7 +43,7 @@ def main(names: list[str]) -> int:
         shutil.rmtree(GALLERY / name, ignore_errors=True)
         for runs, overrides in REPORTS[name]:
             with TemporaryDirectory() as temporary:
-                planned = plan_runs(runs, overrides, Path(temporary))
+                planned = plan_runs(runs, overrides, Path(temporary), {})
                 failures += train_missing(planned)
                 for run in planned:
                     copy_run(run.directory, GALLERY / name / run.title.replace(" ", "-").replace("=", "-"))

@@ -113,9 +113,7 @@ def _check_file(label: str, python: str) -> None:
     raise UserError(f"{label}: no such interpreter; name that of an environment, such as venv/bin/python")
 
 
-def _check_versions(
-    label: str, python: str, versions: Mapping[str, str], requirements: Sequence[Requirement]
-) -> None:
+def _check_versions(label: str, python: str, versions: Mapping[str, str], requirements: Sequence[Requirement]) -> None:
     """Raise UserError if Python or a package does not have a version that Lockstep needs, or a package is missing."""
     if not PYTHON.specifier.contains(versions["python"], prereleases=True):
         raise UserError(f"{label}: is Python {versions['python']}, and Lockstep needs {PYTHON.specifier}; name another")

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures: list[str] = []  # why training runs failed
     run_dirs = command_line.run_dirs
     if options.run:
-        planned = plan_runs(options.run, command_line.training_overrides, Path(options.runs))
+        planned = plan_runs(options.run, command_line.training_overrides, Path(options.runs), options.environments)
         failures = train_missing(planned)
         run_dirs = [run.directory for run in planned if run.directory.exists()] + run_dirs
     read_again = partial(read_comparison, options, run_dirs, command_line.external, failures)

@@ -24,6 +24,7 @@ class CompareOptions:
     """The keys of conf/compare.yaml, which describes them."""
 
     run: list[str]  # training runs to start
+    environments: dict[str, str]  # interpreters of other environments, by the names that `run` uses
     runs: str  # directory to search for finished runs
     output: str
     pictures: str | None
@@ -100,7 +101,9 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
         training = [text for text in overrides if text not in external and _get_group(text) not in OPTION_GROUPS]
     own = [text for text in overrides if text not in (*training, *external)]
     # The name of a column may have any characters, such as "=" and "(".
-    options = load_options([quote_text(text) if _get_group(text) == "columns" else text for text in own])
+    own = [quote_text(text) if _get_group(text) == "columns" else text for text in own]
+    # The user chooses the names of environments, so Hydra needs the prefix ++ for them.
+    options = load_options([f"++{text}" if _get_group(text) == "environments" else text for text in own])
     if training and not options.run:
         raise UserError("run=[]: names no training run; pass 'run=[torch:ddp,tf:mirrored]'")
     return CommandLine(

@@ -9,9 +9,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -24,9 +24,10 @@ from common.config.compose import collect_values
 from common.config.overrides import expand_sweep, normalize_arguments
 from common.config.strategies import PACKAGES, list_strategies
 from common.errors import USER_ERROR, UserError
+from common.interpreter import check_interpreter
 from common.training.stop import interrupt_on_signals
 
-RESERVED_KEYS = ("run_dir", "run_name", "resume", "strategy")  # keys that this command sets
+RESERVED_KEYS = ("run_dir", "run_name", "resume", "strategy", "python")  # keys that this command sets
 REPLICA_KEYS = ("strategy.replicas", "strategy.workers")
 POLL_SECONDS = 0.2
 TAIL_BYTES = 4096  # read from the end of metrics.jsonl; longer than a row
@@ -48,16 +49,19 @@ class PlannedRun:
         return self.directory.with_suffix(".log")
 
 
-def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[PlannedRun]:
-    """Plan the runs of `run=[torch:ddp,tf:mirrored]`.
+def plan_runs(
+    names: Sequence[str], overrides: Sequence[str], root: Path, environments: Mapping[str, str]
+) -> list[PlannedRun]:
+    """Plan the runs of `run=[torch:ddp,tf:mirrored@old]`, and check the interpreters of their environments.
 
     A key with several values, such as `strategy.replicas=1,2`, gives a run for each combination of values. Numbers of
     replicas do not apply to `single`, which always has one.
 
     Args:
-        names: FRAMEWORK:STRATEGY of each run.
+        names: FRAMEWORK:STRATEGY of each run, or FRAMEWORK:STRATEGY@ENVIRONMENT.
         overrides: Overrides of the training config.
         root: The directory for the run directories.
+        environments: The interpreters of other environments by name.
 
     Raises:
         UserError: A name or a key is wrong. Errors of Hydra and OmegaConf are raised as they are.
@@ -65,10 +69,12 @@ def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> lis
     for override in overrides:
         key = override.partition("=")[0].lstrip("+~")
         if key in RESERVED_KEYS:
-            raise UserError(f"{key}: set by run=[...]; remove it")
+            advice = "use environments={NAME: PATH} and run=[...@NAME]" if key == "python" else "remove it"
+            raise UserError(f"{key}: set by run=[...]; {advice}")
+    _check_environments(names, environments)
     planned: dict[Path, PlannedRun] = {}
     for name in names:
-        framework, _, strategy = name.partition(":")
+        framework, strategy, environment = _split_name(name)
         if framework not in PACKAGES or strategy not in list_strategies(framework):
             known = [f"{side}:{kind}" for side in PACKAGES for kind in list_strategies(side)]
             raise UserError(f"run={name}: no such strategy; use one of {', '.join(known)}")
@@ -77,6 +83,8 @@ def plan_runs(names: Sequence[str], overrides: Sequence[str], root: Path) -> lis
         for chosen in product(*choices):
             swept = [text.rpartition(".")[2] for text, options in zip(chosen, choices, strict=True) if len(options) > 1]
             run = _plan_run(framework, strategy, chosen, swept, root)
+            if environment:
+                run = _move_to_environment(run, environment, environments[environment])
             planned.setdefault(run.directory, run)
     return list(planned.values())
 
@@ -90,6 +98,40 @@ def _plan_run(framework: str, strategy: str, chosen: Sequence[str], swept: Seque
     directory = root.absolute() / f"{framework}-{strategy}-{fingerprint}"
     title = " ".join([framework, strategy, *swept])
     return PlannedRun(title, framework, overrides, config.train.steps, directory)
+
+
+def _split_name(name: str) -> tuple[str, str, str]:
+    """Return the framework, the strategy and the environment of FRAMEWORK:STRATEGY@ENVIRONMENT."""
+    side, _, environment = name.partition("@")
+    framework, _, strategy = side.partition(":")
+    return framework, strategy, environment
+
+
+def _check_environments(names: Sequence[str], environments: Mapping[str, str]) -> None:
+    """Raise UserError if a run names an unknown environment, or one whose interpreter cannot run its side."""
+    for name in names:
+        framework, _, environment = _split_name(name)
+        if "@" in name and environment not in environments:
+            known = f"there are {', '.join(environments)}" if environments else "environments has none"
+            raise UserError(f"run={name}: no environment {environment}; {known}; add {environment}: PATH to it")
+    for name in names:
+        framework, _, environment = _split_name(name)
+        if environment and framework in PACKAGES:
+            check_interpreter(f"environments.{environment}", environments[environment], framework)
+
+
+def _move_to_environment(run: PlannedRun, name: str, python: str) -> PlannedRun:
+    """Return a planned run that trains in another environment. Other versions of its packages give another run."""
+    versions = check_interpreter(f"environments.{name}", python, run.framework)
+    text = json.dumps([run.directory.name, str(Path(python).absolute()), versions], sort_keys=True)
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()[:8]
+    strategy = run.overrides[0].partition("=")[2]
+    return replace(
+        run,
+        title=f"{run.title} @{name}",
+        overrides=(*run.overrides, f"python={python}"),
+        directory=run.directory.with_name(f"{run.framework}-{strategy}-{name}-{fingerprint}"),
+    )
 
 
 def train_missing(planned: Sequence[PlannedRun]) -> list[str]:

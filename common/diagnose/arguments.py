@@ -90,7 +90,7 @@ class SideArguments:
         An extension's strategy may have no file there. Its overrides then replace all values of the file of "single".
         """
         is_extension = any(override.startswith(EXTENSION_STRATEGY_PREFIX) for override in self.overrides)
-        python = [] if self.python is None else [f"{PYTHON_KEY}={quote_value(self.python)}"]
+        python = [] if self.python is None else [f"{PYTHON_KEY}={self.python}"]
         return [f"strategy={'single' if is_extension else self.strategy}", *self.overrides, *python]
 
 

@@ -35,7 +35,7 @@ class _Encoder(pickle.Pickler):
     """Pickler that takes arrays, their types and paths apart."""
 
     @override
-    def reducer_override(self, value: object) -> Any:  # noqa: ANN401  as in the base class
+    def reducer_override(self, value: object) -> Any:
         if isinstance(value, np.ndarray):
             content = bytearray(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
             return _restore_array, (_name_dtype(value.dtype), value.shape, content)
@@ -50,7 +50,7 @@ class _Decoder(pickle.Unpickler):
     """Unpickler of plain types and Lockstep's own classes."""
 
     @override
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  as in the base class
+    def find_class(self, module: str, name: str) -> Any:
         if not module.startswith(OWN_PACKAGES) and f"{module}.{name}" not in PLAIN_CLASSES:
             raise pickle.UnpicklingError(f"{module}.{name}: a message has no objects of this class")
         return super().find_class(module, name)

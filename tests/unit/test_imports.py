@@ -15,6 +15,8 @@ ORDER = [
     "common/output.py",
     "common/hardware.py",
     "common/versions.py",
+    "common/interpreter_probe.py",
+    "common/interpreter.py",
     "common/records",
     "common/recording",
     "common/config",
@@ -31,6 +33,7 @@ BESIDE = {
     # reads run directories, and starts the commands that write them
     "common/compare": {
         "common/errors.py",
+        "common/interpreter.py",
         "common/records",
         "common/recording",
         "common/config",
@@ -52,6 +55,7 @@ MAY_IMPORT = {name: set(ORDER[:index]) for index, name in enumerate(ORDER)} | BE
 MAY_IMPORT["common/map"] = {
     "common/errors.py",
     "common/run_module.py",
+    "common/interpreter.py",
     "common/config",
 }  # works on descriptions of models
 MAY_IMPORT |= {"common/prepare": set(), "common/export": set()}  # the package of a single command

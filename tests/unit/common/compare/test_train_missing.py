@@ -13,7 +13,7 @@ SMALL = ("model=bert_tiny", "train.steps=7")
 
 
 def titles(names: list[str], *overrides: str) -> list[str]:
-    return [run.title for run in plan_runs(names, [*SMALL, *overrides], Path("runs"))]
+    return [run.title for run in plan_runs(names, [*SMALL, *overrides], Path("runs"), {})]
 
 
 def test_every_combination_is_planned() -> None:
@@ -32,14 +32,14 @@ def test_single_has_one_replica() -> None:
 
 def test_a_path_may_have_a_comma(tmp_path: Path) -> None:
     (run,) = plan_runs(
-        ["torch:ddp"], [*SMALL, "data=files", "data.train='a, b.csv'", "data.validation=v.csv"], tmp_path
+        ["torch:ddp"], [*SMALL, "data=files", "data.train='a, b.csv'", "data.validation=v.csv"], tmp_path, {}
     )
     assert "data.train='a, b.csv'" in run.overrides
 
 
 def test_different_configs_have_different_directories() -> None:
     def directory(name: str, *overrides: str) -> Path:
-        (run,) = plan_runs([name], [*SMALL, *overrides], Path("runs"))
+        (run,) = plan_runs([name], [*SMALL, *overrides], Path("runs"), {})
         return run.directory
 
     same = directory("torch:ddp")
@@ -66,4 +66,4 @@ def test_different_configs_have_different_directories() -> None:
 )
 def test_a_mistake_is_named(name: str, override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        plan_runs([name], [*SMALL, override], Path("runs"))
+        plan_runs([name], [*SMALL, override], Path("runs"), {})
