@@ -4,6 +4,7 @@ import ctypes
 import math
 import os
 import platform
+import re
 import resource
 import shutil
 import sys
@@ -14,6 +15,7 @@ import pynvml
 
 CGROUP = Path("/sys/fs/cgroup")
 CPU_INFO = Path("/proc/cpuinfo")
+VECTOR_INSTRUCTIONS = re.compile("avx|fma|amx|asimd|sve|bf16")  # beginnings of their names in CPU_INFO
 
 
 def count_cores() -> int:
@@ -103,11 +105,19 @@ def describe_hardware() -> dict[str, str | int]:
     return {
         "machine": platform.machine(),
         "processor": _name_processor(),
+        "instruction_sets": _list_instruction_sets(),
         "cores": count_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": (gpus := count_visible_gpus()),
         "gpu": ", ".join(sorted(set(list_gpu_names()))) if gpus else "",
     }
+
+
+def _list_instruction_sets() -> str:
+    """Return the sets of vector instructions of the processor, such as "avx2 avx512f fma"; empty outside of Linux."""
+    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
+    flags = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
+    return " ".join(sorted(flag for flag in flags[0] if VECTOR_INSTRUCTIONS.match(flag))) if flags else ""
 
 
 def _name_processor() -> str:

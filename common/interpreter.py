@@ -70,6 +70,24 @@ def check_interpreter(key: str, python: str, framework: str) -> dict[str, str]:
     return versions
 
 
+def find_different_files(module: str, python_a: str | None, python_b: str | None) -> list[str]:
+    """Return the Python files of a package that differ between two environments, such as keras/src/layers/layer.py.
+
+    Args:
+        module: The package, such as keras.
+        python_a: An interpreter that `check_interpreter` has checked; None for that of this command.
+        python_b: The other interpreter.
+    """
+    fingerprints = []
+    for python in (python_a, python_b):
+        command = module_command("common.interpreter_probe", "--sources", module, python=python)
+        output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+        line = next(line for line in output.splitlines() if line.startswith(REPORT))
+        fingerprints.append(json.loads(line.removeprefix(REPORT)))
+    a, b = fingerprints
+    return sorted(file for file in {*a, *b} if a.get(file) != b.get(file))
+
+
 def _run_probe(label: str, python: str, framework: str) -> dict[str, str]:
     """Return the versions of the packages of an interpreter. Raise UserError as `check_interpreter` does."""
     _check_file(label, python)

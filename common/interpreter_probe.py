@@ -1,16 +1,21 @@
-"""Program that reports the packages of an environment: python -m common.interpreter_probe MODULE,... PACKAGE...
+"""Program that reports the packages of an environment, in which any package may be missing.
 
-`common.interpreter` runs it with the interpreter of another environment, in which any package may be missing. The
-program therefore imports the standard library, and last of all the modules.
+python -m common.interpreter_probe MODULE,... PACKAGE... prints the versions of packages, and imports modules.
+python -m common.interpreter_probe --sources MODULE prints the fingerprints of the files of a package.
+
+`common.interpreter` runs it with the interpreter of the environment. It imports the standard library first of all.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import json
 import platform
 import sys
 from importlib import metadata
+from pathlib import Path
 
 REPORT, IMPORTED = "lockstep-probe: ", "lockstep-probe: imported"  # beginnings of the lines that the program prints
 
@@ -26,9 +31,27 @@ def find_installed(packages: list[str]) -> dict[str, str]:
     return versions
 
 
-if __name__ == "__main__":
-    report = {"python": platform.python_version(), "versions": find_installed(sys.argv[2:])}
+def hash_sources(module: str) -> dict[str, str]:
+    """Return a fingerprint of each Python file of a package by its path in the package; none if it is missing."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return {}
+    root = Path(spec.origin).parent
+    files = sorted(root.rglob("*.py"))
+    return {str(file.relative_to(root.parent)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def report_packages(modules: list[str], packages: list[str]) -> None:
+    """Print the versions of packages, and import modules."""
+    report = {"python": platform.python_version(), "versions": find_installed(packages)}
     print("\n" + REPORT + json.dumps(report), flush=True)  # before an import that may end the process
-    for module in sys.argv[1].split(","):
+    for module in modules:
         importlib.import_module(module)
     print("\n" + IMPORTED, flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--sources":
+        print("\n" + REPORT + json.dumps(hash_sources(sys.argv[2])))
+    else:
+        report_packages(sys.argv[1].split(","), sys.argv[2:])

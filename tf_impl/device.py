@@ -1,9 +1,11 @@
 """The devices of replicas: one GPU for each if there are GPUs, otherwise one logical CPU device for each."""
 
+import keras
 import tensorflow as tf
 
 from common.errors import UserError
 from common.hardware import count_visible_gpus, get_peak_resident_bytes
+from tf_impl.record.environment import describe_environment as describe_model_environment
 
 
 def select_replica_devices(count: int) -> list[str]:
@@ -33,3 +35,9 @@ def measure_peak_memory(devices: list[str]) -> list[int]:
         tf.config.experimental.get_memory_info(device[1:])["peak"] if "GPU" in device else get_peak_resident_bytes()
         for device in devices
     ]
+
+
+def describe_environment() -> dict[str, object]:
+    """Return the device and the flags that decide how this process rounds numbers."""
+    environment = describe_model_environment(keras.layers.Layer())
+    return {"device": environment["device"], "flags": environment["flags"]}

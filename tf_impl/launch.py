@@ -110,11 +110,13 @@ def _train(context: RunContext) -> int:
         _import_tensorflow()
         from tf_impl.communication.rendezvous import join_group
         from tf_impl.compilation import report_compilations
+        from tf_impl.device import describe_environment
         from tf_impl.profiling import profile
 
         make_strategy = load_strategy_class(config, "tf")
         import_module(config.model.tf_module)  # heavy imports too, while garbage collection is off
-    return train_rank(context, SideRuntime(join_group, make_strategy, profile, report_compilations))
+    runtime = SideRuntime(join_group, make_strategy, profile, report_compilations, describe_environment)
+    return train_rank(context, runtime)
 
 
 def _serve(config: Config) -> int:

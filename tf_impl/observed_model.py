@@ -20,6 +20,7 @@ from common.map.description import RecordedCall
 from common.run.inputs import open_inputs
 from tf_impl.batches import to_tensors
 from tf_impl.forward_trace import ForwardTrace
+from tf_impl.keras_paths import layers_by_path
 from tf_impl.models import build_model
 from tf_impl.models.layout import TransformedParameter
 from tf_impl.models.weights import load_weights
@@ -45,6 +46,11 @@ class ObservedModel:
     def layers(self) -> dict[str, str]:
         """Return the path of the layer of each parameter and moving statistic, by the parameter's name."""
         return self.layer_paths
+
+    def classes(self) -> dict[str, str]:
+        """Return the class of each layer with its module, such as keras.src.layers.core.dense.Dense, by the path."""
+        layers = layers_by_path(self.model)
+        return {path: f"{type(layer).__module__}.{type(layer).__name__}" for path, layer in layers.items()}
 
     def compute(
         self,

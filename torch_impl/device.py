@@ -4,6 +4,7 @@ import torch
 
 from common.errors import UserError
 from common.hardware import count_visible_gpus, get_peak_resident_bytes
+from torch_impl.record.environment import describe_environment as describe_model_environment
 
 
 def select_replica_devices(count: int) -> list[torch.device]:
@@ -23,3 +24,10 @@ def measure_peak_memory(devices: list[torch.device]) -> list[int]:
         torch.cuda.max_memory_allocated(device) if device.type == "cuda" else get_peak_resident_bytes()
         for device in devices
     ]
+
+
+def describe_environment() -> dict[str, object]:
+    """Return the device and the flags that decide how this process rounds numbers."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    environment = describe_model_environment(torch.nn.LayerNorm(1, device=device))
+    return {"device": environment["device"], "flags": environment["flags"]}

@@ -95,11 +95,13 @@ def _train(context: RunContext) -> int:
     with pause_garbage_collection():
         from torch_impl.communication.rendezvous import join_group
         from torch_impl.compilation import report_compilations
+        from torch_impl.device import describe_environment
         from torch_impl.profiling import profile
 
         make_strategy = load_strategy_class(config, "torch")
         import_module(config.model.torch_module)  # heavy imports too, while garbage collection is off
-    return train_rank(context, SideRuntime(join_group, make_strategy, profile, report_compilations))
+    runtime = SideRuntime(join_group, make_strategy, profile, report_compilations, describe_environment)
+    return train_rank(context, runtime)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,10 @@ class ObservedModel:
         """Return the path of the layer of each parameter and moving statistic, by the parameter's name."""
         return self.layer_paths
 
+    def classes(self) -> dict[str, str]:
+        """Return the class of each layer with its module, such as torch.nn.modules.linear.Linear, by the path."""
+        return {path: f"{type(layer).__module__}.{type(layer).__name__}" for path, layer in self.model.named_modules()}
+
     def compute(
         self,
         weights: Mapping[str, np.ndarray],

@@ -45,7 +45,8 @@ def compare_with_finished(runs: Sequence[SideRun]) -> FinishedRuns:
         if not run.is_asynchronous:
             recorded_rows.append(read_steps(directory))
             difference = find_other_curve(run, recorded_rows[-1])
-        if differences := find_other_environment(directory):
+        repeated = run.directory if run.arguments.python is not None else None
+        if differences := find_other_environment(directory, repeated):
             recorded.environment.append(
                 f"{run.name.upper()} ({directory}) was made in another environment, {', '.join(differences)}"
                 + ("" if difference or run.is_asynchronous else ", and its curve is reproduced here")
@@ -57,13 +58,20 @@ def compare_with_finished(runs: Sequence[SideRun]) -> FinishedRuns:
     return recorded
 
 
-def find_other_environment(directory: Path) -> list[str]:
-    """Return the versions and the hardware that a run recorded and that are others here, as "torch 2.9 (here 2.11)"."""
+def find_other_environment(directory: Path, repeated: Path | None = None) -> list[str]:
+    """Return the versions and the hardware that a run recorded and that are others here, as "torch 2.9 (here 2.11)".
+
+    Args:
+        directory: The run directory.
+        repeated: The directory of the repeated run, if it was trained with the interpreter of another environment.
+    """
     summary: Mapping[str, object] = read_final_summary(directory) or {}
     versions, machine = (_to_mapping(summary.get(key)) for key in ("versions", "hardware"))
     if not versions:
         return [f"versions {UNRECORDED}"]
     present: dict[str, object] = {**find_versions(versions.keys()), "python": sys.version.split()[0]}
+    if repeated is not None:
+        present.update(_to_mapping((read_final_summary(repeated) or {}).get("versions")))
     if "lockstep" not in present:  # a checkout has no version
         versions.pop("lockstep", None)
     present_machine = hardware.describe_hardware()

@@ -17,6 +17,7 @@ from common.diagnose.stages.activations import compare_activations
 from common.diagnose.stages.batch import MISSING_ARRAY, compare_batches
 from common.diagnose.stages.config import compare_configs, find_different_keys
 from common.diagnose.stages.dropout import compare_dropout
+from common.diagnose.stages.environment import compare_environments, finish_environment
 from common.diagnose.stages.evaluation import compare_evaluations
 from common.diagnose.stages.gradients import compare_gradients
 from common.diagnose.stages.initial_weights import compare_initial_weights
@@ -45,12 +46,12 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     """Train both sides for a few steps and compare them. Raise UserError if a training run fails."""
     a, b = train_sides(sides, output)
     recorded = compare_with_finished((a, b))
-    stages = [compare_configs(a, b)]
+    stages = [compare_environments(a, b), compare_configs(a, b)]
     values_of_a = {key: value for key, (value, _) in find_different_keys(a, b).items()}
     if values_of_a:  # otherwise the different configs would hide differences that the other stages look for
         b = train_with_values(b, values_of_a, output)
     with SideComparison(a, b, stages) as comparison:
-        return replace(compare_stages(comparison), recorded=recorded)
+        return replace(compare_stages(comparison), recorded=recorded, notes=finish_environment(comparison))
 
 
 def compare_stages(comparison: SideComparison) -> Diagnosis:
@@ -63,7 +64,7 @@ def compare_stages(comparison: SideComparison) -> Diagnosis:
         return Diagnosis(titles, stages, precision=precision)
     for compare in TRAINING_STAGES:
         stages += compare(comparison)
-    if not comparison.has_difference(*(stage.name for stage in stages if stage.name != "config")):
+    if not comparison.has_difference(*(stage.name for stage in stages if stage.name not in ("config", "environment"))):
         config = comparison.stage("config")  # with A's values B equals A: the keys explain every difference
         config.causes = [replace(cause, confirmed=True) for cause in config.causes]
     for stage in stages:

@@ -36,6 +36,7 @@ class RunFacts(TypedDict):
     plan_version: NotRequired[int]  # version of the function that orders the examples
     versions: NotRequired[dict[str, str]]  # of Python and of the packages that train
     hardware: NotRequired[dict[str, object]]
+    environment: NotRequired[dict[str, object]]  # "device" and "flags", as a record has them
     batch_norm: NotRequired[str]  # whose statistics BatchNorm uses: "replica" or "global"
 
 
@@ -130,6 +131,11 @@ CHECKS: tuple[tuple[tuple[str, ...], object, Callable[[object], bool], str], ...
     (("messages_sent",), None, _is_list(is_count), "be a list of whole numbers"),
     (("replicas_changed",), [], _is_change_list("replicas", is_count), "list steps and numbers of replicas"),
     (("trained_by",), [], _is_change_list("trained_by", _is_text), "list steps and what trained from there"),
-    (("fingerprints", "versions", "hardware"), {}, lambda value: isinstance(value, dict), "be an object"),
+    (
+        ("fingerprints", "versions", "hardware", "environment"),
+        {},
+        lambda value: isinstance(value, dict),
+        "be an object",
+    ),
     (("staleness",), {}, _is_histogram, "map whole numbers to their counts"),
 )

@@ -78,6 +78,7 @@ def train_as_chief(
     stop: Stop,
     profile: Profile | None,
     count_compilations: Callable[[], Mapping[str, float]],
+    environment: dict[str, object],
 ) -> int:
     """Train, and record checkpoints, rows and a summary, however training ends. Returns the exit code.
 
@@ -90,12 +91,14 @@ def train_as_chief(
         stop: ends training at the same step on all ranks.
         profile: opens a context that writes a trace of its body; None for no trace.
         count_compilations: returns the fields of summary.json about compilation.
+        environment: the field `environment` of summary.json.
 
     Raises:
         UserError: a file of the run cannot be opened, or a row that it continues is damaged. No step was trained.
     """
     cache, start = context.inputs.cache, context.inputs.start
     facts = describe_run(context)
+    facts["environment"] = environment
     with report_write_errors(context.run_dir):
         log_to(context.run_dir)
         log.info("%s%s", cache, f"; classes {', '.join(cache.classes)}" if cache.classes else "")

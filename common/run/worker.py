@@ -57,12 +57,14 @@ class SideRuntime(Generic[AnyGroup]):
         make_strategy: makes the strategy of the config.
         profile: opens a context that writes a trace of its body to a path.
         count_compilations: returns the fields of summary.json about compilation.
+        describe_environment: returns the device and the flags that decide how this process rounds.
     """
 
     join_group: Callable[[RunContext], AnyGroup]
     make_strategy: Callable[[RunContext, AnyGroup], Strategy]
     profile: Callable[[Path], AbstractContextManager[None]]
     count_compilations: Callable[[], Mapping[str, float]]
+    describe_environment: Callable[[], Mapping[str, object]]
 
 
 def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
@@ -82,7 +84,8 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
     profile = _choose_profile(context, side, group.rank)
     try:
         if context.is_chief:
-            return train_as_chief(context, strategy, stop, profile, side.count_compilations)
+            environment = {**side.describe_environment()}
+            return train_as_chief(context, strategy, stop, profile, side.count_compilations, environment)
         inputs = context.inputs
         Loop(context.config, strategy, inputs.cache, inputs.start, stop, profile=profile).run()
         strategy.report()

@@ -4,42 +4,21 @@ A difference is listed. It becomes a cause only if later stages differ, because 
 """
 
 from common.diagnose.findings import Stage, TensorCheck
-from common.diagnose.recorded.record_pair import TF32_FLAGS, RecordPair, find_declared_precision
+from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision
+from common.recording.environment import list_differences
 
 PRECISION_CAUSES = ("lower_precision", "computed_in_tf32", "computed_in_bfloat16", "computed_in_float16")
-# Flags that differ between equal scripts
-IGNORED_FLAGS = ("world_size", "seed")
-OF_BOTH_FRAMEWORKS = (*TF32_FLAGS, "autocast", "default_dtype", "threads")  # flags that mean the same in both
 
 
 def compare_environments(pair: RecordPair) -> Stage:
     """List what differs in the stage's note. The verdict is then "not compared", unless it becomes a cause."""
     stage = Stage("environment")
     a, b = (side.record.facts["environment"] for side in pair.sides)
-    differences = [
-        f"{name} {a['versions'][name]} in A and {b['versions'][name]} in B"
-        for name in a["versions"]
-        if name in b["versions"] and a["versions"][name] != b["versions"][name]
-    ]
-    if a["device"] != b["device"]:
-        differences.append(f"device {a['device']} in A and {b['device']} in B")
-    differences += [
-        f"{name} {a['flags'][name]} in A and {b['flags'][name]} in B"
-        for name in a["flags"]
-        if name in b["flags"] and a["flags"][name] != b["flags"][name] and _matters(name, pair)
-    ]
-    stage.note = "; ".join(differences)
+    differences = list_differences(a, b, pair.a.is_torch == pair.b.is_torch)
+    stage.note = "; ".join(map(str, differences))
     if not differences:
         stage.checks.append(TensorCheck("versions, device and flags", 0.0))
     return stage
-
-
-def _matters(flag: str, pair: RecordPair) -> bool:
-    """Check whether a difference of a flag may decide how numbers are rounded."""
-    devices = {side.record.facts["environment"]["device"] for side in pair.sides}
-    if flag in IGNORED_FLAGS or (flag in TF32_FLAGS and devices == {"cpu"}):
-        return False
-    return pair.a.is_torch == pair.b.is_torch or flag in OF_BOTH_FRAMEWORKS
 
 
 def finish_environment(pair: RecordPair) -> None:

@@ -1,0 +1,86 @@
+"""The stage "environment": versions, hardware, device and flags of two runs, which decide how numbers are rounded.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. A difference is listed. If nothing else
+differs between two runs of one framework, the first difference of a later stage comes from it, and the package whose
+code computes the tensor is named.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from common.diagnose.comparison import SideComparison
+from common.diagnose.findings import DIFFERS, EQUAL, Stage, TensorCheck
+from common.diagnose.side_run import SideRun
+from common.interpreter import find_different_files
+from common.recording.environment import EnvironmentDifference, list_differences, read_environment
+from common.records.summary import read_final_summary
+
+STAGE, CAUSE = "environment", "environment"
+PACKAGES = {"torch": ("torch",), "tf": ("keras", "tensorflow")}  # that compute, by framework
+LAYER_PACKAGES = ("torch", "transformers", "keras", "keras_hub", "tensorflow")  # that define layers
+LISTED_FILES = 3  # number of files that a sentence lists
+
+
+def compare_environments(a: SideRun, b: SideRun) -> Stage:
+    """List what differs in the stage's note. The verdict is then "not compared"."""
+    stage = Stage(STAGE, note="; ".join(map(str, list_environment_differences(a, b))))
+    if not stage.note:
+        stage.checks.append(TensorCheck("versions, device and flags", 0.0))
+    return stage
+
+
+def list_environment_differences(a: SideRun, b: SideRun) -> list[EnvironmentDifference]:
+    """Return what differs between the environments that both runs recorded."""
+    summaries = [read_final_summary(run.directory) for run in (a, b)]
+    if summaries[0] is None or summaries[1] is None:
+        return []
+    environments = [read_environment(summary) for summary in summaries if summary is not None]
+    return list_differences(*environments, a.arguments.framework == b.arguments.framework)
+
+
+def finish_environment(comparison: SideComparison) -> list[str]:
+    """Name the package at the first difference if only the environment differs. Return notes for the report."""
+    a, b = comparison.a, comparison.b
+    differences = list_environment_differences(a, b)
+    has_one_training = a.arguments.framework == b.arguments.framework and comparison.stage("config").verdict == EQUAL
+    if not has_one_training or (not differences and a.arguments.python == b.arguments.python):
+        return []
+    first = next((stage for stage in comparison.stages if stage.verdict == DIFFERS), None)
+    if first is None:
+        listed = f"the environments differ ({'; '.join(map(str, differences))})" if differences else ""
+        return [f"{listed}, and no difference exceeds rounding"] if listed else []
+    worst = first.worst_check
+    tensor = first.causes[0].tensor if first.causes else worst.tensor if worst else first.name
+    origin = _find_origin(comparison, tensor, differences)
+    if first.causes:
+        first.causes = [replace(cause, sentence=f"{cause.sentence}; {origin}") for cause in first.causes]
+    else:
+        first.add_cause(CAUSE, "b", tensor, f"{tensor}: differs, and {origin}", confirmed=False)
+    return []
+
+
+def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[EnvironmentDifference]) -> str:
+    """Return which package differs: that of the layer at `tensor`, else one of the framework, else the whole stage."""
+    versions = {difference.name: difference for difference in differences if difference.is_package}
+    python_a, python_b = comparison.a.arguments.python, comparison.b.arguments.python
+    for package in dict.fromkeys(
+        (*_list_layer_packages(comparison, tensor), *PACKAGES[comparison.a.arguments.framework])
+    ):
+        if (name := package.replace("_", "-")) in versions:
+            return f"the environment has {versions[name]}"
+        if python_a != python_b and (files := find_different_files(package, python_a, python_b)):
+            more = f" and {len(files) - LISTED_FILES} more files" if len(files) > LISTED_FILES else ""
+            return f"the environment has one version of {package}, whose code differs: {', '.join(files[:3])}{more}"
+    listed = "; ".join(map(str, differences))
+    return f"only the environment differs: {listed}" if listed else "only the interpreter differs"
+
+
+def _list_layer_packages(comparison: SideComparison, tensor: str) -> list[str]:
+    """Return the packages that define the class of the layer at a tensor, on either side; none if it is no layer."""
+    layers = [layer for layer in comparison.layers if tensor.removeprefix("input of ").startswith(layer.title)]
+    if not layers:
+        return []
+    layer = max(layers, key=lambda layer: len(layer.title))
+    sides = (("a", layer.path_a), ("b", layer.path_b))
+    classes = [comparison.processes[name].call("classes").get(path, "") for name, path in sides]
+    return [package for package in (name.partition(".")[0] for name in classes) if package in LAYER_PACKAGES]

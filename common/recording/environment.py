@@ -1,0 +1,66 @@
+"""The environment of a run or a record of a script: what decides how the same training rounds its numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.recording.record_format import Environment
+from common.records.summary import RunFacts
+
+GPU_FLAGS = ("tf32", "tensor_float_32", "cudnn_tf32", "cudnn_deterministic", "cudnn_benchmark")
+IGNORED_FLAGS = ("world_size", "seed", "strategy", "replicas", "devices")  # they differ between equal trainings
+# Flags that mean the same in both frameworks
+OF_BOTH_FRAMEWORKS = ("tf32", "tensor_float_32", "autocast", "default_dtype", "threads")
+# Facts of the machine that decide which instructions compute; not the memory, of which a part may be reserved
+COMPARED_HARDWARE = ("machine", "processor", "instruction_sets", "cores", "gpus", "gpu")
+
+
+@dataclass(frozen=True)
+class EnvironmentDifference:
+    """A version, device or flag that differs between A and B."""
+
+    name: str
+    a: object
+    b: object
+    is_package: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.a} in A and {self.b} in B"
+
+
+def read_environment(summary: RunFacts) -> Environment:
+    """Return the environment that a run recorded. Earlier versions did not record flags."""
+    recorded, hardware = (_to_mapping(summary.get(name)) for name in ("environment", "hardware"))
+    machine = {name: hardware[name] for name in COMPARED_HARDWARE if name in hardware}
+    return {
+        "versions": {name: str(value) for name, value in _to_mapping(summary.get("versions")).items()},
+        "device": str(recorded.get("device", "unknown")),
+        "flags": {**machine, **_to_mapping(recorded.get("flags"))},
+    }
+
+
+def list_differences(a: Environment, b: Environment, is_one_framework: bool) -> list[EnvironmentDifference]:
+    """Return what both environments record and what differs between them, but for what may decide no rounding."""
+    versions = [
+        EnvironmentDifference(name, version, b["versions"][name], is_package=True)
+        for name, version in a["versions"].items()
+        if b["versions"].get(name, version) != version
+    ]
+    devices = {a["device"], b["device"]}
+    device = [EnvironmentDifference("device", a["device"], b["device"])] if len(devices - {"unknown"}) > 1 else []
+    flags = [
+        EnvironmentDifference(name, value, b["flags"][name])
+        for name, value in a["flags"].items()
+        if b["flags"].get(name, value) != value and _matters(name, devices, is_one_framework)
+    ]
+    return [*versions, *device, *flags]
+
+
+def _matters(flag: str, devices: set[str], is_one_framework: bool) -> bool:
+    """Check whether a difference of a flag may decide how numbers are rounded."""
+    if flag in IGNORED_FLAGS or (flag in GPU_FLAGS and devices == {"cpu"}):
+        return False
+    return is_one_framework or flag in (*OF_BOTH_FRAMEWORKS, *COMPARED_HARDWARE)
+
+
+def _to_mapping(value: object) -> dict[str, object]:
+    return {str(name): entry for name, entry in value.items()} if isinstance(value, Mapping) else {}
