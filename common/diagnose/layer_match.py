@@ -14,6 +14,7 @@ from common.map.description import RecordedCall
 from common.models.custom import PairedLayer
 
 Call = TypeVar("Call", RecordedCall, CallNoise)  # what a layer received and returned, or its noise
+SEPARATORS = "./"  # before the last part of a parameter's name; the second if the model is Keras's alone
 LayerSettings = Mapping[str, object]  # such as {"epsilon": 1e-5}
 
 
@@ -87,7 +88,8 @@ def match_layers(a: SideRun, b: SideRun, layers_a: Mapping[str, str], layers_b: 
     paths: dict[str, tuple[str, str]] = {}  # in A and in B, by name
     for parameter in layers_a:
         if parameter in layers_b:
-            paths.setdefault(parameter.rpartition(".")[0], (layers_a[parameter], layers_b[parameter]))
+            name = parameter[: max(map(parameter.rfind, SEPARATORS))]
+            paths.setdefault(name, (layers_a[parameter], layers_b[parameter]))
     return [LayerMatch("", name, path_a, path_b) for name, (path_a, path_b) in paths.items()]
 
 

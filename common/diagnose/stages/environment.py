@@ -63,9 +63,8 @@ def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[
     """Return which package differs: that of the layer at `tensor`, else one of the framework, else the whole stage."""
     versions = {difference.name: difference for difference in differences if difference.is_package}
     python_a, python_b = comparison.a.arguments.python, comparison.b.arguments.python
-    for package in dict.fromkeys(
-        (*_list_layer_packages(comparison, tensor), *PACKAGES[comparison.a.arguments.framework])
-    ):
+    packages = (*_list_layer_packages(comparison, tensor), *PACKAGES[comparison.a.arguments.framework])
+    for package in dict.fromkeys(packages):
         if (name := package.replace("_", "-")) in versions:
             return f"the environment has {versions[name]}"
         if python_a != python_b and (files := find_different_files(package, python_a, python_b)):
