@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import os
 import platform
 import sys
 from importlib import metadata
@@ -37,8 +38,11 @@ def hash_sources(module: str) -> dict[str, str]:
     if spec is None or spec.origin is None:
         return {}
     root = Path(spec.origin).parent
-    files = sorted(root.rglob("*.py"))
-    return {str(file.relative_to(root.parent)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    fingerprints = {}
+    for folder, _, names in os.walk(root, followlinks=True):  # some installers link the files of a package
+        for file in (Path(folder, name) for name in names if name.endswith(".py")):
+            fingerprints[str(file.relative_to(root.parent))] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return fingerprints
 
 
 def report_packages(modules: list[str], packages: list[str]) -> None:

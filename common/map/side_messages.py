@@ -37,8 +37,9 @@ class _Encoder(pickle.Pickler):
     @override
     def reducer_override(self, value: object) -> Any:
         if isinstance(value, np.ndarray):
+            dtype = _name_dtype(value.dtype)  # refuses an array of objects
             content = bytearray(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-            return _restore_array, (_name_dtype(value.dtype), value.shape, content)
+            return _restore_array, (dtype, value.shape, content)
         if isinstance(value, np.generic):
             return _restore_scalar, (_name_dtype(value.dtype), value.tobytes())
         if isinstance(value, np.dtype):

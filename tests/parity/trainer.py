@@ -81,7 +81,9 @@ def train_here(context: RunContext) -> int:
     strategy_class = load_strategy_class(config, framework)
     profile = importlib.import_module(f"{framework}_impl.profiling").profile
     report_compilations = importlib.import_module(f"{framework}_impl.compilation").report_compilations
-    return train_rank(context, SideRuntime(rendezvous.join_group, strategy_class, profile, report_compilations))
+    describe_environment = importlib.import_module(f"{framework}_impl.device").describe_environment
+    runtime = SideRuntime(rendezvous.join_group, strategy_class, profile, report_compilations, describe_environment)
+    return train_rank(context, runtime)
 
 
 def train_with_ranks(runs: list[PlannedRun], spec: str, world_size: int) -> None:

@@ -114,7 +114,7 @@ class Rank:
             return self.fake
 
         context = RunContext(self.config, "torch", self.inputs, is_chief)
-        return train_rank(context, SideRuntime(join_group, make_strategy, self.profile, self.compilations))
+        return train_rank(context, SideRuntime(join_group, make_strategy, self.profile, self.compilations, dict))
 
     def compilations(self) -> dict[str, Any]:
         return {"compilations": 3}

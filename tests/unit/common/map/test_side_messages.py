@@ -1,0 +1,49 @@
+"""Messages between processes whose packages may have other versions."""
+
+import pickle
+import pickletools
+from decimal import Decimal
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from common.map.description import RecordedCall
+from common.map.side_messages import decode_message, encode_message
+
+ARRAYS = [
+    np.arange(6, dtype=np.int32).reshape(2, 3),
+    np.arange(6.0).reshape(2, 3).T,  # in the order of Fortran
+    np.array(1.5),
+    np.zeros((0, 4), np.float32),
+    np.array([1, 2], ml_dtypes.bfloat16),
+    np.array(["a", "bcd"]),
+    np.array([True, False]),
+]
+
+
+def test_values_come_back_as_they_were() -> None:
+    values = {"arrays": ARRAYS, "path": Path("/a b"), "scalar": np.float32(0.1), "dtype": np.dtype("int8"), "n": {1, 2}}
+    decoded = decode_message(encode_message(values))
+    assert {name: decoded[name] for name in ("path", "scalar", "dtype", "n")} == {
+        name: values[name] for name in ("path", "scalar", "dtype", "n")
+    }
+    for array, original in zip(decoded["arrays"], ARRAYS, strict=True):
+        assert array.dtype == original.dtype and array.shape == original.shape and array.flags.writeable
+        np.testing.assert_array_equal(array, original)
+
+
+def test_a_message_names_no_class_of_a_library() -> None:
+    call = RecordedCall(np.ones(3), None)
+    message = encode_message((call, Path("a"), np.float64(1), *ARRAYS))
+    assert isinstance(decode_message(message)[0], RecordedCall)
+    names = [argument for _, argument, _ in pickletools.genops(message) if isinstance(argument, str)]
+    assert "common.map.side_messages" in names
+    assert not [name for name in names if name.startswith(("numpy", "pathlib", "ml_dtypes"))]
+
+
+@pytest.mark.parametrize("value", [Decimal(1), np.array([object()]), np.zeros(1, [("a", int)]), print])
+def test_other_objects_are_refused(value: object) -> None:
+    with pytest.raises(pickle.PickleError):
+        decode_message(encode_message(value))

@@ -1,0 +1,126 @@
+"""The check of an interpreter of another environment."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from common import interpreter
+from common.errors import UserError
+from common.interpreter import MODULES, PACKAGES, PYTHON, check_interpreter, find_different_files
+from tests.conftest import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(interpreter.CHECKED, "{}")
+
+
+class FakeEnvironment:
+    """A program that is this Python with other packages before its own."""
+
+    def __init__(self, directory: Path, flags: str = "") -> None:
+        self.packages = directory / "packages"
+        self.packages.mkdir(parents=True)
+        self.python = str(directory / "python")
+        Path(self.python).write_text(f'#!/bin/sh\nPYTHONPATH={self.packages} exec {sys.executable} {flags} "$@"\n')
+        Path(self.python).chmod(0o755)
+
+    def add(self, package: str, version: str, code: str = "") -> None:
+        """Add a package of this version whose module runs this code."""
+        (self.packages / package).mkdir()
+        (self.packages / package / "__init__.py").write_text(code)
+        facts = self.packages / f"{package}-{version}.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+
+
+def test_the_versions_are_those_of_the_package() -> None:
+    project = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["project"]
+    required = {*PACKAGES["torch"], *PACKAGES["tf"]}
+    assert required <= set(project["dependencies"])
+    assert set(str(PYTHON.specifier).split(",")) == set(project["requires-python"].split(","))
+    assert MODULES.keys() == PACKAGES.keys()
+
+
+def test_an_environment_with_all_packages_is_accepted_and_checked_once(tmp_path: Path) -> None:
+    environment = FakeEnvironment(tmp_path)
+    environment.add("torch", "2.99.1", "print('a greeting')")
+    versions = check_interpreter("python", environment.python, "torch")
+    assert versions["torch"] == "2.99.1"
+    Path(environment.python).unlink()
+    assert check_interpreter("python", environment.python, "torch") == versions
+    assert json.loads(os.environ[interpreter.CHECKED])
+
+
+def test_a_path_that_is_no_interpreter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("")
+    (tmp_path / "broken").write_text("#!/no/such/program\n")
+    (tmp_path / "broken").chmod(0o755)
+    cases = {
+        str(tmp_path / "none"): "no such interpreter; name that of an environment, such as venv/bin/python",
+        str(tmp_path): f"is a directory; name its interpreter, such as {tmp_path}/bin/python",
+        str(tmp_path / "text"): "is no program; name the interpreter of an environment",
+        str(tmp_path / "broken"): "cannot be started (No such file or directory); name the Python",
+        "/bin/ls": "cannot run Lockstep (",
+        "/bin/true": "cannot run Lockstep (exit code 0); name the Python",
+    }
+    for python, expected in cases.items():
+        with pytest.raises(UserError) as raised:
+            check_interpreter("a.python", python, "torch")
+        assert str(raised.value).startswith(f"a.python={python}: {expected}")
+        assert "\n" not in str(raised.value)
+
+
+def test_missing_packages_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"has no torch \(needs <3,>=2.11\), no transformers .*; .*python -m pip install '"
+    ):
+        check_interpreter("python", FakeEnvironment(tmp_path, "-S").python, "torch")
+
+
+def test_old_packages_are_named(tmp_path: Path) -> None:
+    environment = FakeEnvironment(tmp_path)
+    environment.add("torch", "1.13.1", "raise AssertionError('imported')")
+    with pytest.raises(UserError, match=r": has torch 1.13.1 \(needs <3,>=2.11\); .* -m pip install 'torch<3,>=2.11'$"):
+        check_interpreter("python", environment.python, "torch")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("raise ImportError('libtorch.so: no\\n such \\x1b[31mfile')", r"(such \x1b[31mfile)"),
+        ("import os; os.kill(os.getpid(), 11)", "(ended by SIGSEGV)"),
+        ("import os; os._exit(0)", "(exit code 0)"),
+    ],
+)
+def test_a_framework_that_cannot_be_imported_is_refused(code: str, expected: str, tmp_path: Path) -> None:
+    environment = FakeEnvironment(tmp_path)
+    environment.add("torch", "2.99.1", code)
+    with pytest.raises(UserError) as raised:
+        check_interpreter("python", environment.python, "torch")
+    assert str(raised.value).endswith(f": cannot import torch {expected}; repair that environment")
+
+
+def test_another_python_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    output = f'{interpreter.REPORT}{{"python": "3.9.2", "versions": {{}}}}\n'
+    done = subprocess.CompletedProcess([], 0, output, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(UserError, match=r": is Python 3.9.2, and Lockstep needs <3.14,>=3.11; name another$"):
+        check_interpreter("python", sys.executable, "torch")
+
+
+def test_different_files_of_a_package_are_found(tmp_path: Path) -> None:
+    pythons = []
+    for name in ("a", "b"):
+        environment = FakeEnvironment(tmp_path / name)
+        environment.add("keras", "3.10.0", "x = 1")
+        (environment.packages / "keras" / "layers").mkdir()
+        (environment.packages / "keras" / "layers" / "norm.py").write_text(f"epsilon = '{name}'")
+        pythons.append(environment.python)
+    assert find_different_files("keras", *pythons) == ["keras/layers/norm.py"]
+    assert find_different_files("no_such_package", *pythons) == []
