@@ -13,6 +13,7 @@ from common.compare.matched_steps import find_common_steps
 from common.compare.runs import Run
 from common.config.keys import Scope
 from common.config.schema import GROUPS, collect_keys
+from common.recording.environment import THREAD_FLAGS, list_differences, read_environment
 
 ABSENT = "(absent)"
 # For each group with SOURCE keys, the fingerprint of the content that they name.
@@ -21,6 +22,26 @@ FINGERPRINTS = {"data": "token_cache", "model": "initial_weights"}
 LENGTH_KEYS = ("train.steps", "train.epochs")
 
 ConfigDifferences = dict[str, tuple[object, object]]  # the values of `a` and `b` for each key that differs
+
+
+def describe_environments(a: Run, b: Run, has_equal_curves: bool) -> str:
+    """Return what differs between the environments of two runs of one framework, and its effect; empty if nothing does.
+
+    Args:
+        a: One run.
+        b: The other run.
+        has_equal_curves: Whether the curves agree within the tolerance.
+    """
+    if a.external_kind or b.external_kind or a.framework != b.framework:
+        return ""
+    environments = read_environment(a.summary), read_environment(b.summary)
+    has_same_replicas = (a.strategy, a.replicas) == (b.strategy, b.replicas)
+    differences = list_differences(*environments, True, () if has_same_replicas else THREAD_FLAGS)
+    if not differences:
+        return ""
+    listed = ", ".join(f"{difference.name} ({difference.a} | {difference.b})" for difference in differences)
+    effect = "nothing exceeds the tolerance" if has_equal_curves else "common.diagnose says what they change"
+    return f"the environments differ in {listed}; {effect}"
 
 
 def find_config_differences(a: Run, b: Run) -> ConfigDifferences:

@@ -46,7 +46,10 @@ def suggest_next_step(pair: RunPair) -> str | None:
     """Return what to do about two curves that differ; None if they agree or cannot be compared."""
     are_records = pair.a.external_kind.startswith(RECORD_KIND) and pair.b.external_kind.startswith(RECORD_KIND)
     if pair.verdict == DIVERGED or (pair.verdict == OTHER_CURVE and are_records):
-        return f"python -m common.diagnose {shlex.quote(str(pair.a.path))} {shlex.quote(str(pair.b.path))}"
+        command = f"python -m common.diagnose {shlex.quote(str(pair.a.path))} {shlex.quote(str(pair.b.path))}"
+        # The path in config.yaml is not copied here: somebody else may have written it.
+        pythons = [f" {name}.python=..." for name, run in (("a", pair.a), ("b", pair.b)) if run.config.get("python")]
+        return command + "".join(pythons)
     if pair.verdict != OTHER_CURVE:
         return None
     first_common = find_common_steps(pair.a, pair.b).steps[0]

@@ -29,7 +29,7 @@ def _build_unique_labels(runs: Sequence[Run]) -> list[str]:
             f"{run} ({', '.join(texts)})" if texts else run.label for run, texts in zip(runs, additions, strict=True)
         ]
 
-    for describe in (_describe_differing_values, _get_directory_names, _get_paths):
+    for describe in (_describe_differing_values, _describe_differing_versions, _get_directory_names, _get_paths):
         indexes_by_label: dict[str, list[int]] = {}
         for index, label in enumerate(build_labels()):
             indexes_by_label.setdefault(label, []).append(index)
@@ -46,6 +46,18 @@ def _describe_differing_values(runs: list[Run]) -> list[str]:
     if not keys:
         return []
     return [", ".join(f"{key}={_shorten(format_value(run.config[key]))}" for key in keys) for run in runs]
+
+
+def _describe_differing_versions(runs: list[Run]) -> list[str]:
+    """Return the differing versions of each run as "torch 2.14.1"; nothing if no package differs."""
+    versions = [run.summary.get("versions", {}) for run in runs]
+    packages = [package for package in versions[0] if len({str(names.get(package)) for names in versions}) > 1]
+    if not packages:
+        return []
+    return [
+        ", ".join(f"{package} {_shorten(str(names.get(package)))}" for package in packages[:MAX_KEYS])
+        for names in versions
+    ]
 
 
 def _find_differing_keys(runs: list[Run]) -> list[str]:

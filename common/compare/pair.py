@@ -11,6 +11,7 @@ import numpy as np
 from common.compare.bins import MAX_BINS, find_first_rows, find_last_rows, max_per_bin
 from common.compare.experiment import (
     ConfigDifferences,
+    describe_environments,
     explain_divergence,
     find_curve_differences,
     find_experiment_mismatches,
@@ -96,6 +97,8 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     is_external = bool(a.external_kind or b.external_kind)
     curve_differences = {} if is_external else find_curve_differences(a, b)
     reasons, notes = _find_reasons(a, b, curve_differences, len(steps))
+    if not is_asynchronous and (environments := describe_environments(a, b, not steps_beyond)):
+        notes.append(environments)
     first_rows = find_first_rows(len(steps), bins)
     return RunPair(
         a=a,

@@ -1,6 +1,6 @@
 """The environment of a run or a record of a script: what decides how the same training rounds its numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from common.recording.record_format import Environment
@@ -8,6 +8,7 @@ from common.records.summary import RunFacts
 
 GPU_FLAGS = ("tf32", "tensor_float_32", "cudnn_tf32", "cudnn_deterministic", "cudnn_benchmark")
 IGNORED_FLAGS = ("world_size", "seed", "strategy", "replicas", "devices")  # they differ between equal trainings
+THREAD_FLAGS = ("threads", "inter_op_threads")  # they follow from the strategy and the number of replicas
 # Flags that mean the same in both frameworks
 OF_BOTH_FRAMEWORKS = ("tf32", "tensor_float_32", "autocast", "default_dtype", "threads")
 # Facts of the machine that decide which instructions compute; not the memory, of which a part may be reserved
@@ -38,8 +39,17 @@ def read_environment(summary: RunFacts) -> Environment:
     }
 
 
-def list_differences(a: Environment, b: Environment, is_one_framework: bool) -> list[EnvironmentDifference]:
-    """Return what both environments record and what differs between them, but for what may decide no rounding."""
+def list_differences(
+    a: Environment, b: Environment, is_one_framework: bool, ignored: Collection[str] = ()
+) -> list[EnvironmentDifference]:
+    """Return what both environments record and what differs between them, but for what may decide no rounding.
+
+    Args:
+        a: One environment.
+        b: The other environment.
+        is_one_framework: Whether both are those of one framework, whose flags mean the same.
+        ignored: Further flags that are not compared.
+    """
     versions = [
         EnvironmentDifference(name, version, b["versions"][name], is_package=True)
         for name, version in a["versions"].items()
@@ -50,7 +60,7 @@ def list_differences(a: Environment, b: Environment, is_one_framework: bool) -> 
     flags = [
         EnvironmentDifference(name, value, b["flags"][name])
         for name, value in a["flags"].items()
-        if b["flags"].get(name, value) != value and _matters(name, devices, is_one_framework)
+        if b["flags"].get(name, value) != value and name not in ignored and _matters(name, devices, is_one_framework)
     ]
     return [*versions, *device, *flags]
 

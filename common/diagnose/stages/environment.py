@@ -12,12 +12,14 @@ from common.diagnose.comparison import SideComparison
 from common.diagnose.findings import DIFFERS, EQUAL, Stage, TensorCheck
 from common.diagnose.side_run import SideRun
 from common.interpreter import find_different_files
-from common.recording.environment import EnvironmentDifference, list_differences, read_environment
+from common.recording.environment import THREAD_FLAGS, EnvironmentDifference, list_differences, read_environment
 from common.records.summary import read_final_summary
 
 STAGE, CAUSE = "environment", "environment"
 PACKAGES = {"torch": ("torch",), "tf": ("keras", "tensorflow")}  # that compute, by framework
 LAYER_PACKAGES = ("torch", "transformers", "keras", "keras_hub", "tensorflow")  # that define layers
+# Stages in which one process of each run computes, whatever the strategies
+MODEL_STAGES = ("activations", "activations in training mode", "loss", "gradients")
 LISTED_FILES = 3  # number of files that a sentence lists
 
 
@@ -35,7 +37,12 @@ def list_environment_differences(a: SideRun, b: SideRun) -> list[EnvironmentDiff
     if summaries[0] is None or summaries[1] is None:
         return []
     environments = [read_environment(summary) for summary in summaries if summary is not None]
-    return list_differences(*environments, a.arguments.framework == b.arguments.framework)
+    ignored = () if _have_one_strategy(a, b) else THREAD_FLAGS
+    return list_differences(*environments, a.arguments.framework == b.arguments.framework, ignored)
+
+
+def _have_one_strategy(a: SideRun, b: SideRun) -> bool:
+    return (a.arguments.strategy, a.replicas) == (b.arguments.strategy, b.replicas)
 
 
 def finish_environment(comparison: SideComparison) -> list[str]:
@@ -49,6 +56,8 @@ def finish_environment(comparison: SideComparison) -> list[str]:
     if first is None:
         listed = f"the environments differ ({'; '.join(map(str, differences))})" if differences else ""
         return [f"{listed}, and no difference exceeds rounding"] if listed else []
+    if not _have_one_strategy(a, b) and first.name not in MODEL_STAGES:
+        return []
     worst = first.worst_check
     tensor = first.causes[0].tensor if first.causes else worst.tensor if worst else first.name
     origin = _find_origin(comparison, tensor, differences)
