@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-integration test-faults test-faults-all check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults gallery pictures clean
+.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults gallery pictures clean
 
 demo: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo
@@ -34,6 +34,11 @@ test-faults: $(READY)
 # Do the same with every strategy, framework and launcher: about an hour, before a release.
 test-faults-all: $(READY)
 	STOPS_ALL=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "(faults or matrix) and not bench" -n 2 $(BY_FILE) tests/integration tests/faults
+
+# Make other Python environments in build/environments, from the package index, and compare them with this one.
+test-environments: $(READY)
+	$(BIN)/python -m tests.environments build/environments
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q tests/integration/test_environments.py
 
 check: $(READY)
 	$(BIN)/ruff check .

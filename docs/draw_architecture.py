@@ -29,6 +29,8 @@ ABOUT = {
     "common/console.py": "the command lockstep",
     "common/hardware.py": "this machine",
     "common/versions.py": "versions of packages",
+    "common/interpreter.py": "checks other environments",
+    "common/interpreter_probe.py": "runs in them",
     "common/map": "pairs, and their proof",
     "common/output.py": "closed output",
     "common/run_module.py": "starts our processes",

@@ -65,6 +65,12 @@ def test_another_environment_is_found(change: str, tmp_path: Path) -> None:
         assert len(differences) == 1
 
 
+def test_the_environment_of_a_side_is_that_of_its_interpreter(tmp_path: Path) -> None:
+    for name, version in (("recorded", "2.1"), ("repeated", "2.2")):
+        write_summary(tmp_path / name, {**PRESENT, "versions": {"torch": version}})
+    assert find_other_environment(tmp_path / "recorded", tmp_path / "repeated") == ["torch 2.1 (here 2.2)"]
+
+
 def make_runs(
     composed: Compose, tmp_path: Path, recorded: dict[int, float], repeated: dict[int, float]
 ) -> list[SideRun]:

@@ -57,6 +57,16 @@ def test_overrides_compose_the_same_config(name: str, composed: Compose, tmp_pat
     assert again.train.seed == config.train.seed and again.train.global_batch_size == config.train.global_batch_size
 
 
+def test_an_interpreter_in_the_config_of_a_run_is_not_started(composed: Compose, tmp_path: Path) -> None:
+    save_config(replace(parse_config(composed("strategy=ddp")), python="/evil"), tmp_path / "config.yaml")
+    (tmp_path / "summary.json").write_text(json.dumps(FACTS))
+    for trust in ("true", "false"):
+        _, sides = parse_arguments([str(tmp_path), str(tmp_path), f"trust={trust}", "b.python=/venv/bin/python"])
+        assert [side.python for side in sides] == [None, "/venv/bin/python"]
+        assert not [text for side in sides for text in side.train_overrides if "evil" in text]
+        assert "python=/venv/bin/python" in sides[1].train_overrides
+
+
 @pytest.fixture
 def _remove_extension_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the extension's strategy from other tests."""
