@@ -59,10 +59,13 @@ def test_this_machine() -> None:
 def test_processor_and_gpus_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "cpuinfo")
     assert describe_hardware()["processor"] in (platform.processor(), platform.machine())
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Core A\n\nprocessor\t: 1\nmodel name\t: Core B\n")
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nmodel name\t: Core A\nflags\t\t: fpu sse4_2 fma avx2\n\nprocessor\t: 1\nmodel name\t: B\n"
+    )
     assert describe_hardware() | {"memory_bytes": 0, "machine": "", "cores": 0} == {
         "machine": "",
         "processor": "Core A",
+        "instruction_sets": "avx2 fma",
         "cores": 0,
         "memory_bytes": 0,
         "gpus": 4,

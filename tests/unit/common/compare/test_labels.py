@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from common.compare.experiment import describe_environments
 from common.compare.labels import make_labels_unique
 from common.compare.runs import load_run
 from tests.unit.common.compare.conftest import MakeRun
@@ -34,6 +35,17 @@ def test_the_directory_distinguishes_runs_of_one_config(make_run: MakeRun) -> No
     runs = [make_run("a"), make_run("b", "train.log_every=7"), make_run("c", "train.seed=1")]
     assert labels(*runs[:2]) == [f"{LABEL} (a)", f"{LABEL} (b)"]
     assert labels(*runs) == [f"{LABEL} (train.seed=0, a)", f"{LABEL} (train.seed=0, b)", f"{LABEL} (train.seed=1)"]
+
+
+def test_versions_distinguish_runs_of_two_environments(make_run: MakeRun) -> None:
+    runs = [load_run(make_run(name)) for name in ("a", "b")]
+    for run, version in zip(runs, ("2.13.0", "2.14.1"), strict=True):
+        run.summary["versions"] = {"python": "3.11", "torch": version}
+    make_labels_unique(runs)
+    assert [run.label for run in runs] == [f"{LABEL} (torch 2.13.0)", f"{LABEL} (torch 2.14.1)"]
+    notes = describe_environments(*runs, has_equal_curves=True)
+    assert notes == "the environments differ in torch (2.13.0 | 2.14.1); nothing exceeds the tolerance"
+    assert describe_environments(runs[0], runs[0], has_equal_curves=True) == ""
 
 
 def test_the_path_distinguishes_directories_of_one_name(make_run: MakeRun) -> None:
