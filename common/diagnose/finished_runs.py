@@ -71,7 +71,8 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
         return [f"versions {UNRECORDED}"]
     present: dict[str, object] = {**find_versions(versions.keys()), "python": sys.version.split()[0]}
     if repeated is not None:
-        present.update(_to_mapping((read_final_summary(repeated) or {}).get("versions")))
+        repeated_summary: Mapping[str, object] = read_final_summary(repeated) or {}
+        present.update(_to_mapping(repeated_summary.get("versions")))
     if "lockstep" not in present:  # a checkout has no version
         versions.pop("lockstep", None)
     present_machine = hardware.describe_hardware()

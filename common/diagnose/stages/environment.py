@@ -33,12 +33,12 @@ def compare_environments(a: SideRun, b: SideRun) -> Stage:
 
 def list_environment_differences(a: SideRun, b: SideRun) -> list[EnvironmentDifference]:
     """Return what differs between the environments that both runs recorded."""
-    summaries = [read_final_summary(run.directory) for run in (a, b)]
-    if summaries[0] is None or summaries[1] is None:
+    summary_a, summary_b = (read_final_summary(run.directory) for run in (a, b))
+    if summary_a is None or summary_b is None:
         return []
-    environments = [read_environment(summary) for summary in summaries if summary is not None]
+    is_one_framework = a.arguments.framework == b.arguments.framework
     ignored = () if _have_one_strategy(a, b) else THREAD_FLAGS
-    return list_differences(*environments, a.arguments.framework == b.arguments.framework, ignored)
+    return list_differences(read_environment(summary_a), read_environment(summary_b), is_one_framework, ignored)
 
 
 def _have_one_strategy(a: SideRun, b: SideRun) -> bool:

@@ -53,7 +53,15 @@ def test_configs_of_the_first_edition_are_upgraded(
     }
     assert expected.items() <= values.items()
     today = collect_values(make_config(f"strategy={kind}"))
-    added = {"extensions", "trackers", "train.checkpoint_seconds", "train.compile", "train.padding", "train.profile"}
+    added = {
+        "extensions",
+        "python",
+        "trackers",
+        "train.checkpoint_seconds",
+        "train.compile",
+        "train.padding",
+        "train.profile",
+    }
     assert values.keys() - DROPPED == today.keys() - added
 
 

@@ -36,9 +36,9 @@ def test_tf32_counts_if_one_of_both_has_a_gpu() -> None:
 
 def test_the_environment_of_a_run_of_an_earlier_version_is_read() -> None:
     facts = {"framework": "tf", "strategy": "single", "replicas": 1}
-    empty = read_environment(facts)  # type: ignore[typeddict-item,arg-type]
+    empty = read_environment(facts)  # type: ignore[arg-type]
     assert empty == {"versions": {}, "device": "unknown", "flags": {}}
     recorded = {**facts, "hardware": {"cores": 4, "memory_bytes": 1}, "environment": {"device": "cpu", "flags": "?"}}
-    environment = read_environment(recorded)  # type: ignore[typeddict-item,arg-type]
+    environment = read_environment(recorded)  # type: ignore[arg-type]
     assert environment == {"versions": {}, "device": "cpu", "flags": {"cores": 4}}
     assert describe(A, empty) == []
