@@ -39,7 +39,7 @@ SHARED_PACKAGES = (
 )
 PACKAGES = {
     "torch": ("torch>=2.11,<3", "transformers>=5.0", *SHARED_PACKAGES),
-    "tf": ("tensorflow>=2.18,<2.22", "keras>=3.10,<4", *SHARED_PACKAGES),
+    "tf": ("tensorflow>=2.18,<2.22", "keras>=3.9,<4", *SHARED_PACKAGES),
 }
 MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}
 VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -30,6 +30,19 @@ def build():
 """
 
 
+# Before Keras 3.10 a query whose keys are all masked still attended to them, and now to none (keras-team/keras 21149)
+ATTENTION = """
+import keras
+from keras import layers
+
+def build():
+    tokens = keras.Input((12,), dtype="int32", name="tokens")
+    x = layers.Embedding(20, 16, mask_zero=True)(tokens)
+    x, _ = layers.MultiHeadAttention(2, 8, name="attention")(x, x, return_attention_scores=True)
+    return keras.Model(tokens, layers.Dense(3)(layers.GlobalMaxPooling1D()(x)))
+"""
+
+
 def run(module: str, *arguments: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of Lockstep in a directory, which user code is imported from."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (directory, ROOT)))}
@@ -143,11 +156,33 @@ def test_a_training_command_refuses_an_interpreter_before_it_makes_a_run_directo
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_other_versions_are_in_lockstep(name: str, tmp_path: Path) -> None:
+def require_environment(name: str) -> str:
+    """Return the interpreter of one of ENVIRONMENTS. Skip the test if it was not made."""
     if not (MADE / name / "ready").exists():
         pytest.skip(f"{MADE / name}: not there; make test-environments makes it")
-    framework, python = FRAMEWORKS[name], find_python(MADE / name)
+    return find_python(MADE / name)
+
+
+def test_a_change_of_keras_is_named(tmp_path: Path) -> None:
+    python = require_environment("keras-3.9")
+    (tmp_path / "my_model.py").write_text(ATTENTION)
+    stream = np.random.default_rng(0)
+    for name, count in (("train", 96), ("validation", 32)):
+        lengths = stream.integers(3, 12, count)
+        tokens = stream.integers(1, 20, (count, 12)) * (np.arange(12) < lengths[:, None])
+        np.savez(tmp_path / f"{name}.npz", tokens=tokens.astype(np.int32), labels=stream.integers(0, 3, count))
+    data = ["data=arrays", "data.train=train.npz", "data.validation=validation.npz"]
+    sides = ["a=tf:single", "b=tf:single", f"a.python={python}", "model=custom", "model.tf=my_model:build"]
+    done = run("common.diagnose", *sides, *data, "output=d", directory=tmp_path)
+    assert done.returncode == 1, done.stderr
+    record = read_diagnosis(tmp_path / "d" / "diagnosis.json")
+    assert record["first"] == {"stage": "activations", "tensor": "input of attention/attention_output"}
+    assert all("the environment has keras 3.9." in cause["sentence"] for cause in record["causes"])
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_other_versions_are_in_lockstep(name: str, tmp_path: Path) -> None:
+    framework, python = FRAMEWORKS[name], require_environment(name)
     small = ["data=digits", "model=convnet", "train.steps=10", "train.precision=float64"]
     runs = f"run=[{framework}:single,{framework}:single@other]"
     done = run("common.compare", runs, f"environments={{other: {python}}}", *small, "--check", directory=tmp_path)
