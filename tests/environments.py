@@ -9,13 +9,18 @@ import sys
 import venv
 from pathlib import Path
 
-ENVIRONMENTS = {  # the packages of each environment that differ
+ENVIRONMENTS = {  # the packages of each environment that differ; each is for TensorFlow's side
     "keras-3.9": ("keras==3.9.*",),
     "keras-3.10": ("tensorflow==2.20.*", "keras==3.10.*"),
-    "keras-3.12": ("tensorflow==2.20.*", "keras==3.12.*"),
-    "tensorflow-2.19": ("tensorflow==2.19.*", "keras==3.10.*", "numpy==2.1.*", "protobuf==5.*", "ml-dtypes==0.5.*"),
+    "tensorflow-2.19": (
+        "tensorflow==2.19.*",
+        "keras==3.10.*",
+        "numpy==2.1.*",
+        "protobuf==5.*",
+        "ml-dtypes==0.5.*",
+        "tensorboard==2.19.*",
+    ),
 }
-FRAMEWORKS = dict.fromkeys(ENVIRONMENTS, "tf")
 
 
 def make_environment(directory: Path) -> Path:

@@ -17,7 +17,7 @@ from common.diagnose.diagnosis import read_diagnosis
 from common.map.__main__ import main as map_models
 from common.training.rows import read_rows
 from tests.conftest import ROOT
-from tests.environments import ENVIRONMENTS, FRAMEWORKS, find_python, link_package, make_environment
+from tests.environments import ENVIRONMENTS, find_python, link_package, make_environment
 
 MADE = Path(ROOT, "build", "environments")  # by make test-environments
 NORMALIZATION = "nn/modules/normalization.py"
@@ -182,9 +182,9 @@ def test_a_change_of_keras_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_other_versions_are_in_lockstep(name: str, tmp_path: Path) -> None:
-    framework, python = FRAMEWORKS[name], require_environment(name)
+    python = require_environment(name)
     small = ["data=digits", "model=convnet", "train.steps=10", "train.precision=float64"]
-    runs = f"run=[{framework}:single,{framework}:single@other]"
+    runs = "run=[tf:single,tf:single@other]"
     done = run("common.compare", runs, f"environments={{other: {python}}}", *small, "--check", directory=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing exceeds the tolerance" in done.stdout
