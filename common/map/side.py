@@ -12,7 +12,7 @@ from typing import Any
 
 from common.config.strategies import TITLES
 from common.errors import UserError
-from common.map.side_messages import decode_message, encode_message
+from common.map.side_messages import encode_message, receive_message, send_parts
 from common.run_module import module_command
 
 POLL_SECONDS = 1.0  # interval between checks whether a process that does not answer is still alive
@@ -46,7 +46,7 @@ class Side:
             arguments: The keyword arguments.
         """
         try:
-            self.connection.send_bytes(encode_message((function, arguments)))
+            send_parts(self.connection, encode_message((function, arguments)))
         except ConnectionError:
             raise self._build_end_error() from None
 
@@ -56,7 +56,7 @@ class Side:
             while not self.connection.poll(POLL_SECONDS):  # a process that the model forked keeps the connection open
                 if self.process.poll() is not None and not self.connection.poll():
                     raise EOFError
-            result, error = decode_message(self.connection.recv_bytes())
+            result, error = receive_message(self.connection)
         except (EOFError, ConnectionError):
             raise self._build_end_error() from None
         if error is not None:

@@ -1,11 +1,15 @@
 """Messages between a command and the process of a side, whose environment may have other versions of all packages.
 
-A message is a pickle of Python's own types and Lockstep's classes. Arrays and paths are pickled as their plain parts,
-because the pickles of NumPy and pathlib name modules that another version lacks. Other classes are refused.
+A message is a pickle of Python's own types and Lockstep's classes, followed by the elements of its arrays. Arrays and
+paths are pickled as their plain parts, because the pickles of NumPy and pathlib name modules that another version
+lacks. Other classes are refused.
 """
 
 import io
+import json
 import pickle
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,16 +23,34 @@ PLAIN_CLASSES = {f"builtins.{name}" for name in ("bytearray", "complex", "frozen
 PLAIN_KINDS = "biufcSUmM"  # kinds of NumPy's types that their text describes
 
 
-def encode_message(value: object) -> bytes:
-    """Return a value as a message."""
-    buffer = io.BytesIO()
-    _Encoder(buffer, protocol=PROTOCOL).dump(value)
-    return buffer.getvalue()
+def send_parts(connection: Connection, parts: Sequence[memoryview]) -> None:
+    """Send the parts of a message."""
+    connection.send_bytes(json.dumps([len(part) for part in parts]).encode())
+    for part in parts:
+        connection.send_bytes(part)
 
 
-def decode_message(message: bytes) -> Any:  # noqa: ANN401  any value
-    """Return the value of a message. Raise UnpicklingError if it holds an object of a library."""
-    return _Decoder(io.BytesIO(message)).load()
+def receive_message(connection: Connection) -> Any:  # noqa: ANN401  any value
+    """Receive a value. Raise UnpicklingError if it holds an object of a library."""
+    parts = [bytearray(size) for size in json.loads(connection.recv_bytes())]
+    for part in parts:
+        connection.recv_bytes_into(part)
+    return decode_message(parts)
+
+
+def encode_message(value: object) -> list[memoryview]:
+    """Return the parts of a message: the pickle, then the elements of each array, which are not copied.
+
+    Raise PicklingError if the value holds an object of a library.
+    """
+    file, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
+    _Encoder(file, PROTOCOL, buffer_callback=buffers.append).dump(value)
+    return [file.getbuffer(), *(buffer.raw() for buffer in buffers)]
+
+
+def decode_message(parts: Sequence[bytearray | memoryview]) -> Any:  # noqa: ANN401  any value
+    """Return the value of a message from its parts, which its arrays keep."""
+    return _Decoder(io.BytesIO(parts[0]), buffers=parts[1:]).load()
 
 
 class _Encoder(pickle.Pickler):
@@ -38,8 +60,8 @@ class _Encoder(pickle.Pickler):
     def reducer_override(self, value: object) -> Any:
         if isinstance(value, np.ndarray):
             dtype = _name_dtype(value.dtype)  # refuses an array of objects
-            content = bytearray(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-            return _restore_array, (dtype, value.shape, content)
+            elements = np.require(value, requirements=("C", "W")).reshape(-1)  # a read-only one is copied
+            return _restore_array, (dtype, value.shape, pickle.PickleBuffer(elements.view(np.uint8)))
         if isinstance(value, np.generic):
             return _restore_scalar, (_name_dtype(value.dtype), value.tobytes())
         if isinstance(value, np.dtype):
@@ -69,8 +91,8 @@ def _find_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def _restore_array(dtype: str, shape: tuple[int, ...], content: bytearray) -> np.ndarray:
-    return np.frombuffer(content, _find_dtype(dtype)).reshape(shape)
+def _restore_array(dtype: str, shape: tuple[int, ...], elements: bytearray) -> np.ndarray:
+    return np.frombuffer(elements, _find_dtype(dtype)).reshape(shape)
 
 
 def _restore_scalar(dtype: str, content: bytes) -> np.generic:

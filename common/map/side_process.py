@@ -15,7 +15,7 @@ from threading import Thread
 
 from common.config.strategies import TITLES
 from common.errors import UserError, describe_error
-from common.map.side_messages import decode_message, encode_message
+from common.map.side_messages import encode_message, receive_message, send_parts
 
 CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, in either package
 
@@ -36,7 +36,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
     model = None
     with suppress(EOFError, ConnectionError):  # the other end is closed, or its process has ended
         while True:
-            function, arguments = decode_message(connection.recv_bytes())
+            function, arguments = receive_message(connection)
             try:
                 result = None
                 if function == "build":
@@ -50,7 +50,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
             except Exception as error:
                 traceback.print_exc()
                 answer = encode_message((None, f"{title}: {describe_error(error)}"))
-            connection.send_bytes(answer)
+            send_parts(connection, answer)
 
 
 def _exit_with_parent(descriptor: int) -> None:
