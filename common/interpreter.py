@@ -41,14 +41,15 @@ PACKAGES = {
     "torch": ("torch>=2.11,<3", "transformers>=5.0", *SHARED_PACKAGES),
     "tf": ("tensorflow>=2.18,<2.22", "keras>=3.9,<4", *SHARED_PACKAGES),
 }
+KERAS_HUB = "keras-hub>=0.21"  # for TensorFlow's BERT
 MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}
 VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-CHECKED = "LOCKSTEP_INTERPRETERS"  # environment variable: what this command or its parent has checked, as JSON
+CHECKED_INTERPRETERS = "LOCKSTEP_INTERPRETERS"  # environment variable: what a command or its parent has checked, JSON
 MAX_SECONDS = 300  # for the import of a framework from a slow disk
-MAX_LETTERS = 300  # of what the other interpreter prints
+MAX_CHARACTERS = 300  # of what the other interpreter prints
 
 
-def check_interpreter(key: str, python: str, framework: str) -> dict[str, str]:
+def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> dict[str, str]:
     """Check that an interpreter can run the processes of a side, and return the versions of its packages.
 
     The commands that this command starts do not check it again.
@@ -57,21 +58,24 @@ def check_interpreter(key: str, python: str, framework: str) -> dict[str, str]:
         key: The key of the config or the command that names the interpreter, for errors, such as "a.python".
         python: The path of the interpreter, or its name on PATH.
         framework: "torch" or "tf".
+        needs_keras_hub: Whether the side trains a model of KerasHub.
 
     Raises:
         UserError: It cannot be started, lacks a package, has a version that is too old or too new, or fails to import
             the framework.
     """
-    checked = json.loads(os.environ.get(CHECKED, "{}"))
-    if (name := f"{framework} {python}") not in checked:
-        checked[name] = _run_probe(f"{key}={python}", python, framework)
-        os.environ[CHECKED] = json.dumps(checked)
+    checked = json.loads(os.environ.get(CHECKED_INTERPRETERS, "{}"))
+    if (name := f"{framework} {python} {needs_keras_hub}") not in checked:
+        checked[name] = _run_probe(f"{key}={python}", python, framework, needs_keras_hub)
+        os.environ[CHECKED_INTERPRETERS] = json.dumps(checked)
     versions: dict[str, str] = checked[name]
     return versions
 
 
 def find_different_files(module: str, python_a: str | None, python_b: str | None) -> list[str]:
     """Return the Python files of a package that differ between two environments, such as keras/src/layers/layer.py.
+
+    The list is empty if an environment does not answer.
 
     Args:
         module: The package, such as keras.
@@ -81,19 +85,25 @@ def find_different_files(module: str, python_a: str | None, python_b: str | None
     fingerprints = []
     for python in (python_a, python_b):
         command = module_command("common.interpreter_probe", "--sources", module, python=python)
-        output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
-        line = next(line for line in output.splitlines() if line.startswith(REPORT))
+        try:
+            probe = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=MAX_SECONDS
+            )
+        except (OSError, subprocess.SubprocessError):
+            return []
+        line = next(line for line in probe.stdout.splitlines() if line.startswith(REPORT))
         fingerprints.append(json.loads(line.removeprefix(REPORT)))
     a, b = fingerprints
     return sorted(file for file in {*a, *b} if a.get(file) != b.get(file))
 
 
-def _run_probe(label: str, python: str, framework: str) -> dict[str, str]:
+def _run_probe(label: str, python: str, framework: str, needs_keras_hub: bool) -> dict[str, str]:
     """Return the versions of the packages of an interpreter. Raise UserError as `check_interpreter` does."""
-    _check_file(label, python)
-    requirements = [Requirement(text) for text in PACKAGES[framework]]
-    names = [requirement.name for requirement in requirements]
-    command = module_command("common.interpreter_probe", ",".join(MODULES[framework]), *names, python=python)
+    requirements = [Requirement(text) for text in (*PACKAGES[framework], *([KERAS_HUB] if needs_keras_hub else []))]
+    names = {requirement.name: None for requirement in (*requirements, Requirement(KERAS_HUB))}
+    modules = (*MODULES[framework], *(["keras_hub"] if needs_keras_hub else []))
+    command = module_command("common.interpreter_probe", ",".join(modules), *names, python=python)
+    _check_file(label, command[0])
     try:
         probe = subprocess.run(
             command,
@@ -115,8 +125,9 @@ def _run_probe(label: str, python: str, framework: str) -> dict[str, str]:
     report = json.loads(reports[0])
     _check_versions(label, python, {"python": report["python"], **report["versions"]}, requirements)
     if probe.returncode or IMPORTED not in lines:
-        modules = " and ".join(MODULES[framework])
-        raise UserError(f"{label}: cannot import {modules} ({_describe_end(probe)}); repair that environment")
+        raise UserError(
+            f"{label}: cannot import {' and '.join(modules)} ({_describe_end(probe)}); repair that environment"
+        )
     return {"python": report["python"], **report["versions"]}
 
 
@@ -153,7 +164,7 @@ def _describe_end(probe: "subprocess.CompletedProcess[str]") -> str:
     if probe.returncode < 0:
         return f"ended by {signal.Signals(-probe.returncode).name}"
     lines = [line for line in probe.stderr.splitlines() if line.strip()]
-    return one_line(lines[-1])[:MAX_LETTERS] if lines else f"exit code {probe.returncode}"
+    return one_line(lines[-1])[:MAX_CHARACTERS] if lines else f"exit code {probe.returncode}"
 
 
 def _advise(framework: str) -> str:

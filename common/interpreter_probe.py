@@ -15,6 +15,9 @@ import json
 import os
 import platform
 import sys
+import threading
+import time
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -41,7 +44,8 @@ def hash_sources(module: str) -> dict[str, str]:
     fingerprints = {}
     for folder, _, names in os.walk(root, followlinks=True):  # some installers link the files of a package
         for file in (Path(folder, name) for name in names if name.endswith(".py")):
-            fingerprints[str(file.relative_to(root.parent))] = hashlib.sha256(file.read_bytes()).hexdigest()
+            with suppress(OSError):  # such as a link to nothing
+                fingerprints[str(file.relative_to(root.parent))] = hashlib.sha256(file.read_bytes()).hexdigest()
     return fingerprints
 
 
@@ -54,7 +58,15 @@ def report_packages(modules: list[str], packages: list[str]) -> None:
     print("\n" + IMPORTED, flush=True)
 
 
+def exit_with(parent: int) -> None:
+    """Exit when the command ends, also while an import hangs. parent: the process of the command."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=exit_with, args=(os.getppid(),), daemon=True).start()
     if sys.argv[1] == "--sources":
         print("\n" + REPORT + json.dumps(hash_sources(sys.argv[2])))
     else:

@@ -17,7 +17,8 @@ ROOT = str(Path(__file__).resolve().parents[1])  # the directory of the packages
 
 def module_command(module: str, *arguments: str, python: str | None = None) -> list[str]:
     """Return the command that runs a module with this interpreter, or with `python`, that of another environment."""
-    return [python or sys.executable, __file__, module, *arguments]
+    interpreter = str(Path(python).expanduser()) if python and python.startswith("~") else python or sys.executable
+    return [interpreter, __file__, module, *arguments]
 
 
 def import_own_packages() -> None:

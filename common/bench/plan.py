@@ -85,6 +85,8 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
         for name, definition in definitions.items()
     }
     for name, definition in definitions.items():
+        if configs[name].python is not None:
+            raise UserError("python: the benchmark measures this environment; start common.bench with that interpreter")
         _check_script(name, definition, configs[name])
     with reserve_ports(2 * len(definitions)) as reserved:
         ports = iter(reserved)

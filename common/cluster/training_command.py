@@ -11,6 +11,7 @@ from pathlib import Path
 from common.cluster.processes import exit_if_interrupted
 from common.cluster.topology import ClusterMember, DiscoveredCluster, HostGroup, RayNodes
 from common.config.command_line import PLAN
+from common.config.models import BertSettings
 from common.config.schema import Config
 from common.errors import UserError
 from common.interpreter import check_interpreter
@@ -68,7 +69,8 @@ def _check_python(config: Config, cluster: DiscoveredCluster, framework: str) ->
             f"python={config.python}: another program has started this process already; start the command itself with "
             "that interpreter, and remove python"
         )
-    check_interpreter("python", config.python, framework)
+    needs_keras_hub = framework == "tf" and isinstance(config.model, BertSettings)
+    check_interpreter("python", config.python, framework, needs_keras_hub)
 
 
 def join_run(config: Config, framework: str, is_chief: bool, train: Callable[[RunContext], int]) -> int:

@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         planned = plan_runs(options.run, command_line.training_overrides, Path(options.runs), options.environments)
         failures = train_missing(planned)
         run_dirs = [run.directory for run in planned if run.directory.exists()] + run_dirs
+    elif options.environments:
+        raise UserError("environments: is for run=[...]; name a run in one of them, such as run=[torch:ddp@old]")
     read_again = partial(read_comparison, options, run_dirs, command_line.external, failures)
     if command_line.watch:
         roots = [*run_dirs, *(path for _, path in command_line.external)] or [Path(options.runs)]

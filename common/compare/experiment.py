@@ -24,13 +24,14 @@ LENGTH_KEYS = ("train.steps", "train.epochs")
 ConfigDifferences = dict[str, tuple[object, object]]  # the values of `a` and `b` for each key that differs
 
 
-def describe_environments(a: Run, b: Run, has_equal_curves: bool) -> str:
+def describe_environments(a: Run, b: Run, has_equal_curves: bool | None) -> str:
     """Return what differs between the environments of two runs of one framework, and its effect; empty if nothing does.
 
     Args:
         a: One run.
         b: The other run.
-        has_equal_curves: Whether the curves agree within the tolerance.
+        has_equal_curves: Whether the curves agree within the tolerance; None if they were not compared, or if something
+            else explains their difference.
     """
     if a.external_kind or b.external_kind or a.framework != b.framework:
         return ""
@@ -40,8 +41,8 @@ def describe_environments(a: Run, b: Run, has_equal_curves: bool) -> str:
     if not differences:
         return ""
     listed = ", ".join(f"{difference.name} ({difference.a} | {difference.b})" for difference in differences)
-    effect = "nothing exceeds the tolerance" if has_equal_curves else "common.diagnose says what they change"
-    return f"the environments differ in {listed}; {effect}"
+    effects = {None: "", True: "; nothing exceeds the tolerance", False: "; common.diagnose says what they change"}
+    return f"the environments differ in {listed}{effects[has_equal_curves]}"
 
 
 def find_config_differences(a: Run, b: Run) -> ConfigDifferences:

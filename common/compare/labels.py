@@ -55,7 +55,7 @@ def _describe_differing_versions(runs: list[Run]) -> list[str]:
     if not packages:
         return []
     return [
-        ", ".join(f"{package} {_shorten(str(names.get(package)))}" for package in packages[:MAX_KEYS])
+        ", ".join(f"{package} {_shorten(names.get(package, 'unknown'))}" for package in packages[:MAX_KEYS])
         for names in versions
     ]
 

@@ -97,7 +97,8 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     is_external = bool(a.external_kind or b.external_kind)
     curve_differences = {} if is_external else find_curve_differences(a, b)
     reasons, notes = _find_reasons(a, b, curve_differences, len(steps))
-    if not is_asynchronous and (environments := describe_environments(a, b, not steps_beyond)):
+    has_equal_curves = not steps_beyond if len(steps) and not curve_differences else None
+    if not is_asynchronous and (environments := describe_environments(a, b, has_equal_curves)):
         notes.append(environments)
     first_rows = find_first_rows(len(steps), bins)
     return RunPair(

@@ -6,6 +6,7 @@ The directory of a run is named after its config. The same command therefore fin
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -46,7 +47,7 @@ class PlannedRun:
     @property
     def log(self) -> Path:
         """The file of the run's output, beside its directory."""
-        return self.directory.with_suffix(".log")
+        return self.directory.with_name(f"{self.directory.name}.log")
 
 
 def plan_runs(
@@ -109,6 +110,9 @@ def _split_name(name: str) -> tuple[str, str, str]:
 
 def _check_environments(names: Sequence[str], environments: Mapping[str, str]) -> None:
     """Raise UserError if a run names an unknown environment, or one whose interpreter cannot run its side."""
+    for environment in environments:
+        if not re.fullmatch(r"[\w.-]+", environment):
+            raise UserError(f"environments={{{environment}: ...}}: must be a name of letters, digits, '.', '_' and '-'")
     for name in names:
         framework, _, environment = _split_name(name)
         if "@" in name and environment not in environments:

@@ -1,8 +1,8 @@
 """Find out why two training runs differ, and where the difference begins.
 
-Trains both sides for a few steps and compares them stage by stage: config, batches, initial weights, layers, loss,
-gradients, dropout, reduction, optimizer, state, evaluation. Compares in float64, or in `precision`. Exits with 0 if
-nothing differs, with 1 if something differs, and with 2 for a mistake in the arguments.
+Trains both sides for a few steps and compares them stage by stage: environment, config, batches, initial weights,
+layers, loss, gradients, dropout, reduction, optimizer, state, evaluation. Compares in float64, or in `precision`. Exits
+with 0 if nothing differs, with 1 if something differs, and with 2 for a mistake in the arguments.
 
 Two records of training scripts are compared as they are: nothing is trained.
 """

@@ -76,7 +76,8 @@ REMEDY_GROUPS = {
         "draw the masks from a seed that depends on the step and the rank"
     ),
     # Of records of scripts
-    "precision environment": ("set the same precision, TF32 and autocast in both scripts, and the same versions"),
+    "precision": "set the same precision, TF32 and autocast in both scripts",
+    "environment": "use the same versions, device and flags on both sides, or expect this difference",
     "learning_rate schedule scheduler_stepped_twice scheduler_per_micro_batch updates_per_schedule_step "
     "schedule_restarted": ("use one learning rate and one schedule, and step the scheduler once after each update"),
     "betas momentum nesterov amsgrad": ("set the hyperparameter to the same value in both optimizers"),

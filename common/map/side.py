@@ -47,7 +47,7 @@ class Side:
         """
         try:
             send_parts(self.connection, encode_message((function, arguments)))
-        except ConnectionError:
+        except OSError:
             raise self._build_end_error() from None
 
     def receive(self) -> Any:  # noqa: ANN401  the result of any method
@@ -57,7 +57,7 @@ class Side:
                 if self.process.poll() is not None and not self.connection.poll():
                     raise EOFError
             result, error = receive_message(self.connection)
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # the process may end while it sends an array
             raise self._build_end_error() from None
         if error is not None:
             raise UserError(error)

@@ -74,9 +74,12 @@ class _Decoder(pickle.Unpickler):
 
     @override
     def find_class(self, module: str, name: str) -> Any:
-        if not module.startswith(OWN_PACKAGES) and f"{module}.{name}" not in PLAIN_CLASSES:
-            raise pickle.UnpicklingError(f"{module}.{name}: a message has no objects of this class")
-        return super().find_class(module, name)
+        is_own = module.startswith(OWN_PACKAGES) and "." not in name  # not what a module has imported, either
+        if is_own or f"{module}.{name}" in PLAIN_CLASSES:
+            found = super().find_class(module, name)
+            if (module, name) in RESTORERS or (isinstance(found, type) and found.__module__ == module):
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name}: a message has no objects of this class")
 
 
 def _name_dtype(dtype: np.dtype[Any]) -> str:
@@ -102,3 +105,7 @@ def _restore_scalar(dtype: str, content: bytes) -> np.generic:
 
 def _restore_path(path: str) -> Path:
     return Path(path)
+
+
+_FUNCTIONS = (_find_dtype, _restore_array, _restore_scalar, _restore_path)
+RESTORERS = {(__name__, function.__name__) for function in _FUNCTIONS}

@@ -30,15 +30,21 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise PyTorch's threads wait in loops, on all cores
-    with _discard_stderr():
-        module = importlib.import_module(f"{package}.{module_name}")
-    title = TITLES[package.removesuffix("_impl")]
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user has set for other programs
+    title, failure = TITLES[package.removesuffix("_impl")], ""
+    try:
+        with _discard_stderr():
+            module = importlib.import_module(f"{package}.{module_name}")
+    except Exception as error:  # the first call is answered with it
+        failure = f"{title}: cannot be imported: {describe_error(error)}"
     model = None
-    with suppress(EOFError, ConnectionError):  # the other end is closed, or its process has ended
+    with suppress(EOFError, OSError):  # the other end is closed, or its process has ended
         while True:
             function, arguments = receive_message(connection)
             try:
                 result = None
+                if failure:
+                    raise UserError(failure)
                 if function == "build":
                     model = None  # memory may not suffice for two models
                     model = getattr(module, CLASSES[module_name])(**arguments)

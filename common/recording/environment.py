@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from common.recording.record_format import Environment
 from common.records.summary import RunFacts
 
+LOCKSTEP_FLAGS = ("autocast", "default_dtype", "policy")  # of runs: they follow from the config
 GPU_FLAGS = ("tf32", "tensor_float_32", "cudnn_tf32", "cudnn_deterministic", "cudnn_benchmark")
-IGNORED_FLAGS = ("world_size", "seed", "strategy", "replicas", "devices")  # they differ between equal trainings
+IGNORED_FLAGS = ("world_size", "seed", "strategy", "replicas", "devices")  # they differ between equal training runs
 THREAD_FLAGS = ("threads", "inter_op_threads")  # they follow from the strategy and the number of replicas
-# Flags that mean the same in both frameworks
-OF_BOTH_FRAMEWORKS = ("tf32", "tensor_float_32", "autocast", "default_dtype", "threads")
-# Facts of the machine that decide which instructions compute; not the memory, of which a part may be reserved
-COMPARED_HARDWARE = ("machine", "processor", "instruction_sets", "cores", "gpus", "gpu")
+SHARED_FLAGS = ("tf32", "tensor_float_32", "autocast", "default_dtype")  # they mean the same in both frameworks
+# Facts of the machine that decide which instructions compute: not the memory or the number of GPUs, of which a process
+# may see a part
+COMPARED_HARDWARE = ("machine", "processor", "instruction_sets", "cores", "gpu")
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,13 @@ def read_environment(summary: RunFacts) -> Environment:
     """Return the environment that a run recorded. Earlier versions did not record flags."""
     recorded, hardware = (_to_mapping(summary.get(name)) for name in ("environment", "hardware"))
     machine = {name: hardware[name] for name in COMPARED_HARDWARE if name in hardware}
+    if machine.get("processor") == machine.get("machine"):  # earlier versions did not know the processor
+        machine.pop("processor", None)
+    flags = {name: value for name, value in _to_mapping(recorded.get("flags")).items() if name not in LOCKSTEP_FLAGS}
     return {
         "versions": {name: str(value) for name, value in _to_mapping(summary.get("versions")).items()},
         "device": str(recorded.get("device", "unknown")),
-        "flags": {**machine, **_to_mapping(recorded.get("flags"))},
+        "flags": {**machine, **flags},
     }
 
 
@@ -69,7 +73,7 @@ def _matters(flag: str, devices: set[str], is_one_framework: bool) -> bool:
     """Check whether a difference of a flag may decide how numbers are rounded."""
     if flag in IGNORED_FLAGS or (flag in GPU_FLAGS and devices == {"cpu"}):
         return False
-    return is_one_framework or flag in (*OF_BOTH_FRAMEWORKS, *COMPARED_HARDWARE)
+    return is_one_framework or flag in (*SHARED_FLAGS, *COMPARED_HARDWARE)
 
 
 def _to_mapping(value: object) -> dict[str, object]:

@@ -15,7 +15,7 @@ from common.config.schema import Config
 from common.config.tasks import METRICS
 from common.data import batch_plan
 from common.errors import UserError, report_write_errors
-from common.records.summary import RUNNING, SUMMARY, RunFacts, Summary
+from common.records.summary import RUNNING, SUMMARY, RunFacts, Summary, read_summary
 from common.run.context import RunContext
 from common.run.files import replace_text
 from common.training.rows import Row, read_rows
@@ -62,9 +62,18 @@ def write_running(run_dir: Path, facts: RunFacts) -> None:
 
 
 def write_aborted_summary(run_dir: Path, config: Config, framework: str, status: str, error: str | None) -> None:
-    """Write the summary of a run that ended before its strategy could report."""
+    """Write the summary of a run that ended before its strategy could report.
+
+    The chief may have written the facts of its own environment (`python`) to running.json.
+    """
     with suppress(UserError):  # the disk is full, or a row is damaged: the caller reports the error that ended the run
-        write_summary(run_dir, config, _collect_facts(config, framework, {}), status, {}, error)
+        facts, running = _collect_facts(config, framework, {}), run_dir / RUNNING
+        if running.is_file():
+            recorded = read_summary(running)
+            facts = cast(RunFacts, {name: recorded[name] for name in RunFacts.__annotations__ if name in recorded})  # type: ignore[literal-required]
+        elif config.python is not None:
+            del facts["versions"]
+        write_summary(run_dir, config, facts, status, {}, error)
 
 
 def write_summary(

@@ -49,6 +49,12 @@ def _name_device(device_type: str) -> str:
     return str(details.get("device_name", device_type))
 
 
+def _count_threads() -> int | None:
+    """Return the number of threads of an operation: as the script set it, else the variable, else all cores."""
+    variable = int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+    return tf.config.threading.get_intra_op_parallelism_threads() or variable or os.cpu_count()
+
+
 def _read_flags(model: Layer) -> dict[str, object]:
     strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
     policy: Any = getattr(model, "dtype_policy", None)
@@ -56,7 +62,7 @@ def _read_flags(model: Layer) -> dict[str, object]:
     readers: dict[str, Callable[[], object]] = {
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled,
         "deterministic": lambda: is_deterministic() if is_deterministic is not None else None,
-        "threads": lambda: tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count(),
+        "threads": _count_threads,
         "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads,
         "autocast": lambda: policy.compute_dtype if policy.compute_dtype != policy.variable_dtype else None,
         "default_dtype": find_keras(model).backend.floatx,

@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 @pytest.fixture(autouse=True)
 def _nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(interpreter.CHECKED, "{}")
+    monkeypatch.setenv(interpreter.CHECKED_INTERPRETERS, "{}")
 
 
 class FakeEnvironment:
@@ -54,7 +54,7 @@ def test_an_environment_with_all_packages_is_accepted_and_checked_once(tmp_path:
     assert versions["torch"] == "2.99.1"
     Path(environment.python).unlink()
     assert check_interpreter("python", environment.python, "torch") == versions
-    assert json.loads(os.environ[interpreter.CHECKED])
+    assert json.loads(os.environ[interpreter.CHECKED_INTERPRETERS])
 
 
 def test_a_path_that_is_no_interpreter_is_refused(tmp_path: Path) -> None:
@@ -81,6 +81,23 @@ def test_missing_packages_are_named(tmp_path: Path) -> None:
         UserError, match=r"has no torch \(needs <3,>=2.11\), no transformers .*; .*python -m pip install '"
     ):
         check_interpreter("python", FakeEnvironment(tmp_path, "-S").python, "torch")
+
+
+def test_a_bert_of_tensorflow_needs_keras_hub(tmp_path: Path) -> None:
+    environment = FakeEnvironment(tmp_path)
+    for package, version in (("tensorflow", "2.20.0"), ("keras", "3.10.0")):
+        environment.add(package, version)
+    environment.add("keras_hub", "0.32.0", "raise ImportError('needs a newer Keras')")
+    assert check_interpreter("python", environment.python, "tf")["keras-hub"] == "0.32.0"
+    with pytest.raises(UserError, match=r"cannot import tensorflow and keras and keras_hub \(.*needs a newer Keras\)"):
+        check_interpreter("python", environment.python, "tf", needs_keras_hub=True)
+
+
+def test_the_home_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = FakeEnvironment(tmp_path)
+    environment.add("torch", "2.99.1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert check_interpreter("a.python", "~/python", "torch")["torch"] == "2.99.1"
 
 
 def test_old_packages_are_named(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.compare.train_missing import plan_runs
+from common.compare.train_missing import PlannedRun, plan_runs
 from common.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -51,6 +51,16 @@ def test_different_configs_have_different_directories() -> None:
         directory("tf:mirrored"),
     ]
     assert len({same, *others}) == 4
+
+
+def test_the_log_of_a_run_has_its_whole_name() -> None:
+    run = PlannedRun("tf single @keras-3.9", "tf", (), 7, Path("runs/tf-single-keras-3.9-0a1b2c3d"))
+    assert run.log == Path("runs/tf-single-keras-3.9-0a1b2c3d.log")
+
+
+def test_an_environment_has_a_name() -> None:
+    with pytest.raises(UserError, match=r"environments=\{a/b: ...\}: must be a name of letters"):
+        plan_runs(["torch:ddp"], SMALL, Path("runs"), {"a/b": "/usr/bin/python3"})
 
 
 @pytest.mark.parametrize(

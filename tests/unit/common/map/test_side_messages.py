@@ -53,6 +53,21 @@ def test_a_message_names_no_class_of_a_library() -> None:
     assert not [name for name in names if name.startswith(("numpy", "pathlib", "ml_dtypes"))]
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("common.map.side", "subprocess.Popen"),  # what a module has imported
+        ("common.map.side", "Pipe"),
+        ("common.interpreter", "check_interpreter"),  # a function
+    ],
+)
+def test_a_message_gets_no_function(module: str, name: str) -> None:
+    names = [pickle.SHORT_BINUNICODE + bytes([len(text)]) + text.encode() for text in (module, name)]
+    call = pickle.PROTO + b"\x04" + b"".join(names) + pickle.STACK_GLOBAL + pickle.STOP
+    with pytest.raises(pickle.UnpicklingError, match="has no objects of this class"):
+        decode_message([memoryview(call)])
+
+
 @pytest.mark.parametrize("value", [Decimal(1), np.array([object()]), np.zeros(1, [("a", int)]), print])
 def test_other_objects_are_refused(value: object) -> None:
     with pytest.raises(pickle.PickleError):

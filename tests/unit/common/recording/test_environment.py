@@ -23,7 +23,7 @@ def test_what_both_record_and_what_may_decide_rounding_is_listed() -> None:
     versions, machine = "torch 2.13.0 in A and 2.14.1 in B", "cores 2 in A and 4 in B"
     threads, onednn = "threads 1 in A and 2 in B", "onednn True in A and False in B"
     assert describe(A, B) == [versions, threads, onednn, machine]
-    assert describe(A, B, is_one_framework=False) == [versions, threads, machine]
+    assert describe(A, B, is_one_framework=False) == [versions, machine]
     assert describe(A, B, ignored=THREAD_FLAGS) == [versions, onednn, machine]
     assert describe(A, A) == []
 
@@ -38,7 +38,14 @@ def test_the_environment_of_a_run_of_an_earlier_version_is_read() -> None:
     facts = {"framework": "tf", "strategy": "single", "replicas": 1}
     empty = read_environment(facts)  # type: ignore[arg-type]
     assert empty == {"versions": {}, "device": "unknown", "flags": {}}
-    recorded = {**facts, "hardware": {"cores": 4, "memory_bytes": 1}, "environment": {"device": "cpu", "flags": "?"}}
+    hardware = {"cores": 4, "memory_bytes": 1, "machine": "x86_64", "processor": "x86_64", "gpus": 2}
+    recorded = {**facts, "hardware": hardware, "environment": {"device": "cpu", "flags": "?"}}
     environment = read_environment(recorded)  # type: ignore[arg-type]
-    assert environment == {"versions": {}, "device": "cpu", "flags": {"cores": 4}}
+    assert environment == {"versions": {}, "device": "cpu", "flags": {"machine": "x86_64", "cores": 4}}
     assert describe(A, empty) == []
+
+
+def test_flags_that_follow_from_the_config_of_a_run_are_no_environment() -> None:
+    flags = {"default_dtype": "float64", "policy": "float64", "autocast": None, "tf32": False}
+    facts = {"framework": "tf", "strategy": "single", "replicas": 1, "environment": {"device": "cpu", "flags": flags}}
+    assert read_environment(facts)["flags"] == {"tf32": False}  # type: ignore[arg-type]

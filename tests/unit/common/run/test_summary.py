@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -7,7 +8,7 @@ import pytest
 from common.config.schema import Config
 from common.data import batch_plan
 from common.run.recorder import Recorder
-from common.run.summary import RESTARTS, Summary, _collect_facts, write_running, write_summary
+from common.run.summary import RESTARTS, Summary, _collect_facts, write_aborted_summary, write_running, write_summary
 from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, record, step
@@ -52,6 +53,18 @@ def test_a_run_is_running_until_it_has_a_summary(run_dir: Path, config: Config) 
     assert json.loads((run_dir / "running.json").read_text()) == {**about, "status": "running"}
     write_summary(run_dir, config, about, "completed", {})
     assert not (run_dir / "running.json").exists() and (run_dir / "summary.json").exists()
+
+
+def test_the_summary_of_a_run_whose_chief_crashed_has_the_environment_of_the_chief(
+    run_dir: Path, config: Config
+) -> None:
+    facts = {"framework": "torch", "strategy": "ddp", "replicas": 2, "versions": {"torch": "2.99"}}
+    write_running(run_dir, facts)  # type: ignore[arg-type]
+    write_aborted_summary(run_dir, config, "torch", "failed", "rank 0 ended with SIGSEGV")
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert (summary["versions"], summary["status"]) == ({"torch": "2.99"}, "failed")
+    write_aborted_summary(run_dir, replace(config, python="/old/python"), "torch", "failed", "it did not start")
+    assert "versions" not in json.loads((run_dir / "summary.json").read_text())
 
 
 def test_restarts_are_counted(run_dir: Path, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
