@@ -431,7 +431,7 @@ def test_sizes_that_a_compiled_step_does_not_know_are_named(configure: Configure
 def test_a_model_is_built_again_if_its_code_changes(
     configure: ConfigureModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     source = tmp_path / "changing.py"
     code = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Linear(5, {}), nn.Linear({}, 3))\n"
     source.write_text(code.format(4, 4))
