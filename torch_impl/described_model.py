@@ -202,14 +202,20 @@ class DescribedModel:
 
         Args:
             projections: An array of the shape of the output for each floating-point output, by name.
+
+        Raises:
+            UserError: The backward pass failed.
         """
         trainable = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         loss = sum((self.last_outputs[name] * torch.from_numpy(array)).sum() for name, array in projections.items())
         assert isinstance(loss, torch.Tensor)
         if not trainable or not loss.requires_grad:
             return {name: np.zeros(parameter.shape) for name, parameter in trainable.items()}
-        gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, materialize_grads=True)
-        return {name: gradient.numpy() for name, gradient in zip(trainable, gradients, strict=True)}
+        try:
+            gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, materialize_grads=True)
+        except Exception as error:
+            raise UserError(f"{CONFIG_KEY}={self.factory}: its backward pass raised {describe_error(error)}") from error
+        return {name: gradient.to_dense().numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
     def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
         """Compute a training pass on some examples with a seed of all random generators. Restore the variables."""
@@ -247,21 +253,15 @@ class DescribedModel:
 
     def _find_mixed_gradient(self) -> str | None:
         """Return the first parameter whose gradient mixes examples, such as by a hook on a tensor, or None."""
-        batch, count = self.inputs, len(next(iter(self.inputs.values())))
-        stream = np.random.default_rng(0)
-        projections = {
-            name: stream.standard_normal(tensor.shape)
-            for name, tensor in self.outputs.items()
-            if tensor.is_floating_point() and tensor.shape[:1] == (count,)
-        }
+        batch = self.inputs
 
         def compute(rows: slice) -> dict[str, np.ndarray]:
             self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
-            self.last_outputs = self._call(training=False)
-            return self.gradients({name: array[rows] for name, array in projections.items()})
+            return self.compute({}, training=False).outputs
 
         try:
-            return find_mixed_gradient(compute, count) if projections else None
+            outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
+            return find_mixed_gradient(compute, self.gradients, outputs, len(next(iter(batch.values()))))
         finally:
             self.inputs = batch
 

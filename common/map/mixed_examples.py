@@ -15,7 +15,8 @@ from common.map.array_differences import compute_norm, relative_difference
 from common.map.description import Arrays, RecordedCall
 
 TOLERANCE = 1e-9  # above the rounding errors of a float64 pass
-SMALL_SHARE = 1e-4  # of the largest gradient's norm; the rounding errors of smaller gradients are relative to it
+GRADIENT_TOLERANCE = 1e-5  # above the rounding errors of sums in float32, in which some models compute gradients
+SMALL_SHARE = 1e-2  # of the largest gradient's norm; the rounding errors of smaller gradients are relative to it
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def find_mixing_layer(batch: BatchPass, copies: BatchPass) -> str | None:
     if len(counts) != 1:
         return None
     (count,) = counts
-    if not any(_differs(array, copies.outputs[name], count) for name, array in batch.outputs.items()):
+    outputs = ((array, copies.outputs[name]) for name, array in batch.outputs.items())
+    # An output that is the same for other examples has no examples in its rows.
+    if not any(_differs(a, b, count) and not np.array_equal(a, b) for a, b in outputs):
         return None
     layers = (
         path
@@ -52,28 +55,51 @@ def find_mixing_layer(batch: BatchPass, copies: BatchPass) -> str | None:
     return next(layers, "the model")
 
 
-def find_mixed_gradient(compute: Callable[[slice], Arrays], count: int) -> str | None:
+def find_mixed_gradient(
+    compute: Callable[[slice], Arrays], gradients: Callable[[Arrays], Arrays], batch_outputs: Arrays, count: int
+) -> str | None:
     """Return the first parameter whose gradient is not the sum of the gradients of both halves of a batch, or None.
 
+    The gradients of the halves are computed from a doubled loss and divided by 2, because strategies differ in the
+    scale of the gradients that a hook sees.
+
     Args:
-        compute: A function that computes the gradients of some of the examples. It may raise UserError.
+        compute: A function that returns the outputs of some of the examples by name. It may raise UserError.
+        gradients: A function that returns the gradients of the last outputs by parameter, from their projections by
+            name. It may raise UserError.
+        batch_outputs: The outputs of all examples by name.
         count: The number of examples.
     """
     if count < 2:
         return None
+    stream = np.random.default_rng(0)
+    projections = {
+        name: stream.standard_normal(array.shape)
+        for name, array in batch_outputs.items()
+        if array.dtype.kind == "f" and array.shape[:1] == (count,)
+    }
+    halves = slice(count // 2), slice(count // 2, None)
     try:
-        whole, first, second = (compute(rows) for rows in (slice(None), slice(count // 2), slice(count // 2, None)))
+        for rows in halves:  # use only outputs whose rows are examples, and whose other sizes do not depend on them
+            part = compute(rows)
+            projections = {
+                name: array
+                for name, array in projections.items()
+                if name in part and part[name].shape == array[rows].shape
+            }
+        if not projections:
+            return None
+        compute(slice(None))
+        whole, sums = gradients(projections), {}
+        for rows in halves:
+            compute(rows)
+            for name, gradient in gradients({name: 2 * array[rows] for name, array in projections.items()}).items():
+                sums[name] = sums.get(name, 0) + gradient / 2
     except UserError:  # the model may accept this number of examples only
         return None
     min_norm = SMALL_SHARE * max((compute_norm(gradient) for gradient in whole.values()), default=0)
-    return next(
-        (
-            name
-            for name, gradient in whole.items()
-            if relative_difference(gradient, first[name] + second[name], min_norm) > TOLERANCE
-        ),
-        None,
-    )
+    differing = (name for name in whole if relative_difference(whole[name], sums[name], min_norm) > GRADIENT_TOLERANCE)
+    return next(differing, None)
 
 
 def mixes_examples(batch: np.ndarray, copies: np.ndarray, index: int) -> bool:

@@ -14,9 +14,9 @@ def check_mixing(hf_config: HfConfig) -> None:
         )
     for side, name in hf_config["mixed_gradients"].items():
         raise UserError(
-            f"model.{side}: the gradient of {name} is not the sum of the gradients of the examples, so several "
-            "replicas would train differently from one; change the hook or autograd function that combines them, "
-            "or use strategy=single"
+            f"model.{side}: the gradient of {name} is not the sum of the gradients of the examples, or does not grow "
+            "in proportion to the loss, so several replicas would train differently from one; change the hook or "
+            "gradient function that combines, limits or normalizes gradients, or use strategy=single"
         )
     for side in hf_config["mixing_losses"]:
         raise UserError(

@@ -1,5 +1,6 @@
 """PyTorch models as users write them, correct and wrong ones. They take x [n, 5] and return logits of 3 classes."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -114,14 +115,61 @@ def clamped() -> nn.Module:
     return model
 
 
-class NormalizedGradient(Plain):
-    """A model that divides the gradient of its hidden layer's outputs by its norm over the batch."""
+class HookedGradient(Plain):
+    """A model that changes the gradient of its hidden layer's outputs."""
+
+    def __init__(self, hook: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.hook = hook
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.hidden(x)
         if hidden.requires_grad:
-            hidden.register_hook(lambda gradient: gradient / gradient.norm())
-        return self.out(hidden)
+            hidden.register_hook(self.hook)
+        return cast(torch.Tensor, self.out(hidden))
+
+
+def normalized_gradient() -> nn.Module:
+    return HookedGradient(lambda gradient: gradient / gradient.norm())
+
+
+def clamped_gradient() -> nn.Module:
+    return HookedGradient(lambda gradient: gradient.clamp(-0.01, 0.01))
+
+
+def sparse_gradient() -> nn.Module:
+    return Looked(sparse=True)
+
+
+class Trimmed(Plain):
+    """A model with an output whose size depends on the batch, and one whose rows are no examples."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        longest = int((x > 0).sum(1).max())
+        return {
+            "logits": super().forward(x),
+            "trimmed": x[:, :longest] * self.out.weight[0, 0],
+            "rows": 1 * self.hidden.weight,
+        }
+
+
+class UndefinedGradient(Plain):
+    """A model without a backward pass in evaluation mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = super().forward(x)
+        return logits if self.training else logits.exp_().sin_().exp_()  # exp needs the result that sin replaces
+
+
+class SummedInFloat32(Plain):
+    """A model with a scale whose gradient is summed over the examples in float32, as in stock transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward((x.float() * (1.0 + self.scale.float())).to(x.dtype))
 
 
 class Moved(Plain):
