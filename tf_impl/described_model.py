@@ -24,21 +24,20 @@ from common.map.description import (
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
-from common.map.mixed_examples import BatchPass, choose_example, find_mixing_layer
+from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training, read_python_generators
 from tf_impl.batch_norm import list_batch_norm_buffers
-from tf_impl.batches import to_tensors
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
 from tf_impl.described_layers import describe_layers, describe_variable
+from tf_impl.described_losses import compute_losses
 from tf_impl.described_state import find_restricted, get_state, read_state, set_state
 from tf_impl.float64 import compute_in_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import layers_by_path
 from tf_impl.nested_tensors import name_tensors
-from tf_impl.task import build_task_functions
-from tf_impl.traced_step import compute_compiled_losses, has_random_operations, trace_model
+from tf_impl.traced_step import has_random_operations, trace_model
 from tf_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.tf"  # names the factory; errors begin with it
@@ -104,6 +103,7 @@ class DescribedModel:
         self.buffers = training.buffers
         created = get_state(self.model).keys() - before.keys()
         restricted = find_restricted(self.model, lambda: self._call(training=True))
+        mixing_layer = self._find_mixing_layer(trace)
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
@@ -139,7 +139,8 @@ class DescribedModel:
                 *training.stateful,
                 *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created), restricted),
             ],
-            mixing_layer=self._find_mixing_layer(trace),
+            mixing_layer=mixing_layer,
+            mixed_gradient=None if mixing_layer else self._find_mixed_gradient(),
         )
 
     def list_files(self) -> list[str]:
@@ -165,35 +166,14 @@ class DescribedModel:
         return weights
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the losses of the examples.
+        """Return the losses of the examples by kind, as `described_losses` describes. Raise UserError if that fails.
 
         Args:
             task: The settings of the task.
             output: The name of the output that the task uses.
             labels: The labels of the examples.
-
-        Returns:
-            The losses "float32" of float32 outputs, as in training, "float64" of float64 outputs, and for every example
-            "copies I", the losses of a batch that consists of copies of example I.
-
-        Raises:
-            UserError: The user's loss function failed.
         """
-        functions, outputs, count = build_task_functions(task), self.outputs[output], len(labels)
-        (batch,) = to_tensors([{"labels": labels}])
-        batches = {"float32": (tf.cast(outputs, tf.float32), batch["labels"]), "float64": (outputs, batch["labels"])}
-        for index in range(count):
-            batches[f"copies {index}"] = (
-                tf.gather(outputs, [index] * count),
-                tf.gather(batch["labels"], [index] * count),
-            )
-        try:
-            return {
-                name: compute_compiled_losses(functions.losses, *arguments, self.has_open_batch).numpy()
-                for name, arguments in batches.items()
-            }
-        except Exception as error:
-            raise UserError(f"task.tf: the loss function raised {describe_error(error)}") from error
+        return compute_losses(task, self.outputs[output], labels, self.has_open_batch)
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, replacements: Mapping[str, RecordedCall] | None = None
@@ -227,14 +207,18 @@ class DescribedModel:
 
         Args:
             projections: An array of the shape of the output for each floating-point output, by name.
+
+        Raises:
+            UserError: The backward pass failed.
         """
         trainable = {name: variable for name, variable in self._get_variables().items() if variable.trainable}
-        computed = self.tape.gradient(
-            [self.last_outputs[name] for name in projections],
-            [variable.value for variable in trainable.values()],
-            output_gradients=[tf.cast(array, self.last_outputs[name].dtype) for name, array in projections.items()],
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
+        outputs = [self.last_outputs[name] for name in projections]
+        factors = [tf.cast(array, output.dtype) for array, output in zip(projections.values(), outputs, strict=True)]
+        sources = [variable.value for variable in trainable.values()]
+        try:
+            computed = self.tape.gradient(outputs, sources, factors, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        except Exception as error:
+            raise UserError(f"{CONFIG_KEY}={self.factory}: its backward pass raised {describe_error(error)}") from error
         return {name: tf.convert_to_tensor(x).numpy() for name, x in zip(trainable, computed, strict=True)}
 
     def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
@@ -274,6 +258,20 @@ class DescribedModel:
             BatchPass({name: tensor.numpy() for name, tensor in self.outputs.items()}, trace.calls),
             BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
         )
+
+    def _find_mixed_gradient(self) -> str | None:
+        """Return the first variable whose gradient mixes examples, such as by a custom gradient, or None."""
+        batch = self.inputs
+        outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
+
+        def compute(rows: slice) -> dict[str, np.ndarray]:
+            self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
+            return self.compute({}, training=False).outputs
+
+        try:
+            return find_mixed_gradient(compute, self.gradients, outputs, len(next(iter(batch.values()))))
+        finally:
+            self.inputs = batch
 
     def _get_variables(self) -> dict[str, keras.Variable]:
         """Return the floating-point variables, and the variables that training changes, by path."""

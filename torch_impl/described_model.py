@@ -26,15 +26,14 @@ from common.map.mixed_examples import BatchPass, choose_example, find_mixed_grad
 from common.map.random_layers import observe_training, read_python_generators, seed_python
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batch_norm import list_batch_norm_buffers
-from torch_impl.batches import to_tensors
 from torch_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
 from torch_impl.described_layers import describe_layers, describe_variable
+from torch_impl.described_losses import compute_losses
 from torch_impl.described_state import find_restricted, get_state, read_state, set_state
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.nested_tensors import name_tensors
 from torch_impl.state_dict import read_state_dict
-from torch_impl.task import build_task_functions
 from torch_impl.unsupported import find_unsupported
 
 CONFIG_KEY = "model.torch"  # names the factory; errors begin with it
@@ -146,29 +145,14 @@ class DescribedModel:
         return read_state_dict(path)
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the losses of the examples.
+        """Return the losses of the examples by kind, as `described_losses` describes. Raise UserError if that fails.
 
         Args:
             task: The settings of the task.
             output: The name of the output that the task uses.
             labels: The labels of the examples.
-
-        Returns:
-            The losses "float32" of float32 outputs, as in training, "float64" of float64 outputs, and for every example
-            "copies I", the losses of a batch that consists of copies of example I.
-
-        Raises:
-            UserError: The user's loss function failed.
         """
-        functions, outputs, count = build_task_functions(task), self.outputs[output], len(labels)
-        (batch,) = to_tensors([{"labels": labels}], torch.device("cpu"))
-        batches = {"float32": (outputs.float(), batch["labels"]), "float64": (outputs, batch["labels"])}
-        for index in range(count):
-            batches[f"copies {index}"] = (outputs[[index] * count], batch["labels"][[index] * count])
-        try:
-            return {name: functions.losses(*arguments).detach().numpy() for name, arguments in batches.items()}
-        except Exception as error:
-            raise UserError(f"task.torch: the loss function raised {describe_error(error)}") from error
+        return compute_losses(task, self.outputs[output], labels)
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, replacements: Mapping[str, RecordedCall] | None = None
@@ -255,12 +239,13 @@ class DescribedModel:
         """Return the first parameter whose gradient mixes examples, such as by a hook on a tensor, or None."""
         batch = self.inputs
 
+        outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
+
         def compute(rows: slice) -> dict[str, np.ndarray]:
             self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
             return self.compute({}, training=False).outputs
 
         try:
-            outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
             return find_mixed_gradient(compute, self.gradients, outputs, len(next(iter(batch.values()))))
         finally:
             self.inputs = batch

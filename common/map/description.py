@@ -101,7 +101,7 @@ class ModelDescription:
         mixing_layer: The first layer whose output for an example depends on the other examples of its batch, in
             evaluation mode; None if the outputs of the model do not.
         mixed_gradient: The first parameter whose gradient is not the sum of the gradients of single examples, such as
-            that of a layer with a hook; None if there is none or `mixing_layer` explains it. Only for PyTorch's models.
+            that of a layer with a hook; None if there is none or `mixing_layer` explains it.
     """
 
     layers: list[LayerDescription]

@@ -102,6 +102,7 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, wit
     "aligned_layers.py:align_dropout": "PyTorch's layers know their names, Keras's layers are paired with names",
     "aligned_layers.py:use_dropout_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
     "batch_norm.py:use_real_rows": "as use_dropout_keys",
+    "described_losses.py:compute_losses": "Only TensorFlow compiles a step, which may not know the number of examples",
     "described_layers.py:describe_variable": "PyTorch has tensors, Keras has variables",
     "optimizer.py:Optimizer.__init__": "a PyTorch parameter server has parameters without a model",
     "optimizer.py:Optimizer.update": "PyTorch keeps gradients in parameters, TensorFlow passes them as arguments",

@@ -150,6 +150,34 @@ class Standardized(keras.layers.Layer):
         return x / (keras.ops.std(x, axis=0) + 0.1)
 
 
+class HookedGradient(keras.layers.Layer):
+    """A layer that divides the gradient of its outputs by its norm over the batch, or limits it."""
+
+    def __init__(self, limit: float | None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.limit = limit
+
+    def call(self, x: Any) -> Any:
+        @keras.ops.custom_gradient
+        def identity(x: Any) -> Any:
+            return 1 * x, self.change_gradient
+
+        return identity(x)
+
+    def change_gradient(self, gradient: Any) -> Any:
+        if self.limit is None:
+            return gradient / keras.ops.norm(gradient)
+        return keras.ops.clip(gradient, -self.limit, self.limit)
+
+
+def normalized_gradient() -> keras.Model:
+    return build_with(HookedGradient(None))
+
+
+def clamped_gradient() -> keras.Model:
+    return build_with(HookedGradient(0.01))
+
+
 def standardized() -> keras.Model:
     return keras.Sequential([keras.Input((5,)), Standardized(name="standardized"), layers.Dense(3)])
 

@@ -364,6 +364,9 @@ def test_models_that_mix_examples_have_one_replica(configure: ConfigureModels, n
 MIXED_GRADIENTS = {  # the factories in PyTorch and Keras, and the parameter that is named, if there is one
     "normalized by the batch": (("normalized_gradient", None), r"torch: the gradient of hidden\.weight"),
     "clamped": (("clamped_gradient", None), r"torch: the gradient of hidden\.weight"),
+    "normalized by the batch in Keras": ((None, "normalized_gradient"), r"tf: the gradient of \S*kernel"),
+    "clamped in Keras": ((None, "clamped_gradient"), r"tf: the gradient of \S*kernel"),
+    "no such gradient in Keras": ((None, "plain"), None),
     "sparse": (("sparse_gradient", None), None),
     "outputs of the batch's size": (("Trimmed", None), None),
     "no backward pass": (("UndefinedGradient", None), None),

@@ -1,0 +1,45 @@
+"""The losses of a user's loss function on the outputs of a model that common.map describes."""
+
+import numpy as np
+import tensorflow as tf
+
+from common.config.tasks import TaskSettings
+from common.errors import UserError, describe_error
+from tf_impl.batches import to_tensors
+from tf_impl.task import build_task_functions
+from tf_impl.traced_step import compute_compiled_losses
+
+
+def compute_losses(
+    task: TaskSettings, outputs: tf.Tensor, labels: np.ndarray, has_open_batch: bool
+) -> dict[str, np.ndarray]:
+    """Return the losses of the examples.
+
+    Args:
+        task: The settings of the task.
+        outputs: The output that the task uses, of all examples, in float64.
+        labels: The labels of the examples.
+        has_open_batch: Whether a compiled step does not know the number of examples.
+
+    Returns:
+        The losses "float32" of float32 outputs, as in training, "float64" of float64 outputs, and for every example
+        "copies I", the losses of a batch that consists of copies of example I.
+
+    Raises:
+        UserError: The user's loss function failed.
+    """
+    functions, count = build_task_functions(task), len(labels)
+    (batch,) = to_tensors([{"labels": labels}])
+    batches = {"float32": (tf.cast(outputs, tf.float32), batch["labels"]), "float64": (outputs, batch["labels"])}
+    for index in range(count):
+        batches[f"copies {index}"] = (
+            tf.gather(outputs, [index] * count),
+            tf.gather(batch["labels"], [index] * count),
+        )
+    try:
+        return {
+            name: compute_compiled_losses(functions.losses, *arguments, has_open_batch).numpy()
+            for name, arguments in batches.items()
+        }
+    except Exception as error:
+        raise UserError(f"task.tf: the loss function raised {describe_error(error)}") from error

@@ -1,0 +1,35 @@
+"""The losses of a user's loss function on the outputs of a model that common.map describes."""
+
+import numpy as np
+import torch
+
+from common.config.tasks import TaskSettings
+from common.errors import UserError, describe_error
+from torch_impl.batches import to_tensors
+from torch_impl.task import build_task_functions
+
+
+def compute_losses(task: TaskSettings, outputs: torch.Tensor, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the losses of the examples.
+
+    Args:
+        task: The settings of the task.
+        outputs: The output that the task uses, of all examples, in float64.
+        labels: The labels of the examples.
+
+    Returns:
+        The losses "float32" of float32 outputs, as in training, "float64" of float64 outputs, and for every example
+        "copies I", the losses of a batch that consists of copies of example I.
+
+    Raises:
+        UserError: The user's loss function failed.
+    """
+    functions, count = build_task_functions(task), len(labels)
+    (batch,) = to_tensors([{"labels": labels}], torch.device("cpu"))
+    batches = {"float32": (outputs.float(), batch["labels"]), "float64": (outputs, batch["labels"])}
+    for index in range(count):
+        batches[f"copies {index}"] = (outputs[[index] * count], batch["labels"][[index] * count])
+    try:
+        return {name: functions.losses(*arguments).detach().numpy() for name, arguments in batches.items()}
+    except Exception as error:
+        raise UserError(f"task.torch: the loss function raised {describe_error(error)}") from error
