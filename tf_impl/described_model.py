@@ -137,8 +137,9 @@ class DescribedModel:
             ],
             unsupported=[
                 *training.stateful,
-                *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created), restricted),
+                *find_unsupported(self.model, self.buffers, sorted(changed_in_evaluation), sorted(created)),
             ],
+            restricted=[name for name in restricted if name not in self.buffers],
             mixing_layer=mixing_layer,
             mixed_gradient=None if mixing_layer else self._find_mixed_gradient(),
         )

@@ -12,7 +12,8 @@ from common.map.description import Arrays
 from tf_impl.described_dropout import SEED_STATE
 from tf_impl.keras_paths import variables_by_path
 
-FAR = -10.0  # the factor of variables that leave their range, if there is one
+# The factors of variables that leave their range, if there is one, and what is added to them
+OUTSIDE = ((-10.0, -10.0), (10.0, 10.0))
 
 
 def get_state(model: keras.Layer) -> dict[str, keras.Variable]:
@@ -43,10 +44,12 @@ def find_restricted(model: keras.Layer, compute: Callable[[], object]) -> list[s
     """
     before = read_state(model)
     names = [path for path, variable in get_state(model).items() if variable.trainable]
-    far: Arrays = {name: FAR * before[name] for name in names}
-    set_state(model, far)
-    with suppress(UserError):  # the model may not accept such values
-        compute()
-    restricted = find_changes(far, read_state(model))
-    set_state(model, before)
+    restricted: set[str] = set()
+    for factor, offset in OUTSIDE:
+        moved_values: Arrays = {name: factor * before[name] + offset for name in names}
+        set_state(model, moved_values)
+        with suppress(UserError):  # the model may not accept such values
+            compute()
+        restricted |= find_changes(moved_values, read_state(model)).keys()
+        set_state(model, before)
     return sorted(restricted)

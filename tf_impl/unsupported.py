@@ -14,7 +14,6 @@ def find_unsupported(
     buffers: Collection[str],
     changed_in_evaluation: Collection[str],
     created: Collection[str],
-    restricted: Collection[str],
 ) -> list[str]:
     """Return a sentence for each part of the model that cannot be trained, with what to do about it.
 
@@ -23,7 +22,6 @@ def find_unsupported(
         buffers: The paths of the variables that forward passes in training mode change, without those of BatchNorm.
         changed_in_evaluation: The paths of the variables that forward passes in evaluation mode change.
         created: The paths of the variables that the first forward pass in training mode creates.
-        restricted: The paths of the trainable variables that forward passes move back into a range.
     """
     sentences = [
         f"variable {name} changes in forward passes in evaluation mode, so that evaluations would change the training "
@@ -62,11 +60,5 @@ def find_unsupported(
         f"the model overrides {name}, which training does not call; remove it, and compute its loss with task=custom"
         for name in TRAINING_METHODS
         if isinstance(model, keras.Model) and getattr(type(model), name) is not getattr(keras.Model, name)
-    ]
-    sentences += [
-        f"forward passes move variable {name} back into a range, which would change copies of it in some strategies; "
-        "let them compute with the restricted values instead of changing it"
-        for name in restricted
-        if name not in buffers
     ]
     return sentences

@@ -10,7 +10,8 @@ from common.errors import UserError
 from common.map.changing_buffers import find_changes
 from common.map.description import Arrays
 
-FAR = -10.0  # the factor of parameters that leave their range, if there is one
+# The factors of parameters that leave their range, if there is one, and what is added to them
+OUTSIDE = ((-10.0, -10.0), (10.0, 10.0))
 
 
 def get_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -33,7 +34,7 @@ def set_state(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
 
 @torch.no_grad()
 def find_restricted(model: torch.nn.Module, compute: Callable[[], object]) -> list[str]:
-    """Return the names of the parameters that a forward pass moves back into a range, such as a clamp does.
+    """Return the names of the trained parameters that a forward pass moves back into a range, such as a clamp does.
 
     In their range, such a pass does not change them. The model keeps its parameters.
 
@@ -42,11 +43,17 @@ def find_restricted(model: torch.nn.Module, compute: Callable[[], object]) -> li
         compute: A function that computes a pass. It may raise UserError.
     """
     before = read_state(model)
-    names = [name for name, parameter in model.named_parameters() if parameter.is_floating_point()]
-    far: Arrays = {name: FAR * before[name] for name in names}
-    set_state(model, far)
-    with suppress(UserError):  # the model may not accept such values
-        compute()
-    restricted = find_changes(far, read_state(model))
-    set_state(model, before)
+    names = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.is_floating_point() and parameter.requires_grad
+    ]
+    restricted: set[str] = set()
+    for factor, offset in OUTSIDE:
+        moved_values: Arrays = {name: factor * before[name] + offset for name in names}
+        set_state(model, moved_values)
+        with suppress(UserError):  # the model may not accept such values
+            compute()
+        restricted |= find_changes(moved_values, read_state(model)).keys()
+        set_state(model, before)
     return sorted(restricted)

@@ -10,7 +10,6 @@ def find_unsupported(
     buffers: Collection[str],
     changed_in_evaluation: Collection[str],
     created: Collection[str],
-    restricted: Collection[str],
 ) -> list[str]:
     """Return a sentence for each part of the model that cannot be trained, with what to do about it.
 
@@ -20,7 +19,6 @@ def find_unsupported(
             BatchNorm.
         changed_in_evaluation: The names of the buffers and parameters that forward passes in evaluation mode change.
         created: The names of the buffers and parameters that the first forward pass in training mode creates.
-        restricted: The names of the parameters that forward passes move back into a range.
     """
     sentences = [
         f"buffer {name} changes in forward passes in evaluation mode, so that evaluations would change the training "
@@ -78,11 +76,5 @@ def find_unsupported(
         f"layer {name} has scale_grad_by_freq, which counts the tokens of one replica; remove it"
         for name, module in embeddings.items()
         if module.scale_grad_by_freq
-    ]
-    sentences += [
-        f"forward passes move parameter {name} back into a range, which would change copies of it in some strategies; "
-        "let them compute with the restricted values instead of changing it"
-        for name in restricted
-        if name not in buffers
     ]
     return sentences

@@ -98,6 +98,7 @@ class ModelDescription:
         dropouts: The dropout and noise layers that can be aligned, by path, in the order of execution.
         noise: The layers that draw random numbers in a way that cannot be aligned, by path.
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
+        restricted: The trained variables that forward passes move back into a range.
         mixing_layer: The first layer whose output for an example depends on the other examples of its batch, in
             evaluation mode; None if the outputs of the model do not.
         mixed_gradient: The first parameter whose gradient is not the sum of the gradients of single examples, such as
@@ -114,6 +115,7 @@ class ModelDescription:
     dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
     noise: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
+    restricted: list[str] = field(default_factory=list)
     mixing_layer: str | None = None
     mixed_gradient: str | None = None
 

@@ -30,7 +30,7 @@ from common.map.side import Side
 from common.models.changing_buffers import check_buffers, merge_buffers, round_to_float32
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
-from common.models.mixing import check_mixing
+from common.models.mixing import check_mixing, check_restricted
 from common.models.model_outputs import check_output, select_output
 from common.models.unpaired_variables import (
     has_only_missing_layers,
@@ -85,6 +85,7 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
 def check_strategy(config: Config, hf_config: HfConfig) -> None:
     """Raise UserError if the strategy cannot train the model."""
     check_buffers(config, hf_config["statistics"], hf_config["buffers"])
+    check_restricted(config.strategy.kind, hf_config)
     if config.strategy.kind != "single" and config.strategy.replicas != 1:
         check_mixing(hf_config)
 
@@ -162,6 +163,9 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             side: description.mixed_gradient for side, description in descriptions.items() if description.mixed_gradient
         },
         "mixing_losses": mixing_losses,
+        "restricted": {
+            side: description.restricted[0] for side, description in descriptions.items() if description.restricted
+        },
         "statistics": sorted({name for description in descriptions.values() for name in description.statistics}),
         "buffers": buffers,
         "frozen": _list_frozen(models, descriptions),

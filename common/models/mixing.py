@@ -1,7 +1,21 @@
-"""User models that mix the examples of a batch, in outputs, gradients or losses."""
+"""User models that mix the examples of a batch, in outputs, gradients or losses, or that change their parameters."""
 
 from common.errors import UserError
 from common.models.hf_config import HfConfig
+
+# The strategies whose forward passes compute with the parameters themselves, not with copies, in every replica.
+STRATEGIES_WITHOUT_COPIES = ("single", "ddp", "allreduce")
+
+
+def check_restricted(strategy: str, hf_config: HfConfig) -> None:
+    """Raise UserError if forward passes move parameters of a user's model back into a range, but would move copies."""
+    for side, name in hf_config["restricted"].items():
+        if strategy not in STRATEGIES_WITHOUT_COPIES:
+            raise UserError(
+                f"model.{side}: forward passes move {name} back into a range, but strategy={strategy} computes them "
+                "with copies of it; let them compute with the restricted values instead of changing it, or choose one "
+                f"of {', '.join(STRATEGIES_WITHOUT_COPIES)}"
+            )
 
 
 def check_mixing(hf_config: HfConfig) -> None:

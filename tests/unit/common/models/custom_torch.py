@@ -115,6 +115,34 @@ def clamped() -> nn.Module:
     return model
 
 
+class RestrictedScale(Plain):
+    """A model that changes its scales in every forward pass, if they are outside of a range."""
+
+    def __init__(self, scale: float, change: Callable[[torch.Tensor], object], trained: bool = True) -> None:
+        super().__init__()
+        self.scale, self.change = nn.Parameter(torch.full((3,), scale), requires_grad=trained), change
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.change(self.scale.data)
+        return super().forward(x) * self.scale
+
+
+def zero_scale() -> nn.Module:
+    return RestrictedScale(0.0, lambda scale: scale.clamp_(-1, 1))
+
+
+def scale_below() -> nn.Module:
+    return RestrictedScale(2.66, lambda scale: scale.clamp_(max=4.6052))
+
+
+def masked_scale() -> nn.Module:
+    return RestrictedScale(0.0, lambda scale: scale.mul_(0))
+
+
+def frozen_scale() -> nn.Module:
+    return RestrictedScale(2.66, lambda scale: scale.clamp_(max=4.6052), trained=False)
+
+
 class HookedGradient(Plain):
     """A model that changes the gradient of its hidden layer's outputs."""
 

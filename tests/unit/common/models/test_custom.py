@@ -44,11 +44,6 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         [],
         r"custom_torch:damped: parameter hidden\.weight changes in forward passes, which .*; make it a buffer, or",
     ),
-    "a parameter that a hook clamps": (
-        ("clamped", None),
-        [],
-        r"passes move parameter hidden\.weight back into a range, .*; let them compute with the restricted values",
-    ),
     "a training step": (("Stepping", None), [], r"the model has a training_step, which .*; return the network in it"),
     "a loss for fit": (
         (None, "OwnLoss"),
@@ -56,11 +51,6 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         r"the model overrides compute_loss, which .*; remove it, and compute its",
     ),
     "a layer of a penalty": ((None, "penalized"), [], r"layer \S*penalty has an activity regularizer \(L1L2\), whose"),
-    "a variable that its layer clips": (
-        (None, "clipped"),
-        [],
-        r"passes move variable \S*clipped/scale back into a range, .*; let them compute with the restricted values",
-    ),
     "a buffer that evaluations change": (
         ("evaluating", None),
         [],
@@ -361,6 +351,28 @@ def test_models_that_mix_examples_have_one_replica(configure: ConfigureModels, n
         open_initial(configure(*factories, f"strategy={strategy}", "strategy.replicas=2"))
 
 
+RESTRICTED = {  # the factories in PyTorch and Keras, and the parameter that is named, if there is one
+    "a hook": (("clamped", None), r"torch: forward passes move hidden\.weight"),
+    "zeros in a range": (("zero_scale", None), r"torch: forward passes move scale"),
+    "a maximum": (("scale_below", None), r"torch: forward passes move scale"),
+    "zeros of a mask": (("masked_scale", None), r"torch: forward passes move scale"),
+    "a frozen parameter": (("frozen_scale", None), None),
+    "a layer of Keras": ((None, "clipped"), r"tf: forward passes move \S*clipped/scale"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+@pytest.mark.parametrize("name", RESTRICTED)
+def test_parameters_that_passes_restrict_are_no_copies(configure: ConfigureModels, name: str) -> None:
+    factories, named = RESTRICTED[name]
+    for strategy in ("single", "ddp") if factories[1] is None else ("single",):
+        open_initial(configure(*factories, f"strategy={strategy}"))
+    refusal = pytest.raises(UserError, match=f"^model.{named} back into a range, but strategy=parameter_server comp")
+    with refusal if named else nullcontext():
+        open_initial(configure(*factories, "strategy=parameter_server"))
+
+
 MIXED_GRADIENTS = {  # the factories in PyTorch and Keras, and the parameter that is named, if there is one
     "normalized by the batch": (("normalized_gradient", None), r"torch: the gradient of hidden\.weight"),
     "clamped": (("clamped_gradient", None), r"torch: the gradient of hidden\.weight"),
@@ -477,7 +489,9 @@ def test_of_several_processes_one_builds_a_model(
         (lock,) = Path(config.cache_dir).glob("custom-*.json.lock")
         with pytest.raises(Timeout):
             FileLock(lock).acquire(timeout=0)
-        return custom.UserModel({}, {"statistics": [], "mixing_layers": {}, "mixed_gradients": {}, "buffers": {}}, [])
+        return custom.UserModel(
+            {}, {"statistics": [], "mixing_layers": {}, "mixed_gradients": {}, "restricted": {}, "buffers": {}}, []
+        )
 
     monkeypatch.setattr(custom, "build", build)
     open_initial(configure("plain", None, f"cache_dir={tmp_path}"))
