@@ -56,9 +56,20 @@ def find_unsupported(
     if not penalized and model.losses:
         penalized = ["the model adds losses with add_loss"]
     sentences += [f"{part}, whose loss training does not add; remove it" for part in penalized]
+    is_functional = bool(getattr(model, "inputs", None))
+    remedy = (
+        "return keras.Model(model.inputs, model.outputs)"
+        if is_functional
+        else "return a model without it, such as one inside it"
+    )
     sentences += [
-        f"the model overrides {name}, which training does not call; remove it, and compute its loss with task=custom"
+        f"the model overrides {name}, which training does not call; {remedy}, and compute its loss with task=custom"
         for name in TRAINING_METHODS
-        if isinstance(model, keras.Model) and getattr(type(model), name) is not getattr(keras.Model, name)
+        if isinstance(model, keras.Model) and not _is_inherited(getattr(model, name), getattr(keras.Model, name))
     ]
     return sentences
+
+
+def _is_inherited(method: object, function: object) -> bool:
+    """Check whether a method of a model is Keras's function, which neither the model nor its class replaces."""
+    return getattr(method, "__func__", None) is function

@@ -1,5 +1,6 @@
 """Parts of a user's model that a training run would lose or compute differently on several replicas."""
 
+import inspect
 from collections.abc import Collection
 
 import torch
@@ -57,10 +58,10 @@ def find_unsupported(
         for name, module in model.named_modules()
         if module._backward_hooks or module._backward_pre_hooks
     ]
-    if callable(getattr(model, "training_step", None)):  # of Lightning
+    if inspect.isroutine(getattr(model, "training_step", None)):  # every LightningModule has one
         sentences.append(
-            "the model has a training_step, which training does not call; return the network in it, or remove it, and "
-            "compute its loss with task=custom"
+            "the model has a training_step, which training does not call; return the network in it, or a plain "
+            "torch.nn.Module that calls it, and compute its loss with task=custom"
         )
     embeddings = {
         name or "model": module

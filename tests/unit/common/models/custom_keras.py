@@ -116,6 +116,29 @@ class OwnLoss(keras.Model):
         return super().compute_loss(*args, **kwargs) + keras.ops.sum(self.out.kernel)
 
 
+class FunctionalLoss(keras.Model):
+    """A functional model with a loss of its own, as libraries have them."""
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        return 2 * super().compute_loss(*args, **kwargs)
+
+
+def functional_loss() -> keras.Model:
+    x = keras.Input((5,))
+    return FunctionalLoss(x, layers.Dense(3)(x))
+
+
+def unwrapped_loss() -> keras.Model:
+    model = functional_loss()
+    return keras.Model(model.inputs, model.outputs)
+
+
+def replaced_loss() -> keras.Model:
+    model = OwnLoss()
+    model.train_step = lambda data: {"loss": 0.0}
+    return model
+
+
 def counting() -> keras.Model:
     return build_with(Counting(name="counting"))
 

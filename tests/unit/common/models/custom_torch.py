@@ -103,6 +103,13 @@ class Stepping(Plain):
         return self(batch["x"]).sum()
 
 
+def stepping_layer() -> nn.Module:
+    """Build a model with a layer that has the name of a step."""
+    model = Plain()
+    model.training_step = nn.Identity()
+    return model
+
+
 def _clamp_weight(layer: nn.Module, _: object) -> None:
     assert isinstance(layer, nn.Linear)
     layer.weight.data.clamp_(-1, 1)

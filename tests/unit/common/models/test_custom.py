@@ -48,8 +48,14 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
     "a loss for fit": (
         (None, "OwnLoss"),
         [],
-        r"the model overrides compute_loss, which .*; remove it, and compute its",
+        r"the model overrides compute_loss, which .*; return a model without it, .*, and compute its",
     ),
+    "a loss for fit of a library's model": (
+        (None, "functional_loss"),
+        [],
+        r"the model overrides compute_loss, which .*; return keras.Model\(model.inputs, model.outputs\), and compute",
+    ),
+    "a step that replaces fit's": ((None, "replaced_loss"), [], r"the model overrides train_step, which training does"),
     "a layer of a penalty": ((None, "penalized"), [], r"layer \S*penalty has an activity regularizer \(L1L2\), whose"),
     "a buffer that evaluations change": (
         ("evaluating", None),
@@ -428,7 +434,10 @@ def test_mistakes_are_errors_of_one_line(configure: ConfigureModels, checkpoints
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_sides")
-@pytest.mark.parametrize("models", [("masked", "masked"), ("late", None), (None, "plain"), ("plain", "plain")])
+@pytest.mark.parametrize(
+    "models",
+    [("masked", "masked"), ("late", None), ("stepping_layer", None), (None, "unwrapped_loss"), ("plain", "plain")],
+)
 def test_models_are_built(configure: ConfigureModels, models: tuple[str | None, str | None]) -> None:
     """An input may have the name mask, and PyTorch's parameters may be created in the first call."""
     config = configure(*models, more_arrays=["mask"] if models[0] == "masked" else [])
