@@ -23,25 +23,34 @@ def find_connections(
     """
     connections: dict[str, Connection] = {}
     sources: dict[Hashable, str] = {}  # the layer that an array comes from
+    cropped_sources: dict[Hashable, Connection] = {}  # the same without zeros at its ends: the connection to the array
+    channel_axes = set(convolutions.values())
     for path, call in calls.items():
         if path not in paths:
             continue
-        received = call.received
-        if received is not None and path in convolutions:
-            received = _crop_zeros(received, convolutions[path] % received.ndim)
-        if received is None:
+        if call.received is None:
             connections[path] = Connection((), None)
+        elif path in convolutions:
+            cropped = _crop_zeros(call.received, convolutions[path])
+            connections[path] = cropped_sources.get(_identify(cropped), Connection(_sort_sizes(cropped), None))
         else:
-            connections[path] = Connection(tuple(sorted(received.shape[1:])), sources.get(_identify(received)))
+            connections[path] = Connection(_sort_sizes(call.received), sources.get(_identify(call.received)))
         if call.returned is not None:
             for array in (call.returned, np.maximum(call.returned, 0)):
                 sources.setdefault(_identify(array), path)
+                for axis in channel_axes:  # the array may have zeros at its ends itself, such as after ReLU
+                    connection = Connection(_sort_sizes(array), path)
+                    cropped_sources.setdefault(_identify(_crop_zeros(array, axis)), connection)
     return connections
+
+
+def _sort_sizes(array: np.ndarray) -> tuple[int, ...]:
+    return tuple(sorted(array.shape[1:]))
 
 
 def _crop_zeros(array: np.ndarray, channel_axis: int) -> np.ndarray:
     """Return an array without the zeros at the ends of its axes, except those of the examples and the channels."""
-    for axis in set(range(1, array.ndim)) - {channel_axis}:
+    for axis in set(range(1, array.ndim)) - {channel_axis % max(array.ndim, 1)}:
         slices = np.moveaxis(array, axis, 0)
         first = next((i for i in range(len(slices)) if slices[i].any()), None)
         if first is not None:

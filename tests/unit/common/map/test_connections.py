@@ -1,6 +1,7 @@
 """Connections of layers, found by the values that they receive and return."""
 
 import numpy as np
+import pytest
 
 from common.map.connections import find_connections
 from common.map.description import Connection, RecordedCall
@@ -24,3 +25,13 @@ def test_relu_and_a_padding_of_a_convolution_connect() -> None:
         "third": Connection((3, 6, 6), None),
         "zeros": Connection((3,), None),
     }
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_zeros_at_the_ends_of_an_output_do_not_break_a_connection(padding: int) -> None:
+    image = np.abs(IMAGE)
+    image[:, 0] = image[:, :, -1] = -1  # ReLU turns the borders into zeros
+    received = np.pad(np.maximum(image, 0), [(0, 0), (padding, padding), (padding, padding), (0, 0)])
+    calls = {"first": RecordedCall(None, image), "second": RecordedCall(received, IMAGE)}
+    connections = find_connections({"first", "second"}, calls, {"second": -1})
+    assert connections["second"] == Connection((3, 4, 4), "first")
