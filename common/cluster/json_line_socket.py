@@ -14,8 +14,8 @@ JsonObject = dict[str, object]
 class JsonLineSocket:
     """A connection that carries one JSON object per line.
 
-    All methods but `iterate` raise OSError if the connection is broken or if the other end sends anything but such
-    lines.
+    All methods but `shut_down` and `iterate` raise OSError if the connection is broken or if the other end sends anything
+    but such lines.
 
     Args:
         connection: the connected socket. Its timeout applies to every read.
@@ -49,6 +49,11 @@ class JsonLineSocket:
                 return messages[0]
             if time.monotonic() >= end:
                 raise TimeoutError("the object is not complete in time")
+
+    def shut_down(self) -> None:
+        """End the connection in both directions, so that a thread that reads from it ends, too."""
+        with suppress(OSError):  # the other end has closed it before
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def iterate(self) -> Iterator[JsonObject]:
         """Yield the objects until the connection breaks, or until the other end sends anything else."""

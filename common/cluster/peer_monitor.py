@@ -35,7 +35,6 @@ log = logging.getLogger("lockstep")
 
 WAIT_SECONDS = 30.0  # how long another host waits for the end of the first host's command after its own processes
 RETRY_SECONDS = 0.2
-CONNECTIONS_PER_HOST = 4  # a host has one, another one while it fetches the checkpoint, and more if it was restarted
 
 
 class PeerMonitor:
@@ -71,8 +70,9 @@ class PeerMonitor:
         if hosts.is_multi_host:
             self._leader_address = (hosts.hosts[0], hosts.monitor_port(processes))
             if not hosts.host_index:
-                # Each connection has a thread. Unauthenticated connections leave room for the hosts.
-                self._free = BoundedSemaphore(MAX_UNAUTHENTICATED + CONNECTIONS_PER_HOST * len(hosts.hosts))
+                # Each connection has a thread: a bounded number without a request, one of each host, and fetches.
+                self._unauthenticated: list[JsonLineSocket] = []  # those without a request, the oldest first
+                self._free_fetches = BoundedSemaphore(2 * len(hosts.hosts))  # a restarted host fetches again
                 server = socket.create_server(("", self._leader_address[1]))
                 Thread(target=self._serve, args=(server,), daemon=True).start()
 
@@ -174,37 +174,38 @@ class PeerMonitor:
 
     def _serve(self, server: socket.socket) -> None:
         while True:
-            self._free.acquire()
-            connection, _ = server.accept()
-            Thread(target=self._serve_and_release, args=(connection,), daemon=True).start()
+            peer = JsonLineSocket(server.accept()[0])
+            with self._changed:
+                self._unauthenticated.append(peer)
+                if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
+                    self._unauthenticated.pop(0).shut_down()
+            Thread(target=self._serve_connection, args=(peer,), daemon=True).start()
 
-    def _serve_and_release(self, connection: socket.socket) -> None:
-        try:
-            self._serve_connection(connection)
-        finally:
-            self._free.release()
-
-    def _serve_connection(self, connection: socket.socket) -> None:
+    def _serve_connection(self, peer: JsonLineSocket) -> None:
         """Serve a connection on the first host. It belongs to one attempt of a host, or fetches the checkpoint."""
-        enable_keep_alive(connection)
-        peer = JsonLineSocket(connection)
         request: JsonObject = {}
         with suppress(OSError):  # the request is no message, or not complete in time
+            enable_keep_alive(peer.connection)
             request = peer.receive_one(HELLO_SECONDS)
-            connection.settimeout(None)
+            peer.connection.settimeout(None)
+        with self._changed, suppress(ValueError):  # another connection has closed this one
+            self._unauthenticated.remove(peer)
         match request:
             case {"join": int(host_index)} if 0 < host_index < len(self._hosts.hosts):
                 self._serve_host(host_index, peer, peer.iterate())
-            case {"fetch": str(fingerprint)}:
-                self._send_checkpoint(connection, fingerprint)
+            case {"fetch": str(fingerprint)} if self._free_fetches.acquire(blocking=False):
+                self._send_checkpoint(peer.connection, fingerprint)
+                self._free_fetches.release()
             case _:
-                connection.close()
+                peer.connection.close()
 
     def _serve_host(self, host_index: int, peer: JsonLineSocket, messages: Iterator[JsonObject]) -> None:
         """Serve the connection of another host's command for one attempt: from JoinAttempt to AttemptEnded."""
         with self._changed:
             if host_index in self._connected:  # its command was restarted before its end was noticed
                 self._on_attempt_end(host_index, self._connected[host_index], {})
+            if host_index in self._joined:
+                self._joined[host_index].shut_down()  # its thread ends
             self._joined[host_index] = peer
             self._ready.discard(host_index)
             if self._offer is not None:
@@ -291,8 +292,7 @@ def _close(connected: Mapping[int, JsonLineSocket], message: PeerMessage) -> Non
     """Send a last message to every peer and close the connections."""
     for peer in connected.values():
         _send(peer, message)
-        with suppress(OSError):  # the other end has closed it before
-            peer.connection.shutdown(socket.SHUT_RDWR)
+        peer.shut_down()
 
 
 def _send(peer: JsonLineSocket, message: PeerMessage) -> None:

@@ -273,13 +273,28 @@ def test_what_is_no_message_is_ignored(port: int) -> None:
 
 def test_silent_connections_are_bounded_and_end(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_monitor, "MAX_UNAUTHENTICATED", 1)
-    monkeypatch.setattr(peer_monitor, "CONNECTIONS_PER_HOST", 1)
     monkeypatch.setattr(peer_monitor, "HELLO_SECONDS", 0.1)
     leader = PeerMonitor(HostGroup(HOSTS[:2], 0, port), PROCESSES, Transfer())
     threads = threading.active_count()
     strangers = [socket.create_connection(leader._leader_address, 10) for _ in range(10)]
-    assert threading.active_count() <= threads + 3
+    wait_until(lambda: threading.active_count() <= threads + 1)
     assert [stranger.recv(1) for stranger in strangers] == [b""] * 10
+    other = PeerMonitor(HostGroup(HOSTS[:2], 1, port), PROCESSES, Transfer())
+    assert begin([leader, other], [0, 0]) == [0, 0]
+
+
+def test_strangers_do_not_keep_a_host_out(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those who stay silent nor those who join as a host and stay connected."""
+    monkeypatch.setattr(peer_monitor, "MAX_UNAUTHENTICATED", 2)
+    monkeypatch.setattr(peer_monitor, "HELLO_SECONDS", 60)
+    leader = PeerMonitor(HostGroup(HOSTS[:2], 0, port), PROCESSES, Transfer())
+    threads = threading.active_count()
+    silent = [socket.create_connection(leader._leader_address, 10) for _ in range(5)]
+    assert [stranger.recv(1) for stranger in silent[:3]] == [b""] * 3
+    for _ in range(20):
+        silent.append(socket.create_connection(leader._leader_address, 10))
+        silent[-1].sendall(b'{"join": 1}\n')
+    wait_until(lambda: threading.active_count() <= threads + 2)
     other = PeerMonitor(HostGroup(HOSTS[:2], 1, port), PROCESSES, Transfer())
     assert begin([leader, other], [0, 0]) == [0, 0]
 
