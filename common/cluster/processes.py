@@ -25,7 +25,7 @@ log = logging.getLogger("lockstep")
 
 
 def read_run_token() -> str:
-    """Return the token that this process asks of the others. Warn if there is none, because anyone may then join."""
+    """Return the token that this process requires from the others. Warn if there is none: anyone may then join."""
     token = os.environ.get(RUN_TOKEN, "")
     if not token:
         log.warning(

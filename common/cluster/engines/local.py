@@ -14,13 +14,13 @@ from common.errors import UserError
 
 # The variables by which MPI's launchers number the processes that they start, and count them: Open MPI; MPICH and Intel
 # MPI; jsrun of LSF.
-MPI = {
+MPI_PROCESS_COUNTS = {
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
     "PMI_RANK": "PMI_SIZE",
     "JSM_NAMESPACE_RANK": "JSM_NAMESPACE_SIZE",
 }
 # The same of Slurm, SkyPilot, Kubernetes and MPI.
-NUMBERS = ("SLURM_PROCID", "SKYPILOT_NODE_RANK", "JOB_COMPLETION_INDEX", *MPI)
+NUMBERS = ("SLURM_PROCID", "SKYPILOT_NODE_RANK", "JOB_COMPLETION_INDEX", *MPI_PROCESS_COUNTS)
 START = "start with srun --ntasks-per-node=1 and cluster=slurm"
 
 
@@ -64,7 +64,8 @@ def _list_starts(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         "SKYPILOT_NODE_RANK": (str(len(nodes)), "use cluster=skypilot"),
         "JOB_COMPLETION_INDEX": (environment.get("PET_NNODES", ""), "use cluster=kubernetes"),
         **{
-            rank: (environment.get(size, ""), "start with torchrun, or use cluster=hosts") for rank, size in MPI.items()
+            rank: (environment.get(size, ""), "start with torchrun, or use cluster=hosts")
+            for rank, size in MPI_PROCESS_COUNTS.items()
         },
         "TORCHELASTIC_RUN_ID": (
             environment.get("WORLD_SIZE", ""),

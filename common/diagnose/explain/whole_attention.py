@@ -13,6 +13,7 @@ from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
 
 Weights = Mapping[str, np.ndarray]
+MOST_MEMORIES = 16  # each one is tried with every variant of attention
 LARGEST_CONDITION = 1e6  # of the output projection, beyond which it cannot be undone to enough digits
 
 
@@ -41,12 +42,22 @@ def explain_whole_attention(
     if output_weight.shape != (x.shape[-1],) * 2 or np.linalg.cond(output_weight) > LARGEST_CONDITION:
         return None
     attended = [np.linalg.solve(output_weight, (output - output_bias)[..., None])[..., 0] for output in outputs]
-    for memory in (x, *memories):
+    for memory in _choose_memories(x, memories):
         projected = _project(inputs, x, memory)
         variant_a = find_attention(projected, masks, attended[0]) if projected else None
         if projected and variant_a:
             return _compare_variants(variant_a, find_attention(projected, masks, attended[1]))
     return None
+
+
+def _choose_memories(x: np.ndarray, memories: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return `x` and then different memories, those with another number of tokens first; at most MOST_MEMORIES."""
+    distinct: dict[tuple[tuple[int, ...], int], np.ndarray] = {}
+    for array in (x, *memories):
+        if array.ndim == 3:
+            distinct.setdefault((array.shape, hash(array.tobytes())), array)
+    ordered = sorted(distinct.values(), key=lambda array: array is not x and array.shape[1] == x.shape[1])
+    return ordered[:MOST_MEMORIES]
 
 
 def _project(

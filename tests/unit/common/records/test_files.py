@@ -21,3 +21,8 @@ def test_pipes_and_devices_are_not_read(tmp_path: Path, read: Callable[[Path], o
         file.symlink_to("/dev/zero")
     with pytest.raises(UserError, match=r"state.json: is a pipe or a device, not a file; remove it$"):
         read(file)
+
+
+def test_a_name_that_is_too_long_is_an_error_of_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"aa: cannot be read: .*too long"):
+        read_bytes(tmp_path / ("a" * 300))

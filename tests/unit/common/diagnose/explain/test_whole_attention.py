@@ -1,10 +1,13 @@
 """Attentions that are compared as a whole."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from scipy.special import softmax
 
-from common.diagnose.explain.whole_attention import explain_whole_attention
+from common.diagnose.explain import whole_attention
+from common.diagnose.explain.whole_attention import MOST_MEMORIES, explain_whole_attention
 from common.diagnose.layer_match import LayerMatch
 
 STREAM = np.random.default_rng(0)
@@ -45,3 +48,15 @@ def test_a_cross_attention_is_computed_again(heads: int, mask: np.ndarray | None
     assert explanation is not None
     assert explanation.sentence == sentence
     assert explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [OTHER]) is None
+
+
+def test_a_bounded_number_of_different_memories_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Mock(return_value=None)
+    monkeypatch.setattr(whole_attention, "find_attention", search)
+    outputs = attend(2, None), attend(4, None)
+    explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [X.copy(), *[OTHER.copy() for _ in range(50)]])
+    assert search.call_count == 2
+    search.reset_mock()
+    explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [*[X + i for i in range(1, 50)], MEMORY])
+    assert search.call_count == MOST_MEMORIES
+    assert search.call_args_list[1].args[0][1].shape == MEMORY.shape
