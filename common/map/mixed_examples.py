@@ -78,23 +78,23 @@ def find_mixed_gradient(
         for name, array in batch_outputs.items()
         if array.dtype.kind == "f" and array.shape[:1] == (count,)
     }
-    halves = slice(count // 2), slice(count // 2, None)
+    sums: dict[str, np.ndarray] = {}
     try:
-        for rows in halves:  # use only outputs whose rows are examples, and whose other sizes do not depend on them
-            part = compute(rows)
-            projections = {
+        for rows in (slice(count // 2), slice(count // 2, None)):
+            outputs = compute(rows)
+            # Use only outputs whose rows are examples, and whose other sizes do not depend on the batch.
+            matching = {
                 name: array
                 for name, array in projections.items()
-                if name in part and part[name].shape == array[rows].shape
+                if name in outputs and outputs[name].shape == array[rows].shape
             }
-        if not projections:
-            return None
-        compute(slice(None))
-        whole, sums = gradients(projections), {}
-        for rows in halves:
-            compute(rows)
+            if not matching or (sums and matching.keys() != projections.keys()):
+                return None
+            projections = matching
             for name, gradient in gradients({name: 2 * array[rows] for name, array in projections.items()}).items():
                 sums[name] = sums.get(name, 0) + gradient / 2
+        compute(slice(None))
+        whole = gradients(projections)
     except UserError:  # the model may accept this number of examples only
         return None
     min_norm = SMALL_SHARE * max((compute_norm(gradient) for gradient in whole.values()), default=0)
