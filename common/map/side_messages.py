@@ -61,7 +61,7 @@ class _Encoder(pickle.Pickler):
         if isinstance(value, np.ndarray):
             dtype = _name_dtype(value.dtype)  # refuses an array of objects
             elements = np.require(value, requirements=("C", "W")).reshape(-1)  # a read-only one is copied
-            return _restore_array, (dtype, value.shape, pickle.PickleBuffer(elements.view(np.uint8)))
+            return _restore_array, (dtype, value.shape, pickle.PickleBuffer(elements.view(np.uint8).data))
         if isinstance(value, np.generic):
             return _restore_scalar, (_name_dtype(value.dtype), value.tobytes())
         if isinstance(value, np.dtype):
