@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 import numpy as np
 import tensorflow as tf
 
-from common.recording.record_writer import Sample, draw_sample
+from common.recording.record_writer import SAMPLE_SIZE, Sample, draw_sample
 
 Arrays = dict[str, Union[np.ndarray, Sample]]  # noqa: UP007
 
@@ -123,7 +123,7 @@ class Copies:
     def _copy(self, tensor: tf.Tensor) -> np.ndarray | Sample:
         if id(tensor) not in self._copies:
             array = view_array(tensor)
-            if array.nbytes > self._remaining_bytes:
+            if array.nbytes > self._remaining_bytes and array.size > SAMPLE_SIZE:
                 self._copies[id(tensor)] = (tensor, draw_sample(array))
             else:
                 self._remaining_bytes -= array.nbytes

@@ -157,12 +157,30 @@ class RecordedSide:
         return {name: join_examples([part[name] for part in parts]) for name in names if parts[0][name].ndim}
 
     def count_examples(self, step: int) -> list[int]:
-        """Return the number of examples of each micro-batch."""
+        """Return the number of examples of each micro-batch, also of one whose inputs are samples only."""
         counts = []
         for place in self.list_micro_batches(step):
-            arrays = [array for array in self.read_part(step, *place, "input").values() if array.ndim]
-            counts.append(len(arrays[0]) if arrays else 0)
+            shapes = [array.shape for array in self.read_part(step, *place, "input").values()]
+            shapes += map(tuple, self._list_abridged(step, *place, "input").values())
+            counts.append(next((shape[0] for shape in shapes if shape), 0))
         return counts
+
+    def has_abridged_inputs(self, step: int) -> bool:
+        """Check whether a sample stands for an input of any micro-batch."""
+        return any(self._list_abridged(step, *place, "input") for place in self.list_micro_batches(step))
+
+    def has_abridged_labels(self, step: int) -> bool:
+        """Check whether a sample stands for a label of any micro-batch."""
+        return any(
+            self._list_abridged(step, *place, "label") or LABELS in self._list_abridged(step, *place, "input")
+            for place in self.list_micro_batches(step)
+        )
+
+    def _list_abridged(self, step: int, rank: int, number: int, kind: str) -> dict[str, list[int]]:
+        """Return the shapes of those arrays of a micro-batch for which samples stand, by name."""
+        file, prefix = self.record.ranks[rank].open_step(step), f"batch/{number}/{kind}/"
+        names = [name for name in file.names if name.startswith(prefix) and name in file.abridged]
+        return {name.removeprefix(prefix): file.abridged[name]["shape"] for name in names}
 
     def read_labels(self, step: int) -> dict[str, np.ndarray]:
         """Return the labels of a step, with an example in each row."""
@@ -196,7 +214,12 @@ def find_ignored_class(side: RecordedSide) -> object:
 
 
 def count_labels(side: RecordedSide, step: int) -> list[float]:
-    """Return how many labels each micro-batch counts, or else its examples. Ignored or negative labels do not count."""
+    """Return how many labels each micro-batch counts, or else its examples. Ignored or negative labels do not count.
+
+    Examples count in all micro-batches of a step if the labels of one of them are not recorded as a whole.
+    """
+    if side.has_abridged_labels(step):
+        return [float(count) for count in side.count_examples(step)]
     counts, ignored = [], find_ignored_class(side)
     for place, examples in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
         inputs = side.read_part(step, *place, "input")

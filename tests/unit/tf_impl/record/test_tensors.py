@@ -1,7 +1,9 @@
 """Tests of the copies of tensors in a record."""
 
+import numpy as np
 import tensorflow as tf
 
+from common.recording.record_writer import SAMPLE_SIZE, Sample
 from tf_impl.record.notes import list_step_notes
 from tf_impl.record.step import Step
 from tf_impl.record.tensors import Copies
@@ -13,3 +15,10 @@ def test_texts_are_named_as_not_recorded() -> None:
     assert copies.omitted == {"0": "string"}
     sentences = list_step_notes(Step(1, 0.1, None, {}), True, copies.omitted)
     assert any(sentence.startswith("The tensor 0 has the type string and is not recorded") for sentence in sentences)
+
+
+def test_a_sample_stands_only_for_what_is_larger_than_a_sample() -> None:
+    copies = Copies(0)
+    arrays = copies.copy({"labels": tf.ones([16]), "images": tf.ones([SAMPLE_SIZE + 1])})
+    assert isinstance(arrays["labels"], np.ndarray)
+    assert isinstance(arrays["images"], Sample)

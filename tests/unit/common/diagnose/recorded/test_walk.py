@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy.special import expit, softmax
 
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.recorded.walk import diagnose_records
+from common.recording.record_writer import draw_sample
 from tests.unit.common.recording.numpy_script import (
     Arrays,
     NumpyScript,
@@ -233,3 +235,19 @@ def test_the_headline_names_what_is_not_compared(tmp_path: Path) -> None:
     assert diagnosis.is_equal
     assert diagnosis.headline.startswith("no difference in what was compared of A")
     assert "not compared: loss, gradients, state: " in diagnosis.headline
+
+
+class SampledInputs(NumpyScript):
+    """A script in whose record samples stand for the inputs of the second micro-batch."""
+
+    def _compute_rank(self, *args: Any) -> Any:
+        arrays, *others = super()._compute_rank(*args)
+        sample: Any = draw_sample(arrays["batch/1/input/0"])
+        return arrays | {"batch/1/input/0": sample}, *others
+
+
+def test_a_sample_of_an_input_is_no_smaller_batch(tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, SampledInputs(micro_batches=2), NumpyScript(micro_batches=2))
+    assert diagnosis.causes == []
+    note = next(stage.note for stage in diagnosis.stages if stage.name == "data")
+    assert note.endswith("step 1: not compared, because inputs are recorded as samples only")
