@@ -91,7 +91,7 @@ def list_step_notes(step: Step, optimizer: torch.optim.Optimizer) -> list[str]:
             f"step {step.number}: the optimizer stepped without a backward pass of the model; its inputs, labels and "
             "loss are not recorded; call loss.backward() in each step"
         )
-    if step.gradients is None:
+    elif step.gradients is None or not step.gradients.arrays:
         sentences.append(f"step {step.number}: the optimizer stepped without gradients that the recorder saw")
     if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
         sentences.append("slots: ZeroRedundancyOptimizer keeps them on several ranks; record a run without it")

@@ -195,8 +195,9 @@ class Recorder:
         facts["environment"]["flags"]["autocast"] = self._calls.autocast
         for sentence in notes.list_step_notes(step, self._optimizer):
             self._writer.note(sentence)
-        arrays: Arrays = {**self._view_weights(), **(step.gradients.arrays if step.gradients is not None else {})}
-        if not (step.is_skipped or self._has_updated):
+        gradients = step.gradients.arrays if step.gradients is not None else {}
+        arrays: Arrays = {**self._view_weights(), **gradients}
+        if gradients and not (step.is_skipped or self._has_updated):  # without gradients, nothing is updated
             self._has_updated = True
             arrays.update(view_slots(self._optimizer, variables))
             self._gradients.remove_local()
