@@ -102,12 +102,13 @@ class GradientObserver:
             gradient = _divide(copy_tensor(parameter.grad), step_scale)
             assert gradient is not None
             if unclipped is not None and _are_equal(gradient, unclipped):
-                gradient = unclipped  # frees the copy
-            elif unclipped is not None and (factor := find_factor(unclipped, gradient)) is not None:
+                gradient, unclipped = unclipped, None  # frees the copy
+            # It comes first: a full record stores samples of what comes last, and the others have no use without it
+            gradients[f"gradient/{name}"] = gradient
+            if unclipped is not None and (factor := find_factor(unclipped, gradient)) is not None:
                 factors[name] = factor
             elif unclipped is not None:
                 gradients[f"gradient_unclipped/{name}"] = unclipped
-            gradients[f"gradient/{name}"] = gradient
             if local is not None and not _are_equal(local, gradient):
                 gradients[f"gradient_local/{name}"] = local
         self._local.clear()

@@ -1,6 +1,6 @@
 """Clipping of gradients in two scripts: as they declare it, or as the gradients before and after show it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class Clipping:
 def compare_clipping(stage: Stage, pair: RecordPair) -> None:
     """Add a difference between the ways in which both scripts clip as a cause."""
     a, b = (find_clipping(pair, side) for side in pair.sides)
-    if a == b or (a is not None and b is not None and a.kind == b.kind and a.limit is None):
+    if a == b or (a is not None and b is not None and a.kind == b.kind and None in (a.limit, b.limit)):
         return
     words = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
     stage.add_mismatch("clipping")
@@ -62,8 +62,11 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
     if within is not None:
         return Clipping(KINDS[within[0]], within[1])
     for step in [] if side.changes_gradients else pair.steps:
-        if before := side.read_gradients(step, "gradient_unclipped"):
-            return _explain_change(before, side.read_gradients(step))
+        after = side.read_gradients(step)
+        before = {name: x for name, x in side.read_gradients(step, "gradient_unclipped").items() if name in after}
+        if before:
+            clipping = _explain_change(before, after)
+            return replace(clipping, limit=None) if side.has_abridged_gradients(step) else clipping
     return None
 
 

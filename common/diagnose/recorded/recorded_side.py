@@ -118,6 +118,11 @@ class RecordedSide:
         restored = restore_gradients(file.select("gradient"), factors) if factors else {}
         return restored | file.select(kind)
 
+    def has_abridged_gradients(self, step: int) -> bool:
+        """Check whether a sample stands for a gradient of a step, from before or after a clipping."""
+        abridged = [name for rank in self.record.ranks for name in rank.open_step(step).abridged]
+        return any(name.startswith(("gradient/", "gradient_unclipped/")) for name in abridged)
+
     def read_reduced_gradients(self, step: int) -> dict[str, np.ndarray]:
         """Return the gradients of a step before they were clipped, as far as that was seen."""
         received = self.read_gradients(step)
@@ -133,7 +138,7 @@ class RecordedSide:
             for step in self.record.steps
             if (received := self.read_gradients(step))
             for name, array in self.read_gradients(step, "gradient_unclipped").items()
-            if (norm := float(np.linalg.norm(array)))
+            if name in received and (norm := float(np.linalg.norm(array)))
         ]
         is_scaled = len(factors) > 1 and bool(np.allclose(factors, factors[0], rtol=1e-3))
         return is_scaled or (bool(factors) and len(self.record.ranks) > 1)

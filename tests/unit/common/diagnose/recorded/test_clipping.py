@@ -1,0 +1,46 @@
+"""Tests of the clipping of gradients in records that hold samples of some of them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from common.diagnose.recorded.clipping import VALUE, Clipping, find_clipping
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.recording.record_format import StepFacts
+from common.recording.record_reader import open_record
+from common.recording.record_writer import draw_sample
+from tests.unit.common.recording.numpy_script import Arrays, NumpyScript
+
+
+class Sampled(NumpyScript):
+    """A script in whose record a sample stands for a clipped gradient."""
+
+    sampled = "fc1.weight"
+
+    def _name(self, prefix: str, arrays: Arrays) -> Arrays:
+        named = super()._name(prefix, arrays)
+        if prefix == "gradient":
+            named[f"gradient/{self.sampled}"] = draw_sample(named[f"gradient/{self.sampled}"])  # type: ignore[assignment]
+        return named
+
+
+class ClippedByValue(Sampled):
+    def clip(self, gradients: Arrays) -> Arrays:
+        return {name: np.clip(array, -0.01, 0.01) for name, array in gradients.items()}
+
+    def _build_facts(self, step: int, losses: list[float | None]) -> StepFacts:
+        return {**super()._build_facts(step, losses), "max_norm": None}
+
+
+def open_pair(tmp_path: Path, script: NumpyScript) -> RecordPair:
+    path = script.write(tmp_path)
+    return RecordPair(RecordedSide("a", open_record(path)), RecordedSide("b", open_record(path)))
+
+
+def test_a_gradient_before_clipping_without_the_clipped_one(tmp_path: Path) -> None:
+    pair = open_pair(tmp_path, ClippedByValue(max_norm=1.0))
+    assert "fc1.weight" in pair.a.read_gradients(1, "gradient_unclipped")
+    assert "fc1.weight" not in pair.a.read_gradients(1)
+    assert not pair.a.changes_gradients
+    assert find_clipping(pair, pair.a) == Clipping(VALUE, None)  # the sampled gradient may be larger
