@@ -7,6 +7,7 @@ import numpy as np
 from common.diagnose.recorded.clipping import VALUE, Clipping, find_clipping
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.walk import diagnose_records
 from common.recording.record_format import StepFacts
 from common.recording.record_reader import open_record
 from common.recording.record_writer import draw_sample
@@ -44,3 +45,11 @@ def test_a_gradient_before_clipping_without_the_clipped_one(tmp_path: Path) -> N
     assert "fc1.weight" not in pair.a.read_gradients(1)
     assert not pair.a.changes_gradients
     assert find_clipping(pair, pair.a) == Clipping(VALUE, None)  # the sampled gradient may be larger
+
+
+def test_a_part_of_the_gradients_has_another_norm_than_all(tmp_path: Path) -> None:
+    a, b = NumpyScript(max_norm=0.1).write(tmp_path / "a"), Sampled(max_norm=0.1).write(tmp_path / "b")
+    diagnosis = diagnose_records(a, b)
+    assert diagnosis.causes == []
+    note = next(stage.note for stage in diagnosis.stages if stage.name == "reduction")
+    assert "clipping not compared, because gradients are recorded as samples only" in note
