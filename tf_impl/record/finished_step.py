@@ -23,8 +23,8 @@ from tf_impl.record.optimizer_facts import (
 from tf_impl.record.step import Step, add_gradients
 from tf_impl.record.tensors import Arrays
 
-# Errors of gradients that the slots imply or that another kernel computed, relative to their largest element
-NOISE_SHARE = 1e-5
+# Errors of gradients that the slots imply or that another kernel computed, in roundings of their largest element
+NOISE_ROUNDINGS = 80
 
 
 class FinishedStep:
@@ -90,7 +90,7 @@ class FinishedStep:
         """Return the gradients before clipping that no factor explains, and set the factors of the others."""
         arrays: Arrays = {}
         for name, array in gradients.items():
-            factor = find_factor(array, clipped[name], NOISE_SHARE) if name in clipped else None
+            factor = find_factor(array, clipped[name], NOISE_ROUNDINGS) if name in clipped else None
             if factor is None:
                 arrays[f"gradient_unclipped/{name}"] = array
             else:

@@ -44,5 +44,20 @@ def test_no_factor_explains_another_change(change: object) -> None:
 def test_errors_up_to_a_share_of_the_largest_element_are_allowed() -> None:
     clipped = GRADIENT * np.float32(0.5) + np.float32(1e-6) * np.abs(GRADIENT).max()
     assert find_factor(GRADIENT, clipped) is None
-    assert find_factor(GRADIENT, clipped, noise_share=1e-5) == pytest.approx(0.5, rel=1e-4)
+    assert find_factor(GRADIENT, clipped, noise_roundings=100) == pytest.approx(0.5, rel=1e-4)
     assert find_factor(np.zeros(3), np.zeros(3)) is None
+
+
+def test_float64_has_its_own_rounding() -> None:
+    gradient = GRADIENT.astype(np.float64)
+    gradient[0] /= 3
+    assert find_factor(gradient, gradient * 0.3) == pytest.approx(0.3, rel=1e-13, abs=0)
+    through_float32 = gradient.astype(np.float32).astype(np.float64)
+    assert find_factor(gradient, through_float32) is None
+    assert find_factor(gradient, through_float32, noise_roundings=100) is None
+
+
+def test_numbers_with_few_digits_have_no_factor() -> None:
+    clipped = GRADIENT * np.float32(1e-42)
+    assert clipped.any()
+    assert find_factor(GRADIENT, clipped) is None
