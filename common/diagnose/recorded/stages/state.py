@@ -19,6 +19,9 @@ from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT
 from common.diagnose.recorded.variable_pairs import VariableMatch
 
 FOLLOWING_SHARE = 1e-2  # largest relative difference of two elements of gradients that count as equal
+# The same relative to earlier gradients of the element: one that follows from the slots of two steps has their rounding
+# errors, also if it is 0, and its effect on the update is as small
+EARLIER_SHARE = 1e-5
 STEP_NOISE = 2.0**-23
 FOLLOWING_NOISE = 1e-4  # relative; Adam moves an element that has only rounding errors as its gradient at random
 
@@ -37,8 +40,9 @@ def compare_states(pair: RecordPair) -> Stage:
     updates_are_computed = pair.get_stage("optimizer").verdict == EQUAL and not pair.get_stage("optimizer").note
     first_steps = []
     followed: dict[str, np.ndarray | None] = {}
+    largest: dict[str, np.ndarray] = {}
     for step in pair.equal_steps:
-        _update_followed(followed, pair, step)
+        _update_followed(followed, largest, pair, step)
         for match in pair.models.variables:
             before, a, b = (
                 read(side.read_weights(number))
@@ -74,13 +78,16 @@ def _get_deviation(pair: RecordPair, match: VariableMatch, step: int) -> float:
     return 0.0 if variance is None else float(np.linalg.norm(np.sqrt(np.abs(variance.astype(np.float64)))))
 
 
-def _update_followed(followed: dict[str, np.ndarray | None], pair: RecordPair, step: int) -> None:
+def _update_followed(
+    followed: dict[str, np.ndarray | None], largest: dict[str, np.ndarray], pair: RecordPair, step: int
+) -> None:
     """Update which elements had equal gradients in all steps so far; Adam moves the others by rounding errors.
 
     The gradient of the bias of an attention's keys, for example, holds only rounding errors.
 
     Args:
         followed: The elements by the title of the variable; None if a gradient is missing.
+        largest: The largest absolute values of A's gradients in the steps before, by the title of the variable.
         pair: The records.
         step: The step.
     """
@@ -90,7 +97,9 @@ def _update_followed(followed: dict[str, np.ndarray | None], pair: RecordPair, s
         if a is None or b is None or a.shape != b.shape:
             followed[match.title] = None
             continue
-        is_equal = np.abs(a.astype(np.float64) - b) <= FOLLOWING_SHARE * np.abs(a)
+        earlier_size = largest.get(match.title, np.zeros(a.shape))
+        is_equal = np.abs(a.astype(np.float64) - b) <= FOLLOWING_SHARE * np.abs(a) + EARLIER_SHARE * earlier_size
+        largest[match.title] = np.maximum(earlier_size, np.abs(a))
         earlier = followed.get(match.title, is_equal)
         followed[match.title] = None if earlier is None else earlier & is_equal
 

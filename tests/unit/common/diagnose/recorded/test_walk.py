@@ -251,3 +251,34 @@ def test_a_sample_of_an_input_is_no_smaller_batch(tmp_path: Path) -> None:
     assert diagnosis.causes == []
     note = next(stage.note for stage in diagnosis.stages if stage.name == "data")
     assert note.endswith("step 1: not compared, because inputs are recorded as samples only")
+
+
+class RowsOfEmbedding(NumpyScript):
+    """A script with a row of weights whose gradient is 0 after the first step, up to `noise`, as of an embedding."""
+
+    noise, shift = 0.0, 0.0
+
+    def change_gradients(self, step: int, gradients: Arrays) -> Arrays:
+        return {
+            name: np.concatenate([gradient[:-1], np.full_like(gradient[-1:], self.noise)])
+            if step > 1 and name == "fc1.weight"
+            else gradient
+            for name, gradient in gradients.items()
+        }
+
+    def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
+        super().update(step, weights, slots, gradients)
+        weights["fc1.weight"][-1] += self.shift * (step > 1)
+
+
+class ShiftedRows(RowsOfEmbedding):
+    noise, shift = 1e-10, 0.01
+
+
+def test_rows_without_a_gradient_are_compared(tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, RowsOfEmbedding(), ShiftedRows())
+    state = next(stage for stage in diagnosis.stages if stage.name == "state")
+    differing = [
+        check.tensor.partition(":")[0] for check in state.checks if check.differs and "fc1.weight" in check.tensor
+    ]
+    assert differing == ["step 2"]  # step 3 inherits it
