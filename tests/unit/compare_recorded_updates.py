@@ -17,7 +17,7 @@ def compare_recorded_updates(directory: Path, precision: str) -> list[TensorChec
     for _, updates in list_updates(side, side.record.steps, precision):
         for recorded in updates:
             if recorded.settings.is_plain:
-                compare_optimizer(stage, "a", recorded.update)
+                compare_optimizer(stage, "a", recorded.update, are_slots_recorded=bool(recorded.recorded_slots))
             else:
                 compare_with_rule(stage, "a", recorded)
     return stage.checks

@@ -1,6 +1,7 @@
 """The updates of a recorded optimizer, computed again from the record's own gradients, weights and slots.
 
-Slots are recorded before the first step, and after the first and the last one. Between them they are computed.
+Slots are recorded before the first step and after the first update. Those after later updates are computed. A record
+of format 1 also has the slots after its last step.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,14 +55,14 @@ class RecordedUpdate:
         settings: The settings.
         expected_slots: Slots after the step as they follow from the slots before it and the gradients.
         expected_weights: The same of the weights. NaN stands for what rounding errors decide.
-        has_recorded_slots: Whether `update.slots_after` is recorded, and not computed.
+        recorded_slots: Those keys of `update.slots_after` whose slots are recorded, and not computed.
     """
 
     update: OptimizerUpdate
     settings: OptimizerSettings
     expected_slots: dict[str, np.ndarray]
     expected_weights: dict[str, np.ndarray]
-    has_recorded_slots: bool
+    recorded_slots: frozenset[str]
 
 
 def why_not_computed(side: RecordedSide) -> str:
@@ -105,7 +106,8 @@ def list_updates(
             update = _build_update(side, step, how, {name: gradients[name] for name in names}, slots)
             if recorded is not None:
                 after = {key: recorded.get(key, array) for key, array in update.expected_slots.items()}
-                update = replace(update, update=replace(update.update, slots_after=after), has_recorded_slots=True)
+                keys = frozenset(recorded.keys() & after.keys())
+                update = replace(update, update=replace(update.update, slots_after=after), recorded_slots=keys)
             plain = replace(update.update, settings=replace(update.update.settings, precision=precision))
             updates.append(replace(update, update=_to_directions(plain, update.settings, how.rate)))
         computed = {key: array for update in updates for key, array in update.expected_slots.items()}
@@ -204,7 +206,7 @@ def _build_update(side: RecordedSide, step: int, how: _How, gradients: Arrays, s
     update = OptimizerUpdate(
         plain, number, ranks, before, after, slots_before, dict(expected), gradients, settings.scalar_error
     )
-    return RecordedUpdate(update, settings, expected, weights, has_recorded_slots=False)
+    return RecordedUpdate(update, settings, expected, weights, recorded_slots=frozenset())
 
 
 def to_update_settings(settings: OptimizerSettings, rate: float, max_norm: float | None = None) -> UpdateSettings:

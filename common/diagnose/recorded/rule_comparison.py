@@ -21,8 +21,8 @@ def compare_with_rule(stage: Stage, side: str, recorded: RecordedUpdate) -> None
     place = f"{side.upper()}, step {update.step}"
     slot_tolerance = max(SMALLEST_ERROR, CHANGE_EPSILONS * update.machine_epsilon + update.scalar_error)
     checks = [TensorCheck(f"{place}: update", _measure_error(recorded), update.tolerance * NOISE_SHARE)]
-    for slot in sorted({key.partition(".")[0] for key in recorded.expected_slots}):
-        keys = [key for key in recorded.expected_slots if key.partition(".")[0] == slot]
+    for slot in sorted({key.partition(".")[0] for key in recorded.recorded_slots}):
+        keys = [key for key in recorded.expected_slots if key in recorded.recorded_slots and key.startswith(f"{slot}.")]
         expected, seen = (
             np.concatenate([np.ravel(slots[key]) for key in keys])
             for slots in (recorded.expected_slots, update.slots_after)

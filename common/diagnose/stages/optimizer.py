@@ -13,10 +13,18 @@ NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a ch
 LISTED_PARAMETERS = 3  # number of parameters that a sentence names
 
 
-def compare_optimizer(stage: Stage, side: str, update: OptimizerUpdate) -> None:
-    """Compare one update of one side, "a" or "b". Explain it if it is the side's first update that differs."""
+def compare_optimizer(stage: Stage, side: str, update: OptimizerUpdate, *, are_slots_recorded: bool = True) -> None:
+    """Compare one update of one side. Explain it if it is the side's first update that differs.
+
+    Args:
+        stage: The stage.
+        side: The side, "a" or "b".
+        update: The update.
+        are_slots_recorded: Whether its slots are those of the optimizer, and not computed from the gradients.
+    """
     place = f"{side.upper()}, step {update.step}"
-    _compare_second_moments(stage, side, place, update)
+    if are_slots_recorded:
+        _compare_second_moments(stage, side, place, update)
     formula = configured_formula(update)
     check = TensorCheck(f"{place}: update", measure_error(formula, update), update.tolerance * NOISE_SHARE)
     stage.checks.append(check)

@@ -59,10 +59,10 @@ def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
                 if not stage.has_cause_of(side.name):
                     compare_with_rule(stage, side.name, recorded)
                 continue
-            if recorded.has_recorded_slots and recorded.expected_slots:
+            if recorded.recorded_slots:
                 _compare_slots(stage, side, step, recorded)
             if not stage.has_cause_of(side.name):
-                compare_optimizer(stage, side.name, recorded.update)
+                compare_optimizer(stage, side.name, recorded.update, are_slots_recorded=bool(recorded.recorded_slots))
 
 
 def _report_changed_weights(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
