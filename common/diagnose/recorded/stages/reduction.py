@@ -28,6 +28,7 @@ def compare_reductions(pair: RecordPair) -> Stage:
             if not stage.has_cause_of(side.name):
                 _compare_side(stage, side, step)
         _report_dropped(stage, side, pair)
+        _note_later_steps(stage, side, pair)
     if pair.a.is_torch == pair.b.is_torch:
         _drop_sparse_norms(stage)
     keep_one_sided_causes(stage)
@@ -52,6 +53,15 @@ def _report_dropped(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
             sentence += "before the update: call zero_grad only after it"
             stage.add_cause("dropped_micro_batches", side.name, "micro-batches", sentence)
             return
+
+
+def _note_later_steps(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
+    """Note it if the gradients of single processes are recorded for the first update only."""
+    files = [side.record.ranks[0].open_step(step) for step in pair.steps]
+    have_local = [any(name.startswith("gradient_local/") for name in file.names) for file in files]
+    if any(have_local) and not all(have_local):
+        sentence = f"{side.title}: the sum over the processes is compared in the first update only, because later steps"
+        stage.note = stage.note or f"{sentence} have no gradients of single processes"
 
 
 def _compare_side(stage: Stage, side: RecordedSide, step: int) -> None:

@@ -282,3 +282,10 @@ def test_rows_without_a_gradient_are_compared(tmp_path: Path) -> None:
         check.tensor.partition(":")[0] for check in state.checks if check.differs and "fc1.weight" in check.tensor
     ]
     assert differing == ["step 2"]  # step 3 inherits it
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_steps_without_gradients_of_single_processes_are_noted(version: int, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, NumpyScript(), NumpyScript(ranks=2, format=version))
+    note = next(stage.note for stage in diagnosis.stages if stage.name == "reduction")
+    assert ("is compared in the first update only" in note) == (version == 2)
