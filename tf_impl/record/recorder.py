@@ -141,7 +141,8 @@ class Recorder:
             raise ValueError(f"follow: {self.writer.facts['not_recorded'][-1]}")
         names = name_by_identity(self._state.name_variables())
         self.follower.load_weights(self._model, describe_layers(self._observer.layers, names))
-        self._observer.forget()
+        self._copies = self._make_copies()
+        self._observer.forget(self._copies)
 
     def rehearse(self, function: Callable[[], object], iterators: Collection[object] = ()) -> object:
         """Compute a step eagerly, observe it, and undo its effects. Return what it returned.
@@ -212,7 +213,7 @@ class Recorder:
             momentums = {name: array.copy() for name, array in view_momentums(self._optimizer, variables).items()}
             scale, number = read_loss_scale(self._optimizer), self._get_number()
             self._observer.step = Step(number, read_rate(self._optimizer), scale, momentums)
-            self._copies = Copies(limit_copied_bytes(sum(map(count_bytes, variables.values())), number))
+            self._copies = self._make_copies()
             self._iterations = count_updates(self._optimizer)
         self._resume()
 
@@ -257,6 +258,11 @@ class Recorder:
         self._observer.end_step()
         if step.number == self._steps or not self.writer.is_open:
             self._finish(complete=step.number == self._steps)
+
+    def _make_copies(self) -> Copies:
+        """Return copies for this step, which are limited by the size of the model, as far as it is built."""
+        size = sum(map(count_bytes, self._state.name_variables().values()))
+        return Copies(limit_copied_bytes(size, self._get_number()))
 
     def _get_number(self) -> int:
         return len(self.writer.facts["steps"]) + 1

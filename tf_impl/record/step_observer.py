@@ -102,9 +102,9 @@ class StepObserver:
         if self.layers is not None:
             self.layers.arrays = {}
 
-    def forget(self) -> None:
-        """Forget what was observed in this step."""
-        self.layers = None
+    def forget(self, copies: Copies) -> None:
+        """Forget what was observed in this step. copies: of the tensors that are observed from now on."""
+        self.layers, self._copies = None, copies
         self._tensors.clear()
         self._gradients.clear()
         self._losses.clear()
