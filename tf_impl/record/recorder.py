@@ -278,5 +278,6 @@ class Recorder:
         self._draws = CompiledDraws()
         self._patches.restore()
         self._observer.stop()
+        self._observer.end_step()
         atexit.unregister(self.close)
         self.writer.close(complete)

@@ -97,7 +97,7 @@ class StepObserver:
             batches[0].labels = Copies(MIN_COPIED_BYTES).copy(tensors)
 
     def end_step(self) -> None:
-        """Forget the arrays of a step that is written."""
+        """Forget the arrays of a step that is written, or that the end of the record leaves out."""
         self.step = None
         if self.layers is not None:
             self.layers.arrays = {}
@@ -141,7 +141,8 @@ class StepObserver:
 
     def _open_batch(self) -> MicroBatch:
         """Return the micro-batch of this replica whose gradients are not computed yet."""
-        assert self.step is not None
+        if self.step is None:  # another replica has just ended the record
+            return MicroBatch()
         batches = self.step.replicas.setdefault(_get_replica(), [])
         if not batches or batches[-1].gradients:
             batches.append(MicroBatch())
