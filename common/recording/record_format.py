@@ -19,8 +19,8 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
     gradient/NAME            gradient that the optimizer received
     gradient_unclipped/NAME  gradient before it was clipped; absent if it was not, if that was not seen, or if
                              clip_factors of the step has the factor by which gradient/NAME differs from it
-    gradient_local/NAME      gradient of this rank before the reduction, in the file of the first update; absent with
-                             one rank, or if it was not seen
+    gradient_local/NAME      gradient of this rank before the reduction, in the files of the steps up to the first
+                             update, which may be skipped; absent with one rank, or if it was not seen
     weight/NAME              weights, buffers and variables after the step
     slot/NAME/SLOT           optimizer's arrays after the step, in the file of the first update
 

@@ -33,7 +33,7 @@ STANDARD = {
     "itertools", "json", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time", "types",
     "typing", "warnings", "weakref",
 }  # fmt: skip
-ALLOWED = STANDARD | {"numpy", "safetensors", "common"}
+ALLOWED = STANDARD | {"numpy", "common"}
 OF_SIDE = {"torch_impl": {"torch", "torch_impl"}, "tf_impl": {"tensorflow", "keras", "tf_impl"}, "common": set()}
 
 

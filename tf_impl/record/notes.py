@@ -37,7 +37,7 @@ DIFFERENT_RESULTS = (
 )
 DIFFERENT_GRADIENTS = (
     "Step {}: the gradients that the batch and the loss give differ from those that the update used by {:.1e} of their "
-    "norm: see gradient_unclipped/NAME and gradient/NAME."
+    "norm: see gradient/NAME, and gradient_unclipped/NAME or the factor in clip_factors."
 )
 SEVERAL_UPDATES = "Step {}: the optimizer updated {} times: put one update into each recorder.step()."
 SEVERAL_EXECUTIONS = (

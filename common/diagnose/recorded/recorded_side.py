@@ -9,7 +9,7 @@ from functools import cache, cached_property, lru_cache
 import numpy as np
 
 from common.diagnose.recorded.variable_pairs import RecordedModel
-from common.errors import UserError
+from common.errors import UserError, one_line
 from common.map.description import RecordedCall
 from common.recording.clip_factors import restore_gradients
 from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts
@@ -111,10 +111,18 @@ class RecordedSide:
         return (rank.open_step(step).select("slot") or None) if step in steps else None
 
     def read_gradients(self, step: int, kind: str = "gradient", rank: int = 0) -> dict[str, np.ndarray]:
-        """Return the gradients of a kind, such as "gradient_unclipped", of one process."""
+        """Return the gradients of a kind, such as "gradient_unclipped", of one process.
+
+        Raise UserError if one is missing.
+        """
         file, factors = self.record.ranks[rank].open_step(step), {}
         if kind == "gradient_unclipped":
             factors = self.record.get_step_facts(step)[rank].get("clip_factors", {})
+            if missing := [name for name in factors if f"gradient/{name}" not in file.names]:
+                raise UserError(
+                    f"{file.path}: has no gradient/{one_line(missing[0])[:200]}, which has a factor in record.json; "
+                    "record the script again"
+                )
         restored = restore_gradients(file.select("gradient"), factors) if factors else {}
         return restored | file.select(kind)
 

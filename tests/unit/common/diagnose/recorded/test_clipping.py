@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from common.diagnose.recorded.clipping import VALUE, Clipping, find_clipping
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.walk import diagnose_records
+from common.errors import UserError
 from common.recording.record_format import StepFacts
 from common.recording.record_reader import open_record
 from common.recording.record_writer import draw_sample
@@ -53,3 +55,12 @@ def test_a_part_of_the_gradients_has_another_norm_than_all(tmp_path: Path) -> No
     assert diagnosis.causes == []
     note = next(stage.note for stage in diagnosis.stages if stage.name == "reduction")
     assert "clipping not compared, because gradients are recorded as samples only" in note
+
+
+def test_a_factor_without_a_gradient_is_refused(tmp_path: Path) -> None:
+    NumpyScript(max_norm=0.1).write(tmp_path)
+    file = tmp_path / "record.json"
+    file.write_text(file.read_text().replace('"fc1.weight": 0.', '"other.weight": 0.', 1))
+    side = RecordedSide("a", open_record(tmp_path))
+    with pytest.raises(UserError, match=r"has no gradient/other\.weight, which has a factor in record\.json"):
+        side.read_gradients(1, "gradient_unclipped")
