@@ -31,7 +31,7 @@ def sum_squared_differences(a: np.ndarray, b: np.ndarray) -> float:
     total = 0.0
     for block_a, block_b in iterate_blocks(a, b):
         difference = np.subtract(block_a, block_b, dtype=np.float64)
-        total += _multiply(difference, difference)
+        total += _compute_scalar_product(difference, difference)
     return total
 
 
@@ -40,10 +40,10 @@ def sum_products(a: np.ndarray, b: np.ndarray) -> float:
     total = 0.0
     for block_a, block_b in iterate_blocks(a, b):
         values = block_a.astype(np.float64)
-        total += _multiply(values, values if a is b else block_b.astype(np.float64))
+        total += _compute_scalar_product(values, values if a is b else block_b.astype(np.float64))
     return total
 
 
-def _multiply(a: np.ndarray, b: np.ndarray) -> float:
+def _compute_scalar_product(a: np.ndarray, b: np.ndarray) -> float:
     """Return the scalar product. BLAS would wake the threads of its pool for each block."""
     return float(np.einsum("i,i->", a, b))

@@ -106,10 +106,9 @@ class ModelFacts(TypedDict):
 
 
 class StepEvents(TypedDict, total=False):
-    """Unusual events of a step; absent if they did not happen, or if the recorder cannot see them."""
+    """Events that not every step has; absent if they did not happen, or if the recorder cannot see them."""
 
     clip_factors: dict[str, float]  # by which gradients were multiplied before the update, by parameter
-
     dropped_micro_batches: int  # whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
 

@@ -86,11 +86,16 @@ class FinishedStep:
         self._set_max_norm()
         return arrays
 
-    def _name_unclipped(self, gradients: Gradients, clipped: Gradients) -> Arrays:
-        """Return the gradients before clipping that no factor explains, and set the factors of the others."""
+    def _name_unclipped(self, gradients: Gradients, used: Gradients) -> Arrays:
+        """Return the gradients before clipping that no factor explains, and set the factors of the others.
+
+        Args:
+            gradients: The gradients before clipping.
+            used: The gradients that the update used.
+        """
         arrays: Arrays = {}
         for name, array in gradients.items():
-            factor = find_factor(array, clipped[name], NOISE_ROUNDINGS) if name in clipped else None
+            factor = find_factor(array, used[name], NOISE_ROUNDINGS) if name in used else None
             if factor is None:
                 arrays[f"gradient_unclipped/{name}"] = array
             else:

@@ -237,7 +237,7 @@ class StepObserver:
         }
 
     def _view_gradient(self, gradient: object) -> np.ndarray:
-        """Return a gradient without the factor of a loss scale. That of one tensor is one array."""
+        """Return a gradient without the factor of a loss scale: the same array for the same tensor."""
         if id(gradient) not in self._gradients:
             scale = (self.step.loss_scale if self.step is not None else None) or 1.0
             array = view_array(gradient)

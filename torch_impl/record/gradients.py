@@ -14,7 +14,7 @@ from torch_impl.record.arrays import copy_tensor
 Arrays = dict[str, np.ndarray]
 
 
-class StepGradients(NamedTuple):
+class RecordedGradients(NamedTuple):
     """The gradients of a step.
 
     Attributes:
@@ -86,7 +86,7 @@ class GradientObserver:
         ]
         return bool(self._after_backward) and not any(bool(gradient.detach().any()) for gradient in remaining)
 
-    def take(self, backward_scale: float, step_scale: float) -> StepGradients:
+    def take(self, backward_scale: float, step_scale: float) -> RecordedGradients:
         """Return the gradients of a step. Call it immediately before the update.
 
         Args:
@@ -112,7 +112,7 @@ class GradientObserver:
             if local is not None and not _are_equal(local, gradient):
                 gradients[f"gradient_local/{name}"] = local
         self._local.clear()
-        return StepGradients(gradients, factors)
+        return RecordedGradients(gradients, factors)
 
     def _make_hook(self, name: str) -> Callable[[torch.Tensor], None]:
         def add(gradient: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ import torch
 from common.recording.record_format import LossFacts, StepFacts
 from common.recording.record_writer import Sample, list_plain_values
 from torch_impl.record.copies import Copies
-from torch_impl.record.gradients import StepGradients
+from torch_impl.record.gradients import RecordedGradients
 from torch_impl.record.graph import collect_nodes
 from torch_impl.record.model_calls import ModelCall
 from torch_impl.record.patches import bind_arguments
@@ -77,7 +77,7 @@ class Step:
     loss_scale: float | None = None
     max_norm: float | None = None
     rates: list[float] = field(default_factory=list)
-    gradients: StepGradients | None = None
+    gradients: RecordedGradients | None = None
     closure_calls: int = 0
     is_skipped: bool = False
     dropped_micro_batches: int = 0
