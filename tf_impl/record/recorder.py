@@ -141,7 +141,7 @@ class Recorder:
             raise ValueError(f"follow: {self.writer.facts['not_recorded'][-1]}")
         names = name_by_identity(self._state.name_variables())
         self.follower.load_weights(self._model, describe_layers(self._observer.layers, names))
-        self._copies = self._make_copies()
+        self._copies = Copies(self._get_copied_bytes(self._get_number()))  # also if the model was not built before
         self._observer.forget(self._copies)
 
     def rehearse(self, function: Callable[[], object], iterators: Collection[object] = ()) -> object:
@@ -213,7 +213,7 @@ class Recorder:
             momentums = {name: array.copy() for name, array in view_momentums(self._optimizer, variables).items()}
             scale, number = read_loss_scale(self._optimizer), self._get_number()
             self._observer.step = Step(number, read_rate(self._optimizer), scale, momentums)
-            self._copies = self._make_copies()
+            self._copies = Copies(self._get_copied_bytes(number))
             self._iterations = count_updates(self._optimizer)
         self._resume()
 
@@ -259,10 +259,9 @@ class Recorder:
         if step.number == self._steps or not self.writer.is_open:
             self._finish(complete=step.number == self._steps)
 
-    def _make_copies(self) -> Copies:
-        """Return copies for this step, which are limited by the size of the model, as far as it is built."""
+    def _get_copied_bytes(self, step: int) -> int:
         size = sum(map(count_bytes, self._state.name_variables().values()))
-        return Copies(limit_copied_bytes(size, self._get_number()))
+        return limit_copied_bytes(size, step)
 
     def _get_number(self) -> int:
         return len(self.writer.facts["steps"]) + 1

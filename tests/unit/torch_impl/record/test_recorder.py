@@ -257,29 +257,6 @@ def test_gradient_scaler(build_optimizer: Callable[[Any], torch.optim.Optimizer]
     assert all(np.array_equal(tensors[name], skipped[name]) for name in tensors if name.startswith("weight/"))
 
 
-@pytest.mark.parametrize("first", ["step before the loop", "cleared gradients", "skipped step"])
-def test_slots_are_those_of_the_first_step_that_updates(first: str, tmp_path: Path) -> None:
-    model = Tagger()
-    optimizer = build_adam(model)
-    Recorder(str(tmp_path), model, optimizer)
-    scaler = torch.amp.GradScaler("cpu", enabled=first == "skipped step")
-    if first == "step before the loop":
-        optimizer.step()  # silences the warning of a scheduler
-    else:
-        tokens, labels = draw_batch()
-        scaler.scale(compute_loss(model(tokens), labels) * float("inf")).backward()
-        if first == "cleared gradients":
-            optimizer.zero_grad()
-        scaler.step(optimizer)
-        scaler.update()
-    update(model, optimizer)
-    update(model, optimizer)
-    have_slots = [any(name.startswith("slot/") for name in read_step(tmp_path, number)) for number in (1, 2, 3)]
-    assert have_slots == [False, True, False]
-    note = {"cleared gradients": "stepped without gradients", "step before the loop": "stepped without a backward"}
-    assert [note[first] in sentence for sentence in read_facts(tmp_path)["not_recorded"]] == [True] * (first in note)
-
-
 def test_parameters_outside_the_optimizer(tmp_path: Path) -> None:
     train(tmp_path, build_model=lambda: freeze(Tagger), build_optimizer=build_groups)
     facts = read_facts(tmp_path)["optimizer"]

@@ -8,7 +8,17 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.torch_impl.record.scripts import compute_loss, draw_batch, read_facts, read_unclipped, train
+from tests.unit.torch_impl.record.scripts import (
+    Tagger,
+    build_adam,
+    compute_loss,
+    draw_batch,
+    read_facts,
+    read_step,
+    read_unclipped,
+    train,
+    update,
+)
 from torch_impl.record import Recorder
 
 
@@ -83,3 +93,26 @@ def test_the_backward_passes_of_another_model_are_no_micro_batches(tmp_path: Pat
     facts = read_facts(tmp_path)
     assert [step["micro_batches"] for step in facts["steps"]] == [1, 1, 1]
     assert facts["not_recorded"] == []
+
+
+@pytest.mark.parametrize("first", ["step before the loop", "cleared gradients", "skipped step"])
+def test_slots_are_those_of_the_first_step_that_updates(first: str, tmp_path: Path) -> None:
+    model = Tagger()
+    optimizer = build_adam(model)
+    Recorder(str(tmp_path), model, optimizer)
+    scaler = torch.amp.GradScaler("cpu", enabled=first == "skipped step")
+    if first == "step before the loop":
+        optimizer.step()  # silences the warning of a scheduler
+    else:
+        tokens, labels = draw_batch()
+        scaler.scale(compute_loss(model(tokens), labels) * float("inf")).backward()
+        if first == "cleared gradients":
+            optimizer.zero_grad()
+        scaler.step(optimizer)
+        scaler.update()
+    update(model, optimizer)
+    update(model, optimizer)
+    have_slots = [any(name.startswith("slot/") for name in read_step(tmp_path, number)) for number in (1, 2, 3)]
+    assert have_slots == [False, True, False]
+    note = {"cleared gradients": "stepped without gradients", "step before the loop": "stepped without a backward"}
+    assert [note[first] in sentence for sentence in read_facts(tmp_path)["not_recorded"]] == [True] * (first in note)
