@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
@@ -22,7 +23,7 @@ def test_the_pass_that_shows_the_layers_uses_no_copies_of_the_step(
         model, optimizer = keras.Sequential([keras.layers.Dense(4)]), keras.optimizers.SGD(0.1)
         model.build([None, 4])
 
-        def step(inputs: tf.Tensor, model=model, optimizer=optimizer) -> None:
+        def step(inputs: tf.Tensor, model: Any = model, optimizer: Any = optimizer) -> None:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(model(inputs) ** 2)
             weights = model.trainable_variables
