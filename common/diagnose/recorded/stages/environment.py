@@ -3,7 +3,7 @@
 A difference is listed. It becomes a cause only if later stages differ, because most differences have no effect.
 """
 
-from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.findings import NOT_COMPARED, Stage, TensorCheck
 from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision
 from common.recording.environment import list_differences
 
@@ -22,13 +22,18 @@ def compare_environments(pair: RecordPair) -> Stage:
 
 
 def finish_environment(pair: RecordPair) -> None:
-    """Add the differences as causes if a later stage differs: the precision, and others if nothing else explains it."""
+    """Add the differences as causes if a later stage differs: the precision, and others if nothing else explains it.
+
+    Another precision is also a cause if a later stage was not compared, such as because of other dropout masks.
+    """
     stage = pair.get_stage("environment")
     later = [other for other in pair.stages if other.name not in ("environment", "data", "initial weights")]
     causes = [cause for other in pair.stages for cause in other.causes]
-    if not any(check.differs for other in later for check in other.checks):
-        return
     precisions = [find_declared_precision(side) for side in pair.sides]
+    differs = any(check.differs for other in later for check in other.checks)
+    is_hidden = precisions[0] != precisions[1] and any(other.verdict == NOT_COMPARED for other in later)
+    if not differs and not is_hidden:
+        return
     if precisions[0] != precisions[1]:
         side = "b" if precisions[0] in ("float32", "float64") else "a"
         sentence = f"the script computes in {precisions[0]} in A and in {precisions[1]} in B"
