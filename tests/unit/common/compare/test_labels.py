@@ -45,7 +45,10 @@ def test_versions_distinguish_runs_of_two_environments(make_run: MakeRun) -> Non
     assert [run.label for run in runs] == [f"{LABEL} (torch 2.13.0)", f"{LABEL} (torch 2.14.1)"]
     notes = describe_environments(runs[0], runs[1], has_equal_curves=True)
     assert notes == "the environments differ in torch (2.13.0 | 2.14.1); nothing exceeds the tolerance"
-    assert describe_environments(*runs, has_equal_curves=None) == "the environments differ in torch (2.13.0 | 2.14.1)"
+    assert (
+        describe_environments(runs[0], runs[1], has_equal_curves=None)
+        == "the environments differ in torch (2.13.0 | 2.14.1)"
+    )
     assert describe_environments(runs[0], runs[0], has_equal_curves=True) == ""
 
 
