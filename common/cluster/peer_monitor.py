@@ -194,10 +194,8 @@ class PeerMonitor:
             case {"join": int(host_index)} if 0 < host_index < len(self._hosts.hosts):
                 self._serve_host(host_index, peer, peer.iterate())
             case {"fetch": str(fingerprint)} if self._free_fetches.acquire(blocking=False):
-                try:
-                    self._send_checkpoint(peer.connection, fingerprint)
-                finally:
-                    self._free_fetches.release()
+                self._send_checkpoint(peer.connection, fingerprint)
+                self._free_fetches.release()
             case _:
                 peer.connection.close()
 
