@@ -99,11 +99,11 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     if any(text.startswith("run=") for text in overrides):
         external = [text for text in external if _get_group(text) not in TRAINING_GROUPS]
         training = [text for text in overrides if text not in external and _get_group(text) not in OPTION_GROUPS]
-    own = [text for text in overrides if text not in (*training, *external)]
+    option_texts = [text for text in overrides if text not in (*training, *external)]
     # The name of a column may have any characters, such as "=" and "(".
-    own = [quote_text(text) if _get_group(text) == "columns" else text for text in own]
+    option_texts = [quote_text(text) if _get_group(text) == "columns" else text for text in option_texts]
     # The user chooses the names of environments, so Hydra needs the prefix ++ for them.
-    options = load_options([f"++{text}" if _get_group(text) == "environments" else text for text in own])
+    options = load_options([f"++{text}" if _get_group(text) == "environments" else text for text in option_texts])
     if training and not options.run:
         raise UserError("run=[]: names no training run; pass 'run=[torch:ddp,tf:mirrored]'")
     return CommandLine(

@@ -41,7 +41,7 @@ def receive_message(connection: Connection) -> Any:  # noqa: ANN401  any value
 def encode_message(value: object) -> list[memoryview]:
     """Return the parts of a message: the pickle, then the elements of each array, which are not copied.
 
-    Raise PicklingError if the value holds an object of a library.
+    Raise PicklingError if an array has elements that cannot be sent, such as objects.
     """
     file, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
     _Encoder(file, PROTOCOL, buffer_callback=buffers.append).dump(value)
@@ -76,9 +76,9 @@ class _Decoder(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         is_own = module.startswith(OWN_PACKAGES) and "." not in name  # not what a module has imported, either
         if is_own or f"{module}.{name}" in PLAIN_CLASSES:
-            found = super().find_class(module, name)
-            if (module, name) in RESTORERS or (isinstance(found, type) and found.__module__ == module):
-                return found
+            member = super().find_class(module, name)
+            if (module, name) in RESTORERS or (isinstance(member, type) and member.__module__ == module):
+                return member
         raise pickle.UnpicklingError(f"{module}.{name}: a message has no objects of this class")
 
 

@@ -46,7 +46,7 @@ def read_environment(summary: RunFacts) -> Environment:
 def list_differences(
     a: Environment, b: Environment, is_one_framework: bool, ignored: Collection[str] = ()
 ) -> list[EnvironmentDifference]:
-    """Return what both environments record and what differs between them, but for what may decide no rounding.
+    """Return what both environments record with other values, except for what cannot change how numbers are rounded.
 
     Args:
         a: One environment.

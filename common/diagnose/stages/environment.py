@@ -77,8 +77,9 @@ def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[
         if (name := package.replace("_", "-")) in versions:
             return f"the environment has {versions[name]}"
         if python_a != python_b and (files := find_different_files(package, python_a, python_b)):
+            listed = ", ".join(files[:LISTED_FILES])
             more = f" and {len(files) - LISTED_FILES} more files" if len(files) > LISTED_FILES else ""
-            return f"the environment has one version of {package}, whose code differs: {', '.join(files[:3])}{more}"
+            return f"the environment has one version of {package}, whose code differs: {listed}{more}"
     listed = "; ".join(map(str, differences))
     return f"only the environment differs: {listed}" if listed else "only the interpreter differs"
 

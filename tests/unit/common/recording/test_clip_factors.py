@@ -11,10 +11,10 @@ GRADIENT = np.random.default_rng(0).normal(size=(300, 200)).astype(np.float32)
 @pytest.mark.parametrize("factor", [0.3, 1e-6, 2.5])
 def test_a_gradient_is_restored_up_to_a_rounding(factor: float) -> None:
     clipped = GRADIENT * np.float32(factor)
-    seen = find_factor(GRADIENT, clipped)
-    assert seen is not None
-    assert seen == pytest.approx(factor, rel=1e-6)
-    restored = restore_gradients({"w": clipped}, {"w": seen, "missing": 0.5})
+    clip_factor = find_factor(GRADIENT, clipped)
+    assert clip_factor is not None
+    assert clip_factor == pytest.approx(factor, rel=1e-6)
+    restored = restore_gradients({"w": clipped}, {"w": clip_factor, "missing": 0.5})
     np.testing.assert_allclose(restored["w"], GRADIENT, rtol=1e-6)
     assert restored.keys() == {"w"}
 
