@@ -176,16 +176,20 @@ class _ProcessGroup:
         return None
 
     def _handle_crashes(self) -> str | None:
-        """Restart each crashed or suspended process that may be restarted. Return the problem if one may not be."""
+        """Restart each crashed or suspended process that may be restarted. Return the problem if one may not be.
+
+        A process that a signal has ended since the last call of `_forward_interruption` has not crashed: the next call
+        handles it.
+        """
         suspended = self._find_suspended()
         for index, (process, child) in enumerate(zip(self.processes, self.children, strict=True)):
             if index in suspended:
                 failure = f"has been stopped for {self.max_suspended_seconds:g} s"
                 _kill(child)
-            elif child.poll() and (index or self._should_restart(index)):  # `watch` handles the end of the chief, 0
-                failure = f"ended with {_describe_returncode(child.returncode)}"
+            elif child.poll() in (None, 0, *INTERRUPTED) or (index == 0 and not self._should_restart(index)):
+                continue  # `watch` handles the end of the chief
             else:
-                continue
+                failure = f"ended with {_describe_returncode(child.returncode)}"
             if not self._should_restart(index):
                 return f"{process.name} {failure}"
             log.warning("%s %s; starting it again", process.name, failure)

@@ -1,9 +1,11 @@
 """Tests of the supervisor. Each supervisor runs in a separate process, because signals go to whole processes."""
 
 import json
+import math
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.cluster.supervisor import GRACE_SECONDS
+from common.cluster.supervisor import GRACE_SECONDS, Process, _ProcessGroup
 from tests.conftest import Python, StartPython, wait_until
 
 STRAGGLER_SECONDS = 1.5  # a run waits longer than these tests
@@ -168,6 +170,21 @@ def test_a_signal_goes_to_the_chief(group: Group, signum: signal.Signals) -> Non
     assert (exit_code, problem) == (128 + signum, f"stopped by {signum.name}")
     assert time.monotonic() - start < GRACE_SECONDS - 1, "the supervisor must not wait for the others"
     assert not any(map(alive, pids))
+
+
+def test_an_interrupted_process_has_not_crashed(tmp_path: Path) -> None:
+    """It may end after `watch` has looked for interrupted processes, and before it looks for crashed ones."""
+    codes = ["import time; time.sleep(60)", f"raise SystemExit({128 + signal.SIGTERM})"]
+    processes = [Process(f"rank {rank}", [sys.executable, "-c", code]) for rank, code in enumerate(codes)]
+    with (tmp_path / "log").open("wb") as output:
+        group = _ProcessGroup(processes, output, output, lambda pids: None, math.inf)
+        try:
+            group.start()
+            group.children[1].wait(timeout=30)
+            assert group._handle_crashes() is None
+            assert group._forward_interruption() == signal.SIGTERM
+        finally:
+            group.kill()
 
 
 @pytest.mark.slow
