@@ -78,6 +78,11 @@ def select_gpu(index: int | None) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": "" if index is None else visible.split(",")[index]}
 
 
+def hide_gpus() -> None:
+    """Let the framework that this process will import find no GPU."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def keep_freed_memory() -> None:
     """Keep the memory that this process frees. To get it back page by page would take a tenth of a small step.
 

@@ -3,21 +3,26 @@
 import keras
 import tensorflow as tf
 
+from common.config.validate import NO_GPU
 from common.errors import UserError
 from common.hardware import count_visible_gpus, get_peak_resident_bytes
 from tf_impl.record.environment import describe_environment as describe_model_environment
 
 
-def select_replica_devices(count: int) -> list[str]:
-    """Return a device for each replica on this host. Raise UserError if TensorFlow cannot use the visible GPUs.
+def select_replica_devices(count: int, device: str = "auto") -> list[str]:
+    """Return a device for each replica on this host. Raise UserError if TensorFlow cannot use the GPUs that it should.
 
     Call it before TensorFlow runs any operation: without GPUs, it creates logical CPU devices.
+
+    Args:
+        count: The number of replicas.
+        device: The value of `train.device`. With "cpu", the GPUs of this process must be hidden already.
     """
-    if count_visible_gpus() and not tf.config.list_physical_devices("GPU"):
-        raise UserError(
-            "this TensorFlow cannot use the visible GPU(s); set CUDA_VISIBLE_DEVICES= (empty) or install its GPU build"
-        )
     gpus = tf.config.list_physical_devices("GPU")
+    if not gpus and count_visible_gpus():
+        raise UserError("this TensorFlow cannot use the visible GPU(s); set train.device=cpu or install its GPU build")
+    if not gpus and device == "cuda":
+        raise UserError(NO_GPU)
     tf.config.experimental.enable_tensor_float_32_execution(False)  # it would round float32 to 10 bits of mantissa
     if gpus:
         for gpu in gpus:

@@ -32,7 +32,7 @@ from common.config.compose import load_config
 from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
-from common.hardware import keep_freed_memory, select_gpu
+from common.hardware import hide_gpus, keep_freed_memory, select_gpu
 from common.run.context import RunContext, open_context
 from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
@@ -85,7 +85,8 @@ def _make_processes(
     processes = []
     for process in placed.local:
         environment = make_tf_config(placed.all_processes, process)
-        environment |= select_gpu(placed.workers.index(process) if process in placed.workers else None)
+        if context.config.train.device != "cpu":
+            environment |= select_gpu(placed.workers.index(process) if process in placed.workers else None)
         environment |= {**variables, "TF_NUM_INTRAOP_THREADS": str(placed.threads)}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):
@@ -106,6 +107,8 @@ def _train(context: RunContext) -> int:
     """Train as one task. Return the exit code of this process."""
     config = context.config
     keep_freed_memory()
+    if config.train.device == "cpu":
+        hide_gpus()
     with pause_garbage_collection():
         _import_tensorflow()
         from tf_impl.communication.rendezvous import join_group
@@ -122,6 +125,8 @@ def _train(context: RunContext) -> int:
 def _serve(config: Config) -> int:
     """Be a worker or a parameter server. Return the exit code of this process."""
     keep_freed_memory()
+    if config.train.device == "cpu":
+        hide_gpus()
     with pause_garbage_collection():
         _import_tensorflow()
         from tf_impl.strategies.parameter_server import serve

@@ -19,6 +19,7 @@ from common.diagnose.observation import Observation, PerturbedObservation, measu
 from common.map.description import RecordedCall
 from common.run.inputs import open_inputs
 from tf_impl.batches import to_tensors
+from tf_impl.device import select_replica_devices
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.keras_paths import layers_by_path
 from tf_impl.models import build_model
@@ -35,6 +36,7 @@ class ObservedModel:
         """Build the model of a run directory."""
         tf.get_logger().setLevel("ERROR")  # no warnings of functions that are traced for several shapes
         config = load_config(Path(run_dir) / CONFIG)
+        select_replica_devices(1, config.train.device)
         self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
         self.task = build_task_functions(config.task)
         self.layer_paths = {

@@ -2,18 +2,24 @@
 
 import torch
 
+from common.config.validate import NO_GPU
 from common.errors import UserError
 from common.hardware import count_visible_gpus, get_peak_resident_bytes
 from torch_impl.record.environment import describe_environment as describe_model_environment
 
 
-def select_replica_devices(count: int) -> list[torch.device]:
-    """Return a device for each replica on this host. Raise UserError if PyTorch cannot use the visible GPUs."""
-    if count_visible_gpus() and not torch.cuda.is_available():
-        raise UserError(
-            "this PyTorch cannot use the visible GPU(s); set CUDA_VISIBLE_DEVICES= (empty) or install its GPU build"
-        )
+def select_replica_devices(count: int, device: str = "auto") -> list[torch.device]:
+    """Return a device for each replica on this host. Raise UserError if PyTorch cannot use the GPUs that it should.
+
+    Args:
+        count: The number of replicas.
+        device: The value of `train.device`. With "cpu", the GPUs of this process must be hidden already.
+    """
     gpus = torch.cuda.is_available()
+    if not gpus and count_visible_gpus():
+        raise UserError("this PyTorch cannot use the visible GPU(s); set train.device=cpu or install its GPU build")
+    if not gpus and device == "cuda":
+        raise UserError(NO_GPU)
     torch.backends.cudnn.allow_tf32 = False  # it would round float32 to 10 bits of mantissa
     return [torch.device("cuda", index) if gpus else torch.device("cpu") for index in range(count)]
 

@@ -27,7 +27,7 @@ from common.cluster.training_command import join_run
 from common.config.command_line import report_user_errors
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
-from common.hardware import keep_freed_memory
+from common.hardware import hide_gpus, keep_freed_memory
 from common.run.context import RunContext, open_context
 from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
@@ -88,6 +88,8 @@ def _train(context: RunContext) -> int:
     """Train as one rank, or be a worker or a parameter server. Return the exit code of this process."""
     config = context.config
     keep_freed_memory()
+    if config.train.device == "cpu":
+        hide_gpus()
     if isinstance(config.strategy, ParameterServerSettings) and not context.is_chief:
         with pause_garbage_collection():
             from torch_impl.strategies.parameter_server import serve

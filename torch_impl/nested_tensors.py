@@ -42,7 +42,7 @@ def replace_first_tensor(nested: Nested, array: np.ndarray | None) -> Nested:
     first = first_tensor(nested)
     if array is None or first is None or tuple(first.shape) != array.shape:
         return nested
-    replacement: Nested = replace_in_containers(nested, first, torch.from_numpy(array).to(first.dtype))
+    replacement: Nested = replace_in_containers(nested, first, torch.from_numpy(array).to(first))
     return replacement
 
 
@@ -51,4 +51,4 @@ def to_array(tensor: torch.Tensor | None) -> np.ndarray | None:
     if tensor is None:
         return None
     is_half = tensor.dtype in (torch.bfloat16, torch.float16)
-    return (tensor.detach().float() if is_half else tensor.detach()).numpy().copy()
+    return (tensor.detach().float() if is_half else tensor.detach()).cpu().numpy().copy()

@@ -19,6 +19,7 @@ from common.diagnose.observation import Observation, PerturbedObservation, measu
 from common.map.description import RecordedCall
 from common.run.inputs import open_inputs
 from torch_impl.batches import to_tensors
+from torch_impl.device import select_replica_devices
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.models import build_model, trainable_parameters
 from torch_impl.models.weights import load_weights, read_weights
@@ -33,7 +34,8 @@ class ObservedModel:
         """Build the model of a run directory."""
         config = load_config(Path(run_dir) / CONFIG)
         self.precision = config.train.precision
-        self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
+        self.device = select_replica_devices(1, config.train.device)[0]
+        self.model = build_model(config, open_inputs(config, Path(run_dir)).initial).to(self.device)
         self.task = build_task_functions(config.task)
         self.layer_paths = {name: name.rpartition(".")[0] for name in read_weights(self.model)}
 
@@ -67,7 +69,7 @@ class ObservedModel:
         """
         self._prepare(weights, training)
         losses, outputs, calls, unflattened_shapes = [], [], {}, {}
-        for index, micro_batch in enumerate(to_tensors(list(shard), torch.device("cpu"))):
+        for index, micro_batch in enumerate(to_tensors(list(shard), self.device)):
             if index == 0:
                 with ForwardTrace(self.model, replacements, paths) as trace:
                     batch_outputs, batch_losses = self._forward(micro_batch)
@@ -76,8 +78,8 @@ class ObservedModel:
                 batch_outputs, batch_losses = self._forward(micro_batch)
             if replacements is None:
                 (sum_losses(self.task, batch_outputs, micro_batch) / weight).backward()
-            losses.append(batch_losses.detach().numpy())
-            outputs.append(batch_outputs.detach().numpy())
+            losses.append(batch_losses.detach().cpu().numpy())
+            outputs.append(batch_outputs.detach().cpu().numpy())
         self.observation = Observation(outputs, losses, calls, unflattened_shapes, self._read_gradients())
         return self.observation
 
@@ -110,7 +112,7 @@ class ObservedModel:
     ) -> dict[str, np.ndarray]:
         """Return the gradients of the shard's part of the mean loss over the global batch, computed as in training."""
         self._prepare(weights, training=True)
-        backward(self.model, self.task, to_tensors(list(shard), torch.device("cpu")), weight, self.precision)
+        backward(self.model, self.task, to_tensors(list(shard), self.device), weight, self.precision)
         return self._read_gradients()
 
     def losses(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -127,7 +129,9 @@ class ObservedModel:
 
     def _read_gradients(self) -> dict[str, np.ndarray]:
         return {
-            name: np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.to_dense().numpy().copy()
+            name: np.zeros(parameter.shape)
+            if parameter.grad is None
+            else parameter.grad.to_dense().cpu().numpy().copy()
             for name, parameter in trainable_parameters(self.model).items()
         }
 

@@ -161,15 +161,14 @@ def _build_script_command(
     """
     script = module_command(definition.script_module, *(f"--{key}={value}" for key, value in arguments.items()))
     replicas = config.strategy.world_size
+    environment = {"CUDA_VISIBLE_DEVICES": ""} if config.train.device == "cpu" else {}
     if definition.framework == "tf":
-        environment = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment["TF_CPP_MIN_LOG_LEVEL"] = "2"
         return ContestantCommand(directory.name, script, directory, environment, definition.cores)
     torchrun = [f"--nproc-per-node={replicas}", "--master-addr=127.0.0.1", f"--master-port={port}"]
     command = module_command("torch.distributed.run", *torchrun, *script[1:])  # the first word is the interpreter
-    environment = {
-        "OMP_NUM_THREADS": str(max(1, count_cores() // replicas)),
-        "GLOO_SOCKET_IFNAME": find_loopback_interface(),
-    }
+    environment["OMP_NUM_THREADS"] = str(max(1, count_cores() // replicas))
+    environment["GLOO_SOCKET_IFNAME"] = find_loopback_interface()
     return ContestantCommand(directory.name, command, directory, environment, definition.cores)
 
 

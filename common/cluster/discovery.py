@@ -17,7 +17,7 @@ from common.config.compose import CONF, parse_config
 from common.config.resolve import resolve_config
 from common.config.schema import Config
 from common.config.strategies import StrategySettings
-from common.config.validate import check_config
+from common.config.validate import check_config, count_gpus
 from common.errors import UserError
 
 
@@ -47,6 +47,7 @@ def discover_cluster(
             )
         return resolve_config(config, started=cluster.roles, source=cluster.source), cluster
     if isinstance(cluster, RayNodes):
+        cluster = replace(cluster, gpus=count_gpus(config.train.device, cluster.gpus))
         resolved = resolve_config(config, count_used_nodes(config.strategy, cluster.count), gpus=cluster.gpus)
         # Each attempt resolves the replicas again by the nodes of that time, unless all are on one node.
         strategy = resolved.strategy if resolved.strategy.one_process else config.strategy

@@ -16,7 +16,7 @@ from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.processes import RUN_TOKEN
 from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
-from common.errors import FAILURE, Interrupted, PeerTimeout, UserError, report_write_errors
+from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, report_write_errors
 from common.records.summary import SUMMARY
 from common.run.context import RunContext
 from common.run.files import replace_text
@@ -119,19 +119,29 @@ def _find_peer_outcome(monitor: PeerMonitor) -> Outcome | None:
     return None
 
 
+def _find_user_error(run_dir: Path) -> str:
+    """Return the last line of train.log that reports a mistake that a user can fix; empty if there is none."""
+    log_file = run_dir / "train.log"  # it is absent if no attempt has begun
+    lines = log_file.read_text(errors="replace").splitlines() if log_file.exists() else []
+    return next((line for line in reversed(lines) if line.startswith("error: ")), "")
+
+
 def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome) -> None:
     """Print and record the outcome as far as the chief has not. chief: the name of the chief's process."""
     run_dir, status = context.run_dir, "interrupted" if outcome.exit_code > 128 else "failed"
     if hosts.host_index:
         if outcome.problem:
-            log_file = run_dir / "train.log"  # it is absent if no attempt has begun
-            lines = log_file.read_text().splitlines() if log_file.exists() else []
-            errors = [line for line in lines if line.startswith("error: ")]  # mistakes that a user can fix
-            print(*errors[-1:] or [f"{status}: {outcome.problem}{point_to_log(run_dir)}"], file=sys.stderr)
+            end = f"{status}: {outcome.problem}{point_to_log(run_dir)}"
+            print(_find_user_error(run_dir) or end, file=sys.stderr)
         return
     has_summary = (run_dir / SUMMARY).exists()  # the chief has written it
     if not has_summary:
-        write_aborted_summary(run_dir, context.config, context.framework, status, outcome.problem)
+        problem = outcome.problem
+        if outcome.exit_code == USER_ERROR and problem and not problem.startswith(f"{chief} "):
+            error = _find_user_error(run_dir) or f"{status}: {problem}{point_to_log(run_dir)}"
+            print(error, file=sys.stderr)
+            problem = error.removeprefix("error: ")
+        write_aborted_summary(run_dir, context.config, context.framework, status, problem)
     report_end(run_dir, outcome.exit_code)
     if has_summary and outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == FAILURE:
         print(f"failed: {outcome.problem}", file=sys.stderr)  # the chief does not know which rank crashed

@@ -180,7 +180,7 @@ def _plan_bundles(
 ) -> list[dict[str, float]]:
     """Return the resources to reserve on each node of a run. A run that has begun on GPUs never continues on CPUs."""
     count = max(1, count_used_nodes(strategy, len(nodes)))
-    gpus = count_on_every_node(nodes, "GPU")
+    gpus = count_on_every_node(nodes, "GPU") if uses_gpus else 0
     replicas = ceil(strategy.replicas / count) if strategy.replicas else gpus or DEFAULT_REPLICAS  # of one node
     cpus = max(1, min(replicas, count_on_every_node(nodes, "CPU")))
     resources = {"CPU": cpus, **({"GPU": replicas} if uses_gpus else {})}

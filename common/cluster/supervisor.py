@@ -165,7 +165,8 @@ class _ProcessGroup:
             problem = self._find_cause()
         if problem is None:
             self._wait_for_stragglers()
-        return Outcome(returncode if returncode == USER_ERROR else FAILURE if problem else 0, problem)
+        is_user_error = problem is not None and USER_ERROR in [child.poll() for child in self.children]
+        return Outcome(USER_ERROR if is_user_error else FAILURE if problem else 0, problem)
 
     def _forward_interruption(self) -> int | None:
         """Return the signal that has ended a process other than the chief, and send it to the chief too."""

@@ -7,12 +7,12 @@ import numpy as np
 from common.compare.external.record_curve import RECORD_KIND
 from common.compare.matched_steps import compute_differences, find_common_steps
 from common.compare.pair import DIVERGED, LOCKSTEP, NOT_COMPARABLE, OTHER_CURVE, SAME_CURVE, RunPair
+from common.recording.environment import UNKNOWN_DEVICE, read_environment
 
 SMALL_DIFFERENCE = 1e-3  # relative; a ReLU in float32 made 3.4e-4 in the first gradient of examples/resnet
-ROUNDING = (
-    "; this may be rounding in float32, which a ReLU passes on at once (docs/parity.md, Long runs): "
-    "train both with train.precision=float64 to know"
-)
+ROUNDING = "; this may be rounding in float32, which a ReLU passes on at once (docs/parity.md, Long runs)"
+ROUNDING_OF_DEVICES = "; this may be rounding in float32, which differs between devices ({} | {})"
+HOW_TO_KNOW = ": train both with train.precision=float64 to know"
 
 
 def explain_verdict(pair: RunPair) -> str:
@@ -39,7 +39,11 @@ def explain_verdict(pair: RunPair) -> str:
     scale = abs(pair.a.metrics["loss"][np.searchsorted(pair.a.steps, steps[row])])
     is_small = loss[row] <= SMALL_DIFFERENCE * scale and not norm[row] > SMALL_DIFFERENCE
     is_float32 = pair.a.precision == pair.b.precision == "float32"
-    return sentence + ROUNDING if is_small and is_float32 and pair.verdict == DIVERGED else sentence
+    if not is_small or not is_float32 or pair.verdict != DIVERGED:
+        return sentence
+    devices = [read_environment(run.summary)["device"] for run in (pair.a, pair.b)]
+    has_two_devices = len({*devices} - {UNKNOWN_DEVICE}) > 1
+    return sentence + (ROUNDING_OF_DEVICES.format(*devices) if has_two_devices else ROUNDING) + HOW_TO_KNOW
 
 
 def suggest_next_step(pair: RunPair) -> str | None:

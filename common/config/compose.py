@@ -142,9 +142,15 @@ def load_config(path: Path) -> Config:
         UserError: the file is no config, or `parse_config` refuses it.
     """
     try:
-        return _parse_values({"python": None, **read_values(path)})  # earlier versions lacked the key
+        return _parse_values(_add_absent_values(read_values(path)))
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {error.full_key}: {first_line(error.msg)}") from error
+
+
+def _add_absent_values(values: Section) -> Section:
+    """Return the values of a config.yaml, with the defaults of keys that earlier versions lacked."""
+    train = values.get("train")
+    return {"python": None, **values, "train": {"device": "auto", **train} if isinstance(train, dict) else train}
 
 
 def _find_package_directory(package: str, *parts: str) -> str:

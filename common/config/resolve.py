@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings, StrategySettings
-from common.config.validate import check_replicas
+from common.config.validate import check_replicas, count_gpus
 from common.errors import UserError
-from common.hardware import count_visible_gpus
 
 DEFAULT_REPLICAS = 2  # on a host without GPUs
 MAX_DEFAULT_WARMUP_STEPS = 50
@@ -38,7 +37,7 @@ def resolve_config(
         workers = _count_workers(strategy, started, source)
         replicas = _require_equal_count("replicas", strategy.replicas, workers, source)
     else:
-        gpus_per_host = count_visible_gpus() if gpus is None else gpus
+        gpus_per_host = count_gpus(config.train.device, gpus)
         default = 1 if strategy.kind == "single" else (gpus_per_host or DEFAULT_REPLICAS) * hosts
         replicas = strategy.replicas or default
     if isinstance(strategy, ParameterServerSettings):

@@ -93,6 +93,7 @@ class TrainSettings:
     seed: int = key(CURVE, at_least=0, below=2**63)
     precision: str = key(CURVE, choices=("float32", "bfloat16", "float64"))
     matmul_precision: str | None = key(CURVE, choices=("bfloat16",), null="for that of train.precision")
+    device: str = key(RUN, choices=("auto", "cpu", "cuda"))
     compile: bool = key(RUN)
     profile: bool = key(HOST)
     log_every: int = key(HOST, at_least=1, unit="steps")

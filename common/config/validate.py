@@ -15,6 +15,7 @@ from common.errors import UserError
 from common.hardware import count_visible_gpus, has_cpp_compiler
 
 TRACKERS = ("mlflow", "wandb")  # also the names of their modules
+NO_GPU = "train.device=cuda: there is no visible NVIDIA GPU; set it to auto or cpu"
 
 
 def check_config(config: Config, framework: str | None = None) -> None:
@@ -148,6 +149,19 @@ def _check_run_options(config: Config) -> None:
         )
 
 
+def count_gpus(device: str, gpus: int | None = None) -> int:
+    """Return the number of GPUs that a host gives to a run. Raise UserError if the run needs some, and there are none.
+
+    Args:
+        device: the value of `train.device`.
+        gpus: the number of GPUs of a host; None for the visible ones of this machine.
+    """
+    gpus = count_visible_gpus() if gpus is None else gpus
+    if device == "cuda" and not gpus:
+        raise UserError(NO_GPU)
+    return 0 if device == "cpu" else gpus
+
+
 def check_replicas(config: Config, hosts: int, has_external_hosts: bool = False) -> None:
     """Check a resolved config against the GPUs of this machine and the number of hosts. Raises UserError.
 
@@ -158,11 +172,10 @@ def check_replicas(config: Config, hosts: int, has_external_hosts: bool = False)
     """
     strategy, replicas = config.strategy, config.strategy.world_size
     strategy.check()
-    gpus = count_visible_gpus()
-    if gpus and hosts == 1 and not has_external_hosts and replicas > gpus:
+    is_this_machine = hosts == 1 and not has_external_hosts
+    if is_this_machine and (gpus := count_gpus(config.train.device)) and replicas > gpus:
         raise UserError(
-            f"strategy.replicas={replicas}: more than the {gpus} visible GPU(s); lower it, or set "
-            "CUDA_VISIBLE_DEVICES= (empty) to train on the CPU"
+            f"strategy.replicas={replicas}: more than the {gpus} visible GPU(s); lower it, or set train.device=cpu"
         )
     if hosts > 1 and strategy.one_process:
         others = [kind for kind in list_strategies() if not STRATEGIES[kind].one_process]

@@ -3,7 +3,8 @@
 The command compares two short training runs, its sides: A is the reference, and B is compared with A. An argument is
 
 - KEY=VALUE: an option of this command, or else a config key of both training runs;
-- a.KEY=VALUE or b.KEY=VALUE: a config key of one side; Hydra's + and ~ may precede it;
+- a.KEY=VALUE or b.KEY=VALUE: a config key of one side; Hydra's + and ~ may precede it; device is short for
+  train.device;
 - a run directory, of which there are two: the finished runs that A and B repeat.
 """
 
@@ -28,6 +29,7 @@ FEWEST_STEPS, MOST_STEPS = 2, 100
 FEWEST_REPEATED_STEPS = 3  # of two finished runs; as many as conf/diagnose.yaml sets for other runs
 DEFAULT_TRAIN_STEPS = 300  # as conf/train.yaml sets it
 PRECISION_KEY, PYTHON_KEY = "train.precision", "python"
+DEVICE_ALIAS = re.compile(r"^([+~]*(?:[ab]\.)?)device=")  # of train.device
 
 
 @dataclass
@@ -104,7 +106,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[Sid
     own_overrides: list[str] = []
     side_overrides: dict[str, list[str]] = {name: [] for name in SIDE_NAMES}
     shared_overrides: list[str] = []
-    for argument in arguments:
+    for argument in (DEVICE_ALIAS.sub(r"\1train.device=", text) for text in arguments):
         key = argument.partition("=")[0]
         key_in_side = key.lstrip("+~")
         if key in DiagnoseOptions.__dataclass_fields__:

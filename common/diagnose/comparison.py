@@ -63,7 +63,7 @@ class SideComparison:
         """Process that holds the model of each run, by "a" and "b"."""
         processes = {
             name: self._exit_stack.enter_context(
-                Side(PACKAGES[run.arguments.framework], "observed_model", run.arguments.python)
+                Side(PACKAGES[run.arguments.framework], "observed_model", run.arguments.python, run.config.train.device)
             )
             for name, run in self.runs.items()
         }

@@ -45,8 +45,7 @@ def compare_with_finished(runs: Sequence[SideRun]) -> FinishedRuns:
         if not run.is_asynchronous:
             recorded_rows.append(read_steps(directory))
             difference = find_other_curve(run, recorded_rows[-1])
-        repeated = run.directory if run.arguments.python is not None else None
-        if differences := find_other_environment(directory, repeated):
+        if differences := find_other_environment(directory, run.directory):
             recorded.environment.append(
                 f"{run.name.upper()} ({directory}) was made in another environment, {', '.join(differences)}"
                 + ("" if difference or run.is_asynchronous else ", and its curve is reproduced here")
@@ -63,27 +62,28 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
 
     Args:
         directory: The run directory.
-        repeated: The directory of the repeated run, if it was trained with the interpreter of another environment.
+        repeated: The directory of the repeated run, whose interpreter and devices may not be those of this command.
     """
     summary: Mapping[str, object] = read_final_summary(directory) or {}
     versions, machine = (_to_mapping(summary.get(key)) for key in ("versions", "hardware"))
     if not versions:
         return [f"versions {UNRECORDED}"]
+    repeated_summary: Mapping[str, object] = (read_final_summary(repeated) if repeated is not None else None) or {}
     present: dict[str, object] = {**find_versions(versions.keys()), "python": sys.version.split()[0]}
-    if repeated is not None:
-        repeated_summary: Mapping[str, object] = read_final_summary(repeated) or {}
-        present.update(_to_mapping(repeated_summary.get("versions")))
+    present.update(_to_mapping(repeated_summary.get("versions")))
     if "lockstep" not in present:  # a checkout has no version
         versions.pop("lockstep", None)
-    present_machine = hardware.describe_hardware()
+    present_machine = {**hardware.describe_hardware(), **_to_mapping(repeated_summary.get("hardware"))}
     # Earlier versions recorded neither the model of the processor nor that of the GPUs.
     if machine.get("processor") == machine.get("machine"):
         machine["processor"] = present_machine["processor"]
     machine.setdefault("gpu", present_machine["gpu"])
     machine = {name: machine.get(name, UNRECORDED) for name in COMPARED_HARDWARE}
+    devices = [_to_mapping(facts.get("environment")).get("device") for facts in (summary, repeated_summary)]
     pairs = [
         *((name, value, present.get(name, "not installed")) for name, value in versions.items()),
         *((name, value, present_machine[name]) for name, value in machine.items()),
+        *([("device", *devices)] if None not in devices else []),
     ]
     return [_printable(f"{name} {value} (here {here})") for name, value, here in pairs if value != here]
 

@@ -4,16 +4,19 @@ A diagnosis trains both runs again for a few steps, from a checkpoint before the
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from common.config.compose import CONF, collect_values, load_config
 from common.config.saved_config import CONFIG, read_values
+from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
-from common.records.summary import read_final_summary
+from common.recording.environment import read_environment
+from common.records.summary import Summary, read_final_summary
 from common.run.checkpoint import list_checkpoints, parse_step
 from common.training.rows import Row, read_rows
 
@@ -47,6 +50,7 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
     if trusted is not None:
         check_code(run_dir, trusted)
     config = load_config(run_dir / CONFIG)
+    config = replace(config, train=replace(config.train, device=_choose_device(config, summary)))
     choices = {group: _find_choice(group, getattr(config, group).kind) for group in GROUPS}
     prefixes = (*(f"{group}." for group in GROUPS), "strategy.", "train.", "cache_dir", "extensions")
     values = {
@@ -64,6 +68,12 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
         is_new_key = isinstance(value, dict) or (is_extension and key.startswith("strategy."))
         overrides.append(f"{'++' if is_new_key else ''}{key}={quote_value(value)}")
     return f"{summary['framework']}:{kind}", overrides
+
+
+def _choose_device(config: Config, summary: Summary) -> str:
+    """Return the `train.device` with which a run is repeated: the CPU if it trained there, else this host's devices."""
+    recorded = read_environment(summary)["device"]
+    return "cpu" if "cpu" in (config.train.device, recorded) else "auto"
 
 
 def check_code(run_dir: Path, trusted: Collection[str]) -> None:

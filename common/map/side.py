@@ -3,6 +3,7 @@
 No process imports both frameworks, so that a comparison of PyTorch with Keras needs two sides.
 """
 
+import os
 import signal
 import subprocess
 from contextlib import suppress
@@ -22,20 +23,25 @@ END_SECONDS = 5.0  # how long a process may take to end
 class Side:
     """A process of one framework that holds an object of one class. The object's methods are called by name."""
 
-    def __init__(self, package: str, module: str = "described_model", python: str | None = None) -> None:
+    def __init__(
+        self, package: str, module: str = "described_model", python: str | None = None, device: str = "auto"
+    ) -> None:
         """Start the process.
 
         Args:
             package: torch_impl or tf_impl.
             module: The module of the package whose class is called: described_model or observed_model.
             python: The interpreter of another environment, which `common.interpreter` has checked; None for this one.
+            device: The value of `train.device` of the run: with "cpu", the process sees no GPU.
         """
         self.package = package
         self.connection, child_connection = Pipe()
         descriptor = child_connection.fileno()
         command = module_command("common.map.side_process", package, module, str(descriptor), python=python)
         # The process ends when its standard input is closed.
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor])
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+        environment = {**os.environ, **hidden}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor], env=environment)
         child_connection.close()
 
     def send(self, function: str, **arguments: object) -> None:

@@ -115,7 +115,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         allow_unpaired=settings.allow_unpaired,
     )
     with ExitStack() as stack:
-        sides = {side: stack.enter_context(Side(PACKAGES[side])) for side in factories}
+        sides = {side: stack.enter_context(Side(PACKAGES[side], device=config.train.device)) for side in factories}
         models = pair_models(sides["torch"], sides["tf"], request) if len(sides) == 2 else None
         if models is not None:
             descriptions = {"torch": models.torch_description, "tf": models.keras_description}

@@ -14,6 +14,7 @@ SHARED_FLAGS = ("tf32", "tensor_float_32", "autocast", "default_dtype")  # they 
 # Facts of the machine that decide which instructions compute: not the memory or the number of GPUs, of which a process
 # may see a part
 COMPARED_HARDWARE = ("machine", "processor", "instruction_sets", "cores", "gpu")
+UNKNOWN_DEVICE = "unknown"  # of runs of earlier versions
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def read_environment(summary: RunFacts) -> Environment:
     flags = {name: value for name, value in _to_mapping(recorded.get("flags")).items() if name not in LOCKSTEP_FLAGS}
     return {
         "versions": {name: str(value) for name, value in _to_mapping(summary.get("versions")).items()},
-        "device": str(recorded.get("device", "unknown")),
+        "device": str(recorded.get("device", UNKNOWN_DEVICE)),
         "flags": {**machine, **flags},
     }
 
@@ -60,7 +61,7 @@ def list_differences(
         if b["versions"].get(name, version) != version
     ]
     devices = {a["device"], b["device"]}
-    device = [EnvironmentDifference("device", a["device"], b["device"])] if len(devices - {"unknown"}) > 1 else []
+    device = [EnvironmentDifference("device", a["device"], b["device"])] if len(devices - {UNKNOWN_DEVICE}) > 1 else []
     flags = [
         EnvironmentDifference(name, value, b["flags"][name])
         for name, value in a["flags"].items()
@@ -72,6 +73,8 @@ def list_differences(
 def _matters(flag: str, devices: set[str], is_one_framework: bool) -> bool:
     """Check whether a difference of a flag may decide how numbers are rounded."""
     if flag in IGNORED_FLAGS or (flag in GPU_FLAGS and devices == {"cpu"}):
+        return False
+    if flag == "gpu" and "cpu" in devices:  # it computes nothing there; if the other side uses one, its device says so
         return False
     return is_one_framework or flag in (*SHARED_FLAGS, *COMPARED_HARDWARE)
 

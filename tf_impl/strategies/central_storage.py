@@ -31,7 +31,7 @@ class CentralStorage(Strategy[CentralStorageSettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
         super().__init__(config, group.rank)
-        self.devices = select_replica_devices(self.world_size)
+        self.devices = select_replica_devices(self.world_size, config.train.device)
         self.strategy = tf.distribute.experimental.CentralStorageStrategy(self.devices, "/CPU:0")
         with self.strategy.scope():
             self.model = build_model(config, context.inputs.initial)

@@ -32,7 +32,7 @@ class Mirrored(Strategy[MirroredSettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
         super().__init__(config, group.rank)
-        self.devices, self.compiled = select_replica_devices(self.world_size), config.train.compile
+        self.devices, self.compiled = select_replica_devices(self.world_size, config.train.device), config.train.compile
         self.strategy = tf.distribute.MirroredStrategy(self.devices)
         with self.strategy.scope():
             self.model = build_model(config, context.inputs.initial)

@@ -32,7 +32,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
         config = context.config
         super().__init__(config, group.rank)
         tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")  # one replica for each process
-        self.devices, self.compiled = select_replica_devices(1), config.train.compile
+        self.devices, self.compiled = select_replica_devices(1, config.train.device), config.train.compile
         implementation = self.settings.communication.upper()
         self.options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=self.settings.bytes_per_pack,

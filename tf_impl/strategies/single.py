@@ -32,7 +32,7 @@ class Single(Strategy[SettingsT]):
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
         super().__init__(config, group.rank)
-        self.devices, self.compiled = select_replica_devices(1), config.train.compile
+        self.devices, self.compiled = select_replica_devices(1, config.train.device), config.train.compile
         self.model = build_model(config, context.inputs.initial)
         self.task = build_task_functions(config.task)
         self.optimizer = Optimizer(config, self.model)

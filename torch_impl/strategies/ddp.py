@@ -48,7 +48,7 @@ class DDP(Strategy[DdpSettings]):
         config = context.config
         super().__init__(config, group.rank)
         local_rank = int(os.environ["LOCAL_RANK"])
-        self.device = select_replica_devices(local_rank + 1)[local_rank]
+        self.device = select_replica_devices(local_rank + 1, config.train.device)[local_rank]
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")

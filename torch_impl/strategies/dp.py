@@ -56,7 +56,7 @@ class DP(Strategy[DpSettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
         super().__init__(config, group.rank)
-        self.devices = select_replica_devices(self.world_size)
+        self.devices = select_replica_devices(self.world_size, config.train.device)
         self.on_gpus = self.devices[0].type == "cuda"
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.devices[0])

@@ -32,7 +32,7 @@ class Single(Strategy[SettingsT]):
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
         super().__init__(config, group.rank)
-        self.device = select_replica_devices(1)[0]
+        self.device = select_replica_devices(1, config.train.device)[0]
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)

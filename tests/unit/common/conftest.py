@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from common.config import resolve, validate
+from common.config import validate
 from common.map.side import Side
 
 Gpus = Callable[[int], None]
@@ -16,8 +16,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
     """Set how many GPUs these tests see: none, unless a test says otherwise."""
 
     def see(count: int) -> None:
-        for module in (validate, resolve):
-            monkeypatch.setattr(module, "count_visible_gpus", lambda: count)
+        monkeypatch.setattr(validate, "count_visible_gpus", lambda: count)
 
     see(0)
     return see

@@ -13,6 +13,7 @@ from common.config.schema import Config
 from common.hardware import count_cores
 from common.training.stop import Stop
 from tf_impl.communication.rendezvous import rendezvous
+from tf_impl.device import select_replica_devices
 
 
 def serve(config: Config) -> int:
@@ -21,6 +22,8 @@ def serve(config: Config) -> int:
     group = rendezvous(config.cluster.timeout, {})  # no settings to compare: the coordinator sends all computations
     resolver = group.resolver
     assert resolver is not None
+    if resolver.task_type == "worker":
+        select_replica_devices(1, config.train.device)
     settings = tf.compat.v1.ConfigProto(  # with fewer inter-op threads a cluster on two cores can hang
         inter_op_parallelism_threads=max(4, count_cores()),
         intra_op_parallelism_threads=int(os.environ.get("TF_NUM_INTRAOP_THREADS", "0")),

@@ -61,7 +61,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
                 with suppress(OSError):  # the worker has crashed meanwhile
                     self._add_worker(rank, connection)
         torch.set_num_threads(count_cores())  # the coordinator evaluates while the workers wait
-        self.device = select_replica_devices(1)[0]
+        self.device = select_replica_devices(1, config.train.device)[0]
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         self.shards = assign_to_servers(trainable_parameters(self.model), len(self.servers))

@@ -39,7 +39,7 @@ def work(context: RunContext, group: Group) -> None:
     assert group.store is not None
     first_worker_rank = settings.other_processes  # after the coordinator and the servers
     workers, index = settings.world_size, group.rank - first_worker_rank
-    device = select_replica_devices(workers)[index]
+    device = select_replica_devices(workers, config.train.device)[index]
     model = build_model(config, context.inputs.initial).to(device)
     task = build_task_functions(config.task)
     model.train()

@@ -126,5 +126,7 @@ def test_the_nodes_of_a_ray_cluster(make_config: MakeConfig, monkeypatch: pytest
     assert (config.strategy.replicas, cluster) == (8, RayNodes(3, 4, 8))
     config, cluster = discover_cluster(make_config("strategy=mirrored", "cluster=ray"), "tf", {})
     assert (config.strategy.replicas, cluster) == (4, RayNodes(3, 4, 4))
+    config, cluster = discover_cluster(make_config("strategy=ddp", "train.device=cpu", "cluster=ray"), "torch", {})
+    assert (config.strategy.replicas, cluster) == (6, RayNodes(3, 0))
     with pytest.raises(UserError, match=r"^train.global_batch_size=32: smaller than the 40 replicas"):
         discover_cluster(make_config("strategy=ddp", "strategy.replicas=40", "cluster=ray"), "torch", {})

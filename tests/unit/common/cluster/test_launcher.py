@@ -70,6 +70,12 @@ def test_the_summary_that_the_chief_could_not_write(
     assert capsys.readouterr().err == f"failed: rank 1 ended with exit code 3; see {run_dir / 'train.log'}\n"
 
 
+def test_a_mistake_that_another_rank_reports(launch: Launch, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch("time.sleep(60)", "print('error: no GPU here', flush=True); sys.exit(2)") == 2
+    assert (summary(run_dir)["status"], summary(run_dir)["error"]) == ("failed", "no GPU here")
+    assert capsys.readouterr().err == "error: no GPU here\n"
+
+
 def test_the_summary_of_an_earlier_command_does_not_stand_for_this_one(launch: Launch, run_dir: Path) -> None:
     (run_dir / "summary.json").write_text(json.dumps(WRITTEN))
     assert launch("sys.exit(3)", "time.sleep(60)") == 1

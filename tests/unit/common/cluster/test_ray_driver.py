@@ -55,6 +55,7 @@ def node(address: str, **resources: float) -> RayNodeInfo:
         (["strategy=ddp"], [node("a", CPU=8, GPU=4), node("b", CPU=8, GPU=2)], [{"CPU": 2, "GPU": 2}] * 2),
         (["strategy=ddp", "strategy.replicas=3"], [node("a", CPU=8, GPU=4)] * 2, [{"CPU": 2, "GPU": 2}] * 2),
         (["strategy=dp", "strategy.replicas=3"], [node("a", CPU=8)] * 2, [{"CPU": 3}]),
+        (["strategy=ddp"], [node("a", CPU=8, GPU=4)], [{"CPU": 2}]),  # train.device=cpu
         # The nodes with GPUs are lost, and no other node has the resources that the run requests.
         (["strategy=ddp"], [node("a", CPU=8)], [{"CPU": 2, "GPU": 2}]),
         (["strategy=ddp"], [], [{"CPU": 1, "GPU": 2}]),

@@ -126,6 +126,7 @@ def alive(pid: int) -> bool:
         (["", "", ""], 0, None),
         ([SLEEP, "sys.exit(3)", SLEEP], 1, "rank 1 ended with exit code 3"),
         ([SLEEP, "os.kill(os.getpid(), signal.SIGSEGV)"], 1, "rank 1 ended with signal SIGSEGV"),
+        ([SLEEP, "sys.exit(2)"], 2, "rank 1 ended with exit code 2"),
         (["sys.exit(4)", SLEEP], 1, "rank 0 ended with exit code 4"),
         (["ready(); time.sleep(0.5)", AFTER_THE_CHIEF + "os.abort()"], 0, None),  # the chief completed without it
     ],

@@ -52,6 +52,13 @@ def test_versions_distinguish_runs_of_two_environments(make_run: MakeRun) -> Non
     assert describe_environments(runs[0], runs[0], has_equal_curves=True) == ""
 
 
+def test_the_device_distinguishes_runs_of_two_hosts(make_run: MakeRun) -> None:
+    environments = [{"device": device, "flags": {}} for device in ("cpu", "NVIDIA H100")]
+    runs = [load_run(make_run(name, environment=each)) for name, each in zip("ab", environments, strict=True)]
+    make_labels_unique(runs)
+    assert [run.label for run in runs] == [f"{LABEL} (device cpu)", f"{LABEL} (device NVIDIA H100)"]
+
+
 def test_the_path_distinguishes_directories_of_one_name(make_run: MakeRun) -> None:
     runs = [make_run("one/a"), make_run("two/a")]
     assert labels(*runs) == [f"{LABEL} (a, {run})" for run in runs]

@@ -25,6 +25,16 @@ def test_a_saved_config_loads_unchanged(make_config: MakeConfig, tmp_path: Path,
     assert "${" not in (tmp_path / "config.yaml").read_text()
 
 
+def test_a_config_of_an_earlier_version_trains_on_the_devices_of_the_host(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    compose.save_config(make_config("strategy=ddp"), file)
+    file.write_text("".join(line for line in file.open() if "device:" not in line and "python:" not in line))
+    config = compose.load_config(file)
+    assert (config.train.device, config.python) == ("auto", None)
+
+
 def test_a_missing_package_is_refused() -> None:
     with pytest.raises(UserError, match=r"^model.checkpoint: the package no-such-thing is not installed; pip"):
         compose._find_package_directory("no_such_thing", "model")

@@ -34,6 +34,7 @@ EXCEPTIONS = {  # keys with another scope than their group
             "train.early_stopping.metric",
             "train.max_restarts",
             "train.padding",
+            "train.device",
             "train.compile",
             "train.warmup_steps_untimed",
         ),

@@ -59,6 +59,7 @@ def test_configs_of_the_first_edition_are_upgraded(
         "trackers",
         "train.checkpoint_seconds",
         "train.compile",
+        "train.device",
         "train.padding",
         "train.profile",
     }

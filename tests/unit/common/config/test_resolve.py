@@ -42,9 +42,29 @@ def test_more_replicas_than_gpus(make_config: MakeConfig, gpus: Gpus) -> None:
     with pytest.raises(UserError) as raised:
         resolve_config(make_config("strategy=mirrored", "strategy.replicas=3"))
     assert str(raised.value) == (
-        "strategy.replicas=3: more than the 2 visible GPU(s); lower it, or set CUDA_VISIBLE_DEVICES= (empty) "
-        "to train on the CPU"
+        "strategy.replicas=3: more than the 2 visible GPU(s); lower it, or set train.device=cpu"
     )
+
+
+def test_a_run_on_the_cpu_counts_no_gpus(make_config: MakeConfig, gpus: Gpus) -> None:
+    gpus(8)
+    assert resolve_config(make_config("strategy=ddp", "train.device=cpu")).strategy.replicas == 2
+    assert resolve_config(make_config("strategy=ddp", "train.device=cpu"), gpus=4).strategy.replicas == 2
+    config = resolve_config(make_config("strategy=mirrored", "strategy.replicas=9", "train.device=cpu"))
+    assert config.strategy.replicas == 9
+
+
+def test_a_run_on_gpus_needs_one(make_config: MakeConfig, gpus: Gpus) -> None:
+    config = make_config("strategy=ddp", "train.device=cuda")
+    error = "train.device=cuda: there is no visible NVIDIA GPU; set it to auto or cpu"
+    for arguments in ({}, {"hosts": 2}, {"gpus": 0}):
+        with pytest.raises(UserError) as raised:
+            resolve_config(config, **arguments)
+        assert str(raised.value) == error
+    # The hosts of a run that another program has started may have GPUs although this one has none
+    assert resolve_config(config, started={"process": 3}, source="WORLD_SIZE").strategy.replicas == 3
+    gpus(4)
+    assert resolve_config(config).strategy.replicas == 4
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,12 @@ def test_keys_of_one_side_and_of_both() -> None:
     assert a.title == "A (torch ddp)"
 
 
+def test_the_device_of_one_side_and_of_both() -> None:
+    _, (a, b) = parse_arguments([*PAIR, "device=cpu", "b.device=cuda"])
+    assert "train.device=cpu" in a.overrides
+    assert [text for text in b.overrides if "device=" in text] == ["train.device=cpu", "train.device=cuda"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "precision_a", "precision_b"),
     [

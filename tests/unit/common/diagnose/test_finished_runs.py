@@ -71,6 +71,14 @@ def test_the_environment_of_a_side_is_that_of_its_interpreter(tmp_path: Path) ->
     assert find_other_environment(tmp_path / "recorded", tmp_path / "repeated") == ["torch 2.1 (here 2.2)"]
 
 
+def test_the_device_and_the_hardware_of_a_side_are_those_that_its_run_saw(tmp_path: Path) -> None:
+    facts = {"versions": VERSIONS, "hardware": {**HARDWARE, "gpus": 7, "gpu": "H100"}}
+    for name, device in (("recorded", "H100"), ("repeated", "H100"), ("hidden", "cpu")):
+        write_summary(tmp_path / name, {**facts, "environment": {"device": device, "flags": {}}})
+    assert find_other_environment(tmp_path / "recorded", tmp_path / "repeated") == []
+    assert find_other_environment(tmp_path / "recorded", tmp_path / "hidden") == ["device H100 (here cpu)"]
+
+
 def make_runs(
     composed: Compose, tmp_path: Path, recorded: dict[int, float], repeated: dict[int, float]
 ) -> list[SideRun]:

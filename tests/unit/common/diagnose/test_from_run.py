@@ -57,6 +57,25 @@ def test_overrides_compose_the_same_config(name: str, composed: Compose, tmp_pat
     assert again.train.seed == config.train.seed and again.train.global_batch_size == config.train.global_batch_size
 
 
+@pytest.mark.parametrize(
+    ("configured", "recorded", "expected"),
+    [
+        ("auto", "cpu", "cpu"),  # this host may have a GPU
+        ("cpu", None, "cpu"),
+        ("cuda", "NVIDIA H100", "auto"),  # this host may have none
+        ("auto", None, "auto"),
+    ],
+)
+def test_a_run_is_repeated_on_its_device(
+    configured: str, recorded: str | None, expected: str, composed: Compose, tmp_path: Path
+) -> None:
+    save_config(parse_config(composed("strategy=ddp", f"train.device={configured}")), tmp_path / "config.yaml")
+    environment = {} if recorded is None else {"environment": {"device": recorded, "flags": {}}}
+    (tmp_path / "summary.json").write_text(json.dumps({**FACTS, **environment}))
+    _, overrides = read_run_overrides(tmp_path, trusted=None)
+    assert f"train.device='{expected}'" in overrides
+
+
 def test_an_interpreter_in_the_config_of_a_run_is_not_started(composed: Compose, tmp_path: Path) -> None:
     save_config(replace(parse_config(composed("strategy=ddp")), python="/evil"), tmp_path / "config.yaml")
     (tmp_path / "summary.json").write_text(json.dumps(FACTS))

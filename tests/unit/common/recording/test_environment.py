@@ -34,6 +34,15 @@ def test_tf32_counts_if_one_of_both_has_a_gpu() -> None:
     assert "tf32 False in A and True in B" in describe(A, gpu)
 
 
+def test_the_gpu_of_a_machine_counts_only_if_both_compute_on_one() -> None:
+    def on(device: str, gpu: str) -> Environment:
+        return {"versions": {}, "device": device, "flags": {"gpu": gpu}}
+
+    assert describe(on("cpu", ""), on("cpu", "H100")) == []
+    assert describe(on("cpu", ""), on("H100", "H100")) == ["device cpu in A and H100 in B"]
+    assert describe(on("H100", "H100"), on("H100", "A100, H100")) == ["gpu H100 in A and A100, H100 in B"]
+
+
 def test_the_environment_of_a_run_of_an_earlier_version_is_read() -> None:
     facts = {"framework": "tf", "strategy": "single", "replicas": 1}
     empty = read_environment(facts)  # type: ignore[arg-type]

@@ -104,3 +104,16 @@ def test_a_small_difference_in_float32_may_be_rounding(
     shown = show(160, a, b)
     assert f"to find out why: python -m common.diagnose {a} {b}" in shown
     assert ("this may be rounding in float32, which a ReLU passes on at once (docs/parity.md" in shown) == is_small
+
+
+def test_a_small_difference_between_devices_may_be_rounding(make_run: MakeRun, show: Show) -> None:
+    def change(rows: list[dict[str, Any]]) -> None:
+        rows[4]["loss"] += 2e-4
+
+    environments = [{"device": device, "flags": {}} for device in ("cpu", "NVIDIA H100")]
+    shown = show(
+        300, make_run("a", environment=environments[0]), make_run("b", change=change, environment=environments[1])
+    )
+    rounding = "this may be rounding in float32, which differs between devices (cpu | NVIDIA H100): train both with"
+    assert rounding in shown
+    assert "the environments differ in device (cpu | NVIDIA H100); common.diagnose says what they change" in shown
