@@ -9,7 +9,10 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from packaging.requirements import Requirement
 
@@ -46,7 +49,8 @@ MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}
 VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
 CHECKED_INTERPRETERS = "LOCKSTEP_INTERPRETERS"  # environment variable: what a command or its parent has checked, JSON
 MAX_SECONDS = 300  # for the import of a framework from a slow disk
-MAX_CHARACTERS = 300  # of what the other interpreter prints
+MAX_CHARACTERS = 300  # of what the other interpreter prints, in an error
+MAX_OUTPUT = 1 << 20  # bytes that it may print to a stream; a program that is no Python may print without end
 
 
 def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> dict[str, str]:
@@ -105,19 +109,13 @@ def _run_probe(label: str, python: str, framework: str, needs_keras_hub: bool) -
     command = module_command("common.interpreter_probe", ",".join(modules), *names, python=python)
     _check_file(label, command[0])
     try:
-        probe = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env={**os.environ, **VARIABLES},
-            timeout=MAX_SECONDS,
-        )
+        probe = _run_program(command)
     except OSError as error:
         raise UserError(f"{label}: cannot be started ({error.strerror}); {_advise(framework)}") from error
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{label}: does not answer within {MAX_SECONDS} s; {_advise(framework)}") from error
+    except subprocess.SubprocessError as error:
+        raise UserError(f"{label}: cannot run Lockstep ({error}); {_advise(framework)}") from error
     lines = probe.stdout.splitlines()
     reports = [line.removeprefix(REPORT) for line in lines if line.startswith(REPORT)]
     if not reports:
@@ -129,6 +127,43 @@ def _run_probe(label: str, python: str, framework: str, needs_keras_hub: bool) -
             f"{label}: cannot import {' and '.join(modules)} ({_describe_end(probe)}); repair that environment"
         )
     return {"python": report["python"], **report["versions"]}
+
+
+def _run_program(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a program that may be any, and return its output.
+
+    Raises:
+        OSError: It cannot be started.
+        subprocess.SubprocessError: It prints more than MAX_OUTPUT, or does not end within MAX_SECONDS.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **VARIABLES},
+        start_new_session=True,  # it ends with the processes that it starts
+    )
+
+    def read(stream: IO[bytes]) -> bytes:
+        output = stream.read(MAX_OUTPUT + 1)
+        if len(output) > MAX_OUTPUT:
+            process.kill()
+        return output
+
+    with process, ThreadPoolExecutor(2) as pool:
+        assert process.stdout is not None and process.stderr is not None
+        reading = [pool.submit(read, stream) for stream in (process.stdout, process.stderr)]
+        try:
+            process.wait(MAX_SECONDS)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    outputs = [result.result() for result in reading]
+    if max(map(len, outputs)) > MAX_OUTPUT:
+        raise subprocess.SubprocessError(f"prints more than {MAX_OUTPUT >> 20} MiB")
+    texts = [output.decode(errors="replace") for output in outputs]
+    return subprocess.CompletedProcess(command, process.returncode, *texts)
 
 
 def _check_file(label: str, python: str) -> None:

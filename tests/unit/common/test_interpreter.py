@@ -58,6 +58,12 @@ def test_an_environment_with_all_packages_is_accepted_and_checked_once(tmp_path:
 
 
 def test_a_path_that_is_no_interpreter_is_refused(tmp_path: Path) -> None:
+    def make_program(script: str) -> Path:
+        program = tmp_path / f"program-{len(list(tmp_path.iterdir()))}"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        return program
+
     (tmp_path / "text").write_text("")
     (tmp_path / "broken").write_text("#!/no/such/program\n")
     (tmp_path / "broken").chmod(0o755)
@@ -68,6 +74,10 @@ def test_a_path_that_is_no_interpreter_is_refused(tmp_path: Path) -> None:
         str(tmp_path / "broken"): "cannot be started (No such file or directory); name the Python",
         "/bin/ls": "cannot run Lockstep (",
         "/bin/true": "cannot run Lockstep (exit code 0); name the Python",
+        "/usr/bin/yes": "cannot run Lockstep (",  # it refuses the arguments
+        str(make_program("exec yes")): "cannot run Lockstep (prints more than 1 MiB); name the Python",
+        str(make_program("yes >&2 & yes")): "cannot run Lockstep (prints more than 1 MiB); name the Python",
+        str(make_program("sleep 600 & exit 3")): "cannot run Lockstep (exit code 3); name the Python",
     }
     for python, expected in cases.items():
         with pytest.raises(UserError) as raised:
@@ -126,7 +136,7 @@ def test_a_framework_that_cannot_be_imported_is_refused(code: str, expected: str
 def test_another_python_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     output = f'{interpreter.REPORT}{{"python": "3.9.2", "versions": {{}}}}\n'
     done = subprocess.CompletedProcess([], 0, output, "")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(interpreter, "_run_program", lambda command: done)
     with pytest.raises(UserError, match=r": is Python 3.9.2, and Lockstep needs <3.14,>=3.11; name another$"):
         check_interpreter("python", sys.executable, "torch")
 
