@@ -102,6 +102,11 @@ class Run:
         return [(change["step"], change["trained_by"]) for change in self.summary.get("trained_by", [])]
 
     @property
+    def environment_changes(self) -> list[tuple[int, list[str]]]:
+        """The changes of the environment, as (first step, what changed); empty if the run never resumed in another."""
+        return [(change["step"], change["changes"]) for change in self.summary.get("environment_changed", [])]
+
+    @property
     def precision(self) -> str:
         """The precision of matrix products, the coarsest of the run; "unknown" for an external run."""
         if self.external_kind:

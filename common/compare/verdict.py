@@ -133,6 +133,11 @@ def _collect_notes(runs: Sequence[Run], pairs: Sequence[RunPair], left_out: Sequ
         if run.trainers
     ]
     notes += [
+        f"{run}: another environment from step {step}: {', '.join(changes)}"
+        for run in runs
+        for step, changes in run.environment_changes
+    ]
+    notes += [
         f"{run}: status {run.summary['status']}" + (f", {len(run.steps)} steps so far" if run.is_running else "")
         for run in runs
         if run.summary["status"] not in ("completed", "unknown")

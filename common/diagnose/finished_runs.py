@@ -50,11 +50,23 @@ def compare_with_finished(runs: Sequence[SideRun]) -> FinishedRuns:
                 f"{run.name.upper()} ({directory}) was made in another environment, {', '.join(differences)}"
                 + ("" if difference or run.is_asynchronous else ", and its curve is reproduced here")
             )
+        recorded.environment += _describe_changes(run.name, directory)
         if difference:
             recorded.unreproduced.append(f"{run.name.upper()}'s recorded curve is not reproduced here: {difference}")
     if len(recorded_rows) == 2:
         recorded.unreproduced += _find_unrepeated_divergence(runs, *recorded_rows)
     return recorded
+
+
+def _describe_changes(name: str, directory: Path) -> list[str]:
+    """Return a sentence for each step from which another environment trained a run."""
+    summary = read_final_summary(directory)
+    changes = summary.get("environment_changed", []) if summary is not None else []
+    return [
+        f"{name.upper()} ({directory}) was trained in another environment from step {change['step']}, "
+        + ", ".join(map(_printable, change["changes"]))
+        for change in changes
+    ]
 
 
 def find_other_environment(directory: Path, repeated: Path | None = None) -> list[str]:

@@ -24,6 +24,13 @@ class TrainerChange(TypedDict):
     trained_by: str
 
 
+class EnvironmentChange(TypedDict):
+    """The first step of a run in another environment, and what changed there, such as "torch 2.13.0 to 2.14.1"."""
+
+    step: int
+    changes: list[str]
+
+
 class RunFacts(TypedDict):
     """The fields that are known before training. Earlier versions did not write all of them."""
 
@@ -37,6 +44,7 @@ class RunFacts(TypedDict):
     versions: NotRequired[dict[str, str]]  # of Python and of the packages that train
     hardware: NotRequired[dict[str, object]]
     environment: NotRequired[dict[str, object]]  # "device" and "flags", as a record has them
+    environment_changed: NotRequired[list[EnvironmentChange]]  # each change, if the run resumed in another one
     batch_norm: NotRequired[str]  # whose statistics BatchNorm uses: "replica" or "global"
 
 
@@ -113,6 +121,10 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
 # Fields, the value of an absent field, the check, and what the error says.
 CHECKS: tuple[tuple[tuple[str, ...], object, Callable[[object], bool], str], ...] = (
     (("framework", "strategy", "status"), None, _is_text, "be a string"),
@@ -130,6 +142,7 @@ CHECKS: tuple[tuple[tuple[str, ...], object, Callable[[object], bool], str], ...
     (("peak_memory_bytes", "bytes_sent"), None, _is_list(is_number), "be a list of numbers"),
     (("messages_sent",), None, _is_list(is_count), "be a list of whole numbers"),
     (("replicas_changed",), [], _is_change_list("replicas", is_count), "list steps and numbers of replicas"),
+    (("environment_changed",), [], _is_change_list("changes", _is_list_of_texts), "list steps and what changed there"),
     (("trained_by",), [], _is_change_list("trained_by", _is_text), "list steps and what trained from there"),
     (
         ("fingerprints", "versions", "hardware", "environment"),

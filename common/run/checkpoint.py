@@ -23,6 +23,7 @@ from common.data.atomic_directory import compute_fingerprint, read_manifest, ver
 from common.errors import UserError
 from common.models.initial_weights import WEIGHTS
 from common.run.checkpoint_state import OPTIMIZER_FILE, STATE_FILE, CheckpointState, check_state
+from common.run.environment_history import EnvironmentStretch
 from common.training.state import Position, State
 
 log = logging.getLogger("lockstep")
@@ -48,6 +49,11 @@ class Checkpoint:
         """Return the curve settings of the run that saved the checkpoint, by today's names of the keys."""
         # Before version 2 of the batch plan the version was not saved.
         return {PLAN: 1, **upgrade_values(self.state["settings"])}
+
+    @property
+    def environments(self) -> list[EnvironmentStretch]:
+        """Return the environments in which the run trained until the checkpoint; none if they were not recorded."""
+        return self.state.get("environments", [])
 
     @property
     def fingerprint(self) -> str:

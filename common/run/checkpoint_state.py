@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 from common.models.initial_weights import WEIGHTS
 from common.records.files import is_count, is_number
+from common.run.environment_history import EnvironmentStretch, is_history
 from common.training.state import Position, PositionValues
 
 FORMAT = 2  # of state.json; in format 1 the settings have the names that config keys had in the first edition
@@ -20,6 +21,7 @@ class CheckpointState(TypedDict):
     position: PositionValues
     config_fingerprint: str
     settings: dict[str, object]  # curve settings by the full name of the config key
+    environments: NotRequired[list[EnvironmentStretch]]  # in which the run has trained; earlier versions lack it
     checksums: dict[str, str]  # file name -> checksum
 
 
@@ -38,6 +40,8 @@ def check_state(state: Mapping[str, object], step: int | None) -> CheckpointStat
     for name, is_valid, expected in STATE_CHECKS:
         if not is_valid(state.get(name)):
             raise ValueError(f"'{name}' in {STATE_FILE} must {expected}")
+    if not is_history(state.get("environments", [])):
+        raise ValueError(f"'environments' in {STATE_FILE} must list the environments of the run")
     position = cast(dict[str, object], state["position"])
     if unknown := position.keys() - {field.name for field in fields(Position)}:
         raise ValueError(f"'position' in {STATE_FILE} has the unknown field {min(unknown)[:100]!r}")

@@ -1,6 +1,7 @@
 """Writer of checkpoints: an observer that saves in the background, and keeps the newest checkpoints and the best."""
 
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from common.run.checkpoint import (
 from common.run.checkpoint_state import FORMAT, OPTIMIZER_FILE, STATE_FILE
 from common.run.context import RunContext
 from common.run.curve_settings import collect_curve_settings
+from common.run.environment_history import EnvironmentStretch
 from common.training.observer import Observer
 from common.training.state import Position, State
 
@@ -28,7 +30,9 @@ from common.training.state import Position, State
 class CheckpointWriter(Observer):
     """Observer that saves the checkpoints of a run. It copies the state, and writes the copy in the background."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, environments: Sequence[EnvironmentStretch] = ()) -> None:
+        """Prepare to save the checkpoints of a run. environments: those in which the run has trained."""
+        self.environments = list(environments)
         config, inputs = context.config, context.inputs
         self.directory, self.keep = context.run_dir / CHECKPOINTS_DIRECTORY, config.train.keep_checkpoints
         self.initial, self.settings = inputs.initial, collect_curve_settings(config, inputs.cache.fingerprint)
@@ -62,6 +66,7 @@ class CheckpointWriter(Observer):
             "position": asdict(position),
             "config_fingerprint": compute_fingerprint(self.settings),
             "settings": self.settings,
+            "environments": self.environments,
         }
         manifest, _ = verify_directory(directory, STATE_FILE)
         if manifest is not None:  # it was saved after a signal; since then the resumed run has evaluated its step

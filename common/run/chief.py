@@ -4,7 +4,7 @@ import logging
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from common.errors import FAILURE, Interrupted, UserError, describe_error, repor
 from common.records.summary import RunFacts
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
+from common.run.environment_history import EnvironmentStretch, extend_history, list_changes
 from common.run.export import export_model
 from common.run.progress import TrainingProgress, log_to
 from common.run.summary import describe_run, write_running, write_summary
@@ -38,7 +39,7 @@ class Ending:
 class RunRecord:
     """The files, displays and trackers that the chief updates while it trains."""
 
-    def __init__(self, context: RunContext, replicas: int) -> None:
+    def __init__(self, context: RunContext, replicas: int, environments: Sequence[EnvironmentStretch]) -> None:
         from common.run.recorder import Recorder  # imports TensorBoard's writer, which no other process needs
         from common.run.trackers import Trackers
 
@@ -52,7 +53,7 @@ class RunRecord:
                 *(config.train.steps, updates),
             )
         self.recorder = Recorder(context.run_dir, start, f"{context.framework} {strategy.kind}")
-        self.checkpoints = CheckpointWriter(context)
+        self.checkpoints = CheckpointWriter(context, environments)
         self.progress = TrainingProgress(f"{strategy.kind} x{replicas}", updates, config.train.log_every)
         self.trackers = Trackers(config, context.run_dir)
 
@@ -99,10 +100,18 @@ def train_as_chief(
     cache, start = context.inputs.cache, context.inputs.start
     facts = describe_run(context)
     facts["environment"] = environment
+    checkpoint = context.inputs.checkpoint
+    environments = extend_history(checkpoint.environments if checkpoint else [], facts, start.step + 1)
+    if changes := list_changes(environments):
+        facts["environment_changed"] = changes
     with report_write_errors(context.run_dir):
         log_to(context.run_dir)
+        if changes and changes[-1]["step"] == start.step + 1:
+            log.warning(
+                "another environment trains from step %d: %s", start.step + 1, ", ".join(changes[-1]["changes"])
+            )
         log.info("%s%s", cache, f"; classes {', '.join(cache.classes)}" if cache.classes else "")
-        record = RunRecord(context, strategy.world_size)
+        record = RunRecord(context, strategy.world_size, environments)
     report: dict[str, object] = {"resumed_from": start.step}
     ending = Ending("failed", FAILURE)
     try:

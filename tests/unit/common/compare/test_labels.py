@@ -5,7 +5,9 @@ import pytest
 
 from common.compare.experiment import describe_environments
 from common.compare.labels import make_labels_unique
+from common.compare.pair import Tolerance
 from common.compare.runs import load_run
+from common.compare.verdict import compare
 from tests.unit.common.compare.conftest import MakeRun
 
 LABEL = "torch ddp x2"
@@ -57,6 +59,13 @@ def test_the_device_distinguishes_runs_of_two_hosts(make_run: MakeRun) -> None:
     runs = [load_run(make_run(name, environment=each)) for name, each in zip("ab", environments, strict=True)]
     make_labels_unique(runs)
     assert [run.label for run in runs] == [f"{LABEL} (device cpu)", f"{LABEL} (device NVIDIA H100)"]
+
+
+def test_a_change_of_the_environment_within_a_run_is_noted(make_run: MakeRun) -> None:
+    change = {"step": 8, "changes": ["torch 2.13.0 to 2.14.1", "device cpu to H100"]}
+    runs = [load_run(make_run("a")), load_run(make_run("b", environment_changed=[change]))]
+    note = f"{LABEL} (b): another environment from step 8: torch 2.13.0 to 2.14.1, device cpu to H100"
+    assert note in compare(runs, {"float32": Tolerance(1e-5, 1e-4)}).notes
 
 
 def test_the_path_distinguishes_directories_of_one_name(make_run: MakeRun) -> None:

@@ -116,6 +116,14 @@ def test_a_curve_that_is_reproduced_in_another_environment(composed: Compose, tm
     assert sentence.endswith(", and its curve is reproduced here") and not recorded.unreproduced
 
 
+def test_a_recorded_change_of_the_environment_is_reported(composed: Compose, tmp_path: Path) -> None:
+    runs = make_runs(composed, tmp_path, LOSSES, LOSSES)
+    changes = [{"step": 3, "changes": ["torch 2.13 to \x1b2.14"]}]
+    write_summary(tmp_path / "b", {**PRESENT, "environment_changed": changes})
+    (sentence,) = compare_with_finished(runs).environment
+    assert sentence == f"B ({tmp_path / 'b'}) was trained in another environment from step 3, torch 2.13 to 2.14"
+
+
 @pytest.mark.parametrize(
     ("recorded", "expected"),
     [

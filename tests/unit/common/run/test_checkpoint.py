@@ -173,6 +173,7 @@ def test_a_sealed_position_with_wrong_values_is_refused(
         {"position": None},
         {"position": []},
         {"settings": []},
+        {"environments": [{}]},
         {"checksums": {}},
         {"checksums": []},
         {"checksums": {"a\0b": ""}},
