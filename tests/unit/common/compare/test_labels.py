@@ -55,7 +55,7 @@ def test_versions_distinguish_runs_of_two_environments(make_run: MakeRun) -> Non
 
 
 def test_the_device_distinguishes_runs_of_two_hosts(make_run: MakeRun) -> None:
-    environments = [{"device": device, "flags": {}} for device in ("cpu", "NVIDIA H100")]
+    environments: list[dict[str, Any]] = [{"device": device, "flags": {}} for device in ("cpu", "NVIDIA H100")]
     runs = [load_run(make_run(name, environment=each)) for name, each in zip("ab", environments, strict=True)]
     make_labels_unique(runs)
     assert [run.label for run in runs] == [f"{LABEL} (device cpu)", f"{LABEL} (device NVIDIA H100)"]

@@ -57,9 +57,9 @@ def test_a_run_on_the_cpu_counts_no_gpus(make_config: MakeConfig, gpus: Gpus) ->
 def test_a_run_on_gpus_needs_one(make_config: MakeConfig, gpus: Gpus) -> None:
     config = make_config("strategy=ddp", "train.device=cuda")
     error = "train.device=cuda: there is no visible NVIDIA GPU; set it to auto or cpu"
-    for arguments in ({}, {"hosts": 2}, {"gpus": 0}):
+    for hosts, visible in ((1, None), (2, None), (1, 0)):
         with pytest.raises(UserError) as raised:
-            resolve_config(config, **arguments)
+            resolve_config(config, hosts, gpus=visible)
         assert str(raised.value) == error
     # The hosts of a run that another program has started may have GPUs although this one has none
     assert resolve_config(config, started={"process": 3}, source="WORLD_SIZE").strategy.replicas == 3

@@ -110,7 +110,7 @@ def test_a_small_difference_between_devices_may_be_rounding(make_run: MakeRun, s
     def change(rows: list[dict[str, Any]]) -> None:
         rows[4]["loss"] += 2e-4
 
-    environments = [{"device": device, "flags": {}} for device in ("cpu", "NVIDIA H100")]
+    environments: list[dict[str, Any]] = [{"device": device, "flags": {}} for device in ("cpu", "NVIDIA H100")]
     shown = show(
         300, make_run("a", environment=environments[0]), make_run("b", change=change, environment=environments[1])
     )
