@@ -7,10 +7,16 @@ from common.recording.record_format import Environment
 from common.records.summary import RunFacts
 
 LOCKSTEP_FLAGS = ("autocast", "default_dtype", "policy")  # of runs: they follow from the config
-GPU_FLAGS = ("tf32", "tensor_float_32", "cudnn_tf32", "cudnn_deterministic", "cudnn_benchmark")
+GPU_FLAGS = ("tf32", "tensor_float_32", "tf32_override", "cudnn_tf32", "cudnn_deterministic", "cudnn_benchmark")
 IGNORED_FLAGS = ("world_size", "seed", "strategy", "replicas", "devices")  # they differ between equal training runs
 THREAD_FLAGS = ("threads", "inter_op_threads")  # they follow from the strategy and the number of replicas
-SHARED_FLAGS = ("tf32", "tensor_float_32", "autocast", "default_dtype")  # they mean the same in both frameworks
+SHARED_FLAGS = (
+    "tf32",
+    "tensor_float_32",
+    "tf32_override",
+    "autocast",
+    "default_dtype",
+)  # they mean the same in both frameworks
 # Facts of the machine that decide which instructions compute: not the memory or the number of GPUs, of which a process
 # may see a part
 COMPARED_HARDWARE = ("machine", "processor", "instruction_sets", "cores", "gpu")

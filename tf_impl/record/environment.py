@@ -61,6 +61,7 @@ def _read_flags(model: Layer) -> dict[str, object]:
     is_deterministic = getattr(tf.config.experimental, "is_op_determinism_enabled", None)
     readers: dict[str, Callable[[], object]] = {
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled,
+        "tf32_override": lambda: os.environ.get("NVIDIA_TF32_OVERRIDE"),
         "deterministic": lambda: is_deterministic() if is_deterministic is not None else None,
         "threads": _count_threads,
         "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads,

@@ -51,6 +51,7 @@ def _read_flags() -> dict[str, object]:
     readers: dict[str, Callable[[], object]] = {
         "tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
         "cudnn_tf32": lambda: torch.backends.cudnn.allow_tf32,
+        "tf32_override": lambda: os.environ.get("NVIDIA_TF32_OVERRIDE"),
         "matmul_precision": torch.get_float32_matmul_precision,
         "deterministic": torch.are_deterministic_algorithms_enabled,
         "cudnn_deterministic": lambda: torch.backends.cudnn.deterministic,
