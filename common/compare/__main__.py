@@ -2,22 +2,25 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from common.compare.external.load import load_external_runs
 from common.compare.find import find_named_runs, find_newest_runs
 from common.compare.options import CommandLine, CompareOptions, parse_command_line
-from common.compare.runs import load_runs
+from common.compare.runs import Run, load_runs
 from common.compare.train_missing import plan_runs, train_missing
 from common.compare.verdict import Comparison, compare
 from common.config.command_line import report_user_errors
 from common.errors import FAILURE, UserError, escape_control_characters
+from common.records.bundle import is_bundle, open_bundles
 from common.report.json_report import write_json
 from common.report.markdown import write_markdown
 from common.report.page.render import write_page
 from common.report.serve import serve, watch
 from common.report.terminal import print_comparison
+from common.training.stop import interrupt_on_signals
 
 
 @report_user_errors(())
@@ -57,29 +60,42 @@ def read_comparison(
 
     Args:
         options: The options of the command.
-        run_dirs: Run directories, or directories with runs below them. If no run is named, the newest runs are read.
+        run_dirs: Run directories, directories with runs below them, or bundles. If empty, the newest runs are read.
         external: Name and path of each external run.
         failures: Reasons why training runs failed.
 
     Raises:
         UserError: No run can be read.
     """
-    notes: list[str] = []
-    if run_dirs or external or failures:
-        paths, left_out = find_named_runs(run_dirs)
-    else:
-        paths, left_out, notes = find_newest_runs(Path(options.runs))
-    runs, unreadable = load_runs(paths)
-    left_out += failures + unreadable
-    external_runs, unreadable = load_external_runs(external, options.columns)
-    runs += external_runs
-    left_out += unreadable
+    paths = [*run_dirs, *(path for _, path in external)]
+    signals = interrupt_on_signals() if any(map(is_bundle, paths)) else nullcontext()
+    with signals, open_bundles(paths, only_curves=True) as bundles:
+        located = [bundles.locate(path) for path in run_dirs]
+        located_external = [(name, bundles.locate(path)) for name, path in external]
+        runs, left_out, notes = _read_runs(options, located, located_external, failures)
+    for run in runs:
+        run.path, run.notes = bundles.get_origin(run.path), [*map(bundles.rename, run.notes)]
+    left_out = [*map(bundles.rename, left_out)]
     if not runs:
         others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
         raise UserError(left_out[0] + others)
     comparison = compare(runs, options.tolerances, options.reference, left_out)
     comparison.notes[:0] = notes  # first, because they say which runs are compared
     return comparison
+
+
+def _read_runs(
+    options: CompareOptions, run_dirs: Sequence[Path], external: Sequence[tuple[str, Path]], failures: list[str]
+) -> tuple[list[Run], list[str], list[str]]:
+    """Return the runs, the reasons why others cannot be read, and notes. The arguments are as in `read_comparison`."""
+    notes: list[str] = []
+    if run_dirs or external or failures:
+        paths, left_out = find_named_runs(run_dirs)
+    else:
+        paths, left_out, notes = find_newest_runs(Path(options.runs))
+    runs, unreadable = load_runs(paths)
+    external_runs, unreadable_files = load_external_runs(external, options.columns)
+    return [*runs, *external_runs], [*left_out, *failures, *unreadable, *unreadable_files], notes
 
 
 def write_reports(comparison: Comparison, command_line: CommandLine) -> None:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.config.command_line import create_parser, report_user_errors
-from common.diagnose.arguments import DEFAULTS, check_interpreters, parse_arguments
+from common.diagnose.arguments import DEFAULTS, check_interpreters, name_sides_by_paths, parse_arguments
 from common.diagnose.recorded.record_arguments import has_records, parse_record_arguments
 from common.errors import FAILURE
+from common.records.bundle import OpenBundles, open_bundles
+from common.training.stop import interrupt_on_signals
 
 if TYPE_CHECKING:
     from common.diagnose.diagnosis import Diagnosis
@@ -28,12 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "overrides",
         nargs="*",
-        metavar="RUN_DIR | RECORD | key=value",
-        help="two run directories, two records of scripts, or a=FRAMEWORK:STRATEGY and b=FRAMEWORK:STRATEGY; keys of a "
-        "training run for both sides, a.KEY and b.KEY for one",
+        metavar="RUN_DIR | RECORD | BUNDLE | key=value",
+        help="two run directories, two records of scripts, bundles of either, or a=FRAMEWORK:STRATEGY and "
+        "b=FRAMEWORK:STRATEGY; keys of a training run for both sides, a.KEY and b.KEY for one",
     )
-    overrides = parser.parse_intermixed_args(arguments).overrides
-    diagnosis, output = _diagnose_records(overrides) if has_records(overrides) else _diagnose_runs(overrides)
+    overrides = name_sides_by_paths(parser.parse_intermixed_args(arguments).overrides)
+    paths = [Path(argument) for argument in overrides if "=" not in argument]
+    with interrupt_on_signals(), open_bundles(paths) as bundles:
+        overrides = [text if "=" in text else str(bundles.locate(Path(text))) for text in overrides]
+        run = _diagnose_records if has_records(overrides) else _diagnose_runs
+        diagnosis, output = run(overrides, bundles)
     from common.diagnose.report import print_diagnosis, write_report  # slow to import; --help does not need it
 
     print_diagnosis(diagnosis)
@@ -42,27 +48,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if diagnosis.is_equal else FAILURE
 
 
-def _diagnose_runs(overrides: Sequence[str]) -> tuple["Diagnosis", Path]:
+def _diagnose_runs(overrides: Sequence[str], bundles: OpenBundles) -> tuple["Diagnosis", Path]:
     """Diagnose two training runs. Return the result and the directory of the report."""
     options, sides = parse_arguments(overrides)
     check_interpreters(sides)
     from common.diagnose.walk import diagnose
-    from common.training.stop import interrupt_on_signals
 
     if options.start is not None:
-        print(f"from {options.start}: {options.steps} steps")
+        print(bundles.rename(f"from {options.start}: {options.steps} steps"))
     output = Path(options.output)
-    with interrupt_on_signals():
-        return diagnose(sides, output), output
+    diagnosis = diagnose(sides, output)
+    diagnosis.recorded.environment[:] = map(bundles.rename, diagnosis.recorded.environment)
+    return diagnosis, output
 
 
-def _diagnose_records(overrides: Sequence[str]) -> tuple["Diagnosis", Path]:
+def _diagnose_records(overrides: Sequence[str], bundles: OpenBundles) -> tuple["Diagnosis", Path]:
     """Diagnose two records. Return the result and the directory of the report."""
     options = parse_record_arguments(overrides)
     from common.diagnose.recorded.walk import diagnose_records
 
     options.output.mkdir(parents=True, exist_ok=True)
-    return diagnose_records(options.a, options.b, options.map), options.output
+    return diagnose_records(options.a, options.b, options.map, bundles), options.output
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ The command compares two short training runs, its sides: A is the reference, and
 - a run directory, of which there are two: the finished runs that A and B repeat.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from common.config.command_line import compose_options
 from common.config.compose import CONF
 from common.config.strategies import PACKAGES, list_strategies
 from common.diagnose.from_run import EXTENSION_STRATEGY_PREFIX, find_starting_point, read_run_overrides
+from common.diagnose.moved_runs import CODE_KEYS, check_imports, place_inputs
 from common.diagnose.overrides import drop_keys, key_of, quote_value, value_of
 from common.diagnose.rounding import MACHINE_EPSILON
 from common.errors import UserError
@@ -96,50 +96,87 @@ class SideArguments:
         return [f"strategy={'single' if is_extension else self.strategy}", *self.overrides, *python]
 
 
+@dataclass
+class SortedArguments:
+    """Arguments of the command by what they set.
+
+    Attributes:
+        own: Overrides of the command's own keys.
+        shared: Overrides of both training runs.
+        sides: Overrides of one training run, by its side.
+    """
+
+    own: list[str]
+    shared: list[str]
+    sides: dict[str, list[str]]
+
+
+def name_sides_by_paths(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with a=PATH and b=PATH as the two paths that they name."""
+    paths = {text[0]: text[2:] for text in arguments if text[:2] in ("a=", "b=") and Path(text[2:]).exists()}
+    if not paths:
+        return [*arguments]
+    if missing := [name for name in SIDE_NAMES if name not in paths]:
+        raise UserError(f"{missing[0]}: must be a path, too, since the other side is one; pass two runs or two records")
+    others = [text for text in arguments if text[:2] not in ("a=", "b=")]
+    return [*(paths[name] for name in SIDE_NAMES), *others]
+
+
 def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[SideArguments]]:
     """Return the command's own options and the two sides. Raise UserError for a mistake in them."""
     run_dirs = [argument for argument in arguments if "=" not in argument]
-    if run_dirs:
-        keys = [argument for argument in arguments if "=" in argument]
-        trusted = None if "trust=true" in keys else [re.sub(r"^[+~]*([ab]\.)?", "", key) for key in keys]
-        arguments = [*_expand_run_dirs(run_dirs, trusted), *keys]
-    own_overrides: list[str] = []
-    side_overrides: dict[str, list[str]] = {name: [] for name in SIDE_NAMES}
-    shared_overrides: list[str] = []
-    for argument in (DEVICE_ALIAS.sub(r"\1train.device=", text) for text in arguments):
+    keys = [DEVICE_ALIAS.sub(r"\1train.device=", argument) for argument in arguments if "=" in argument]
+    given = _sort_arguments(keys)
+    repeated = _sort_arguments(_expand_run_dirs(run_dirs, given, "trust=true" in keys) if run_dirs else [])
+    options = compose_diagnose_options([*repeated.own, *given.own])
+    # Code is named for both sides to trust it, and each side runs its own.
+    code = [override for override in given.shared if run_dirs and key_of(override) in (*CODE_KEYS, "extensions")]
+    shared = [override for override in given.shared if override not in code]
+    overrides = {name: [*code, *repeated.sides[name], *shared, *given.sides[name]] for name in SIDE_NAMES}
+    _check_precision(options, list(overrides.values()))
+    sides = [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
+    repeats = map(Path, run_dirs) if run_dirs else (None, None)
+    return options, [replace(side, repeats=path) for side, path in zip(sides, repeats, strict=True)]
+
+
+def _sort_arguments(arguments: Sequence[str]) -> SortedArguments:
+    """Sort arguments KEY=VALUE. Those of a side lose the prefix a. or b."""
+    result = SortedArguments([], [], {name: [] for name in SIDE_NAMES})
+    for argument in arguments:
         key = argument.partition("=")[0]
         key_in_side = key.lstrip("+~")
         if key in DiagnoseOptions.__dataclass_fields__:
-            own_overrides.append(argument)
+            result.own.append(argument)
         elif key_in_side.startswith(("a.", "b.")):
             side = key_in_side[0]
-            side_overrides[side].append(argument.replace(f"{side}.", "", 1))
+            result.sides[side].append(argument.replace(f"{side}.", "", 1))
         else:
-            shared_overrides.append(argument)
-    options = compose_diagnose_options(own_overrides)
-    overrides = {name: [*shared_overrides, *side_overrides[name]] for name in SIDE_NAMES}
-    _check_precision(options, list(overrides.values()))
-    sides = [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
-    repeated = map(Path, run_dirs) if run_dirs else (None, None)
-    return options, [replace(side, repeats=path) for side, path in zip(sides, repeated, strict=True)]
+            result.shared.append(argument)
+    return result
 
 
-def _expand_run_dirs(run_dirs: Sequence[str], trusted: Sequence[str] | None) -> list[str]:
+def _expand_run_dirs(run_dirs: Sequence[str], given: SortedArguments, trust: bool) -> list[str]:
     """Return the arguments that repeat two runs from before the step at which they diverge.
 
     Args:
         run_dirs: The run directories of A and of B.
-        trusted: The code that may run, as KEY=VALUE; None for any code that the runs' configs name.
+        given: The user's own arguments. Code that they name may run.
+        trust: Whether any code that the runs' configs name may run.
     """
     if len(run_dirs) != len(SIDE_NAMES):
         raise UserError(
             f"{run_dirs[0]}: pass two run directories, or a=torch:ddp b=tf:mirrored and keys of a training run"
         )
+    overrides_of_user = [*given.shared, *given.sides["a"], *given.sides["b"]]
+    trusted = None if trust else [override.lstrip("+~") for override in overrides_of_user]
     arguments = []
-    for name, run_dir in zip(SIDE_NAMES, run_dirs, strict=True):
-        side, overrides = read_run_overrides(Path(run_dir), trusted)
+    for name, run_dir in zip(SIDE_NAMES, map(Path, run_dirs), strict=True):
+        side, overrides = read_run_overrides(run_dir, trusted)
+        keys = {key_of(override) for override in (*given.shared, *given.sides[name])}
+        if PYTHON_KEY not in keys:  # another environment may have other modules
+            check_imports(run_dir)
         arguments.append(f"{name}={side}")
-        for override in overrides:
+        for override in (*overrides, *place_inputs(run_dir, keys)):
             arguments.append(f"++{name}.{override[2:]}" if override.startswith("++") else f"{name}.{override}")
     if starting_point := find_starting_point(*map(Path, run_dirs)):
         checkpoint, step_of_divergence = starting_point

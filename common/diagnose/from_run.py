@@ -52,7 +52,7 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
     config = load_config(run_dir / CONFIG)
     config = replace(config, train=replace(config.train, device=_choose_device(config, summary)))
     choices = {group: _find_choice(group, getattr(config, group).kind) for group in GROUPS}
-    prefixes = (*(f"{group}." for group in GROUPS), "strategy.", "train.", "cache_dir", "extensions")
+    prefixes = (*(f"{group}." for group in GROUPS), "strategy.", "train.", "extensions")
     values = {
         key: value
         for key, value in collect_values(config).items()

@@ -24,6 +24,7 @@ from common.recording.record_format import (
     StepFacts,
 )
 from common.recording.tensor_file import TensorFile, check_regular_file
+from common.records.bundle import is_bundle
 
 RANK_NAME = re.compile(r"rank-(0|[1-9]\d*)")
 
@@ -169,6 +170,8 @@ def check_directory(path: Path) -> None:
         is_directory = path.is_dir()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error_reason(error)}") from error
+    if not is_directory and is_bundle(path):
+        raise UserError(f"{path}: a bundle; unpack it first: python -m common.export unpack={path} DIRECTORY")
     if not is_directory:
         raise UserError(f"{path}: no such directory; pass the directory that the recorder was given")
 

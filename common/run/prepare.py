@@ -25,6 +25,7 @@ from common.run.curve_settings import check_resume
 from common.run.data_settings import complete_config
 from common.run.directory import find_chief_run_dir, open_run_dir
 from common.run.inputs import PreparedInputs, save_inputs
+from common.run.packed_inputs import find_packed_inputs
 from common.run.resume import adopt_checkpoint, find_checkpoint
 from common.run.summary import count_restarts
 
@@ -81,11 +82,13 @@ def prepare_inputs(config: Config, run_dir: Path | None) -> tuple[Config, Prepar
 
 def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, PreparedInputs]:
     """Build or open the inputs and verify them. checkpoint: where the run resumes; None to start from the beginning."""
-    source = find_source(config)  # the pretrained checkpoint of the config, which may bring a tokenizer; or None
-    if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizerSettings):
-        source = open_source(checkpoint.directory, config)  # keeps the tokenizer: the new data would train another one
-    cache = open_cache(config, source)
-    initial = open_initial_checkpoint(config, cache, source)
+    cache, initial = find_packed_inputs(config)
+    if cache is None or initial is None:
+        source = find_source(config)  # the pretrained checkpoint of the config, which may bring a tokenizer; or None
+        if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizerSettings):
+            source = open_source(checkpoint.directory, config)  # keeps the tokenizer: new data would train another one
+        cache = open_cache(config, source) if cache is None else cache
+        initial = open_initial_checkpoint(config, cache, source)
     config = complete_config(config, cache.train)
     if checkpoint is not None:
         check_resume(config, cache, checkpoint)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from common.config.schema import Config
 from common.errors import UserError, report_write_errors
+from common.records.bundle import is_bundle
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
     Checkpoint,
@@ -34,6 +35,8 @@ def find_checkpoint(config: Config, run_dir: Path | None) -> Checkpoint | None:
     path = Path(config.resume).expanduser()
     if (path / STATE_FILE).exists():
         return open_checkpoint(path)
+    if is_bundle(path):
+        raise UserError(f"resume={path}: a bundle; unpack it first: python -m common.export unpack={path} DIRECTORY")
     if not path.is_dir():
         raise UserError(f"resume={path}: no such directory; pass a run directory, a checkpoint directory, or auto")
     checkpoint = find_newest_checkpoint(path)

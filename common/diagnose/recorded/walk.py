@@ -23,6 +23,7 @@ from common.diagnose.recorded.stages.reduction import compare_reductions
 from common.diagnose.recorded.stages.state import compare_states
 from common.errors import UserError
 from common.recording.record_reader import open_record
+from common.records.bundle import OpenBundles
 
 STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
     compare_environments,
@@ -55,9 +56,20 @@ EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and a
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 
 
-def diagnose_records(path_a: Path, path_b: Path, map_file: Path | None = None) -> Diagnosis:
-    """Compare two records. Raise UserError if one is damaged, or if they have no step in common."""
+def diagnose_records(
+    path_a: Path, path_b: Path, map_file: Path | None = None, bundles: OpenBundles | None = None
+) -> Diagnosis:
+    """Compare two records. Raise UserError if one is damaged, or if they have no step in common.
+
+    Args:
+        path_a: The directory of A's record.
+        path_b: The same of B's.
+        map_file: The file that pairs the variables of the two models, if names and layers do not.
+        bundles: The bundles from which the records were unpacked. The report names them.
+    """
     a, b = RecordedSide("a", open_record(path_a)), RecordedSide("b", open_record(path_b))
+    for side in (a, b):
+        side.record.directory = (bundles or OpenBundles()).get_origin(side.record.directory)
     pair = RecordPair(a, b, map_file)
     if not pair.steps:
         raise UserError(f"{path_b}: has no step in common with {path_a}; record the same steps of both scripts")

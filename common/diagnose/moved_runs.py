@@ -1,0 +1,82 @@
+"""Finished runs that were made on another machine: the data, weights and code that a repetition needs here."""
+
+import glob
+import importlib.util
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from common.config.saved_config import CONFIG, read_flat_values
+from common.diagnose.overrides import quote_value
+from common.errors import UserError
+from common.records.bundle import INPUTS
+from common.records.summary import read_final_summary
+from common.run.packed_inputs import DATA_DIRECTORY, WEIGHTS_DIRECTORY, verify_inputs
+
+CACHE_KEY = "cache_dir"
+DATA_KEYS = ("data.train", "data.validation", "data.directory", "data.tokenizer")
+PATH_KEYS = (*DATA_KEYS, "model.checkpoint", "model.map")  # may name files
+CODE_KEYS = ("model.torch", "model.tf", "task.torch", "task.tf")
+
+
+def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
+    """Return the overrides with which a repetition of a run has its data and initial weights on this machine.
+
+    Args:
+        run_dir: The run directory.
+        keys: The config keys that the user's own command sets for this side.
+
+    Raises:
+        UserError: The config names files that are not here, or what the run brings is damaged.
+    """
+    values = read_flat_values(run_dir / CONFIG)
+    packed = run_dir / INPUTS
+    if packed.is_dir() and not any(key.startswith("data") for key in keys):
+        summary = read_final_summary(run_dir)
+        assert summary is not None
+        verify_inputs(packed / DATA_DIRECTORY, packed / WEIGHTS_DIRECTORY, summary)
+        return [f"{CACHE_KEY}={quote_value(str(packed.absolute()))}"]
+    named = {key: values.get(key) for key in PATH_KEYS if key not in keys and key.partition(".")[0] not in keys}
+    missing = [f"{key}={value}" for key, value in named.items() if isinstance(value, str) and _is_missing(key, value)]
+    if missing:
+        raise UserError(
+            f"{run_dir}: its config.yaml names files that are not here: {', '.join(missing)}; pass these keys with "
+            "paths of this machine, or a bundle, which python -m common.export bundle=RUN_DIR makes on the other one"
+        )
+    # The cache directory of another machine is not created here.
+    cache = values.get(CACHE_KEY)
+    return [f"{CACHE_KEY}={quote_value(cache)}"] if isinstance(cache, str) and Path(cache).is_dir() else []
+
+
+def check_imports(run_dir: Path) -> None:
+    """Raise UserError unless the modules of the code that a run's config names are here. Nothing is imported."""
+    for key, module in _list_modules(run_dir):
+        package = module.partition(".")[0]
+        try:
+            is_here = importlib.util.find_spec(package) is not None
+        except (ImportError, ValueError):
+            is_here = False
+        if not is_here:
+            raise UserError(
+                f"{run_dir}: needs the module {package} of {key}, and a run directory or bundle has no code; put the "
+                "module's directory into PYTHONPATH"
+            )
+
+
+def _list_modules(run_dir: Path) -> Iterator[tuple[str, str]]:
+    """Yield the override that names code, and the module, of all code that a config names."""
+    values = read_flat_values(run_dir / CONFIG)
+    extensions = values.get("extensions")
+    for extension in extensions if isinstance(extensions, list) else ():
+        yield f"extensions=[{extension}]", str(extension)
+    for key in CODE_KEYS:
+        if isinstance(name := values.get(key), str):
+            yield f"{key}={name}", name.partition(":")[0]
+
+
+def _is_missing(key: str, value: str) -> bool:
+    """Check whether a value is a path, or a glob of paths, that is not on this machine."""
+    is_name = (key == "data.tokenizer" and value == "bytes") or (
+        key == "model.checkpoint" and value.count("/") == 1 and not Path(value).is_absolute()  # a hub id
+    )
+    path = Path(value).expanduser()
+    return not (is_name or path.exists() or (glob.has_magic(value) and any(glob.iglob(str(path), recursive=True))))  # noqa: PTH207  Path.glob takes no absolute pattern

@@ -1,0 +1,267 @@
+"""Bundles: a run or a record in one file, which another machine compares and diagnoses.
+
+A bundle is a zip archive without compression. Zip and not tar: its index has the names and sizes of all members before
+one is read, a reader takes only the members that it needs, each has a checksum, and there are no links, devices or
+sparse members. Without compression no member is larger than the file. Most bytes are weights, which compress badly.
+
+A bundle may come from somebody else. Only the members of the layouts below are read, and each of them once. They are
+written to a new directory for as long as the command runs.
+"""
+
+import io
+import json
+import re
+import shutil
+import stat
+import struct
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from typing_extensions import override
+
+from common.errors import UserError, build_write_error, one_line
+
+FORMAT = 1
+RUN, RECORD = "run", "record"  # kinds of bundles
+FACTS = "bundle.json"  # format, kind, and the names of the other members
+INPUTS = "inputs"  # directory of a run's data and initial weights
+MAX_MEMBERS, MAX_READ_BYTES, CHUNK_BYTES = 10_000, 4 << 20, 1 << 20
+FIRST_BYTES = b"PK\x03\x04"
+FILE = r"[A-Za-z0-9_%~-][A-Za-z0-9_%~.-]{0,199}"
+NUMBER = r"[0-9]{1,16}"
+CURVES = r"config\.yaml|summary\.json|(metrics|evals|traffic)\.jsonl|profile/rank-0\.json\.gz"  # read by common.compare
+LAYOUTS = {
+    RUN: re.compile(rf"{CURVES}|(checkpoints/step-{NUMBER}|{INPUTS}/(data|weights))/({FILE}/)?{FILE}"),
+    RECORD: re.compile(rf"(rank-{NUMBER}/)?(record\.json|(start|step-{NUMBER})\.safetensors)"),
+}
+PARTS_OF_CURVES = {RUN: re.compile(CURVES), RECORD: re.compile(rf"(rank-{NUMBER}/)?record\.json")}
+# What zipfile raises for a damaged archive
+ZIP_ERRORS = (zipfile.BadZipFile, EOFError, struct.error, NotImplementedError, RuntimeError, ValueError, OverflowError)
+
+
+@dataclass(frozen=True)
+class OpenBundles:
+    """Bundles that are unpacked for as long as a command runs.
+
+    Attributes:
+        directories: The directory of each bundle, by the path of its file.
+    """
+
+    directories: Mapping[Path, Path] = field(default_factory=dict)
+
+    def locate(self, path: Path) -> Path:
+        """Return the directory of a bundle; another path as it is."""
+        return self.directories.get(path, path)
+
+    def get_origin(self, path: Path) -> Path:
+        """Return the bundle of which this is the directory; another path as it is."""
+        return next((file for file, directory in self.directories.items() if directory == path), path)
+
+    def rename(self, text: str) -> str:
+        """Return a text that names bundles and their members in place of the unpacked files."""
+        for file, directory in self.directories.items():
+            text = text.replace(f"{directory}/", f"{file}: ").replace(str(directory), str(file))
+        return text
+
+
+def is_bundle(path: Path) -> bool:
+    """Check whether a path is a file that begins as a bundle does, even a damaged one."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(FIRST_BYTES)) == FIRST_BYTES
+    except OSError:
+        return False
+
+
+@contextmanager
+def open_bundles(paths: Iterable[Path], only_curves: bool = False) -> Iterator[OpenBundles]:
+    """Unpack the bundles among some paths, and remove what was unpacked when the body ends.
+
+    The errors of the body name the bundles and their members. Raises UserError if a bundle is damaged.
+
+    Args:
+        paths: Bundles and other paths.
+        only_curves: Whether to unpack only what common.compare reads.
+    """
+    files = [path for path in dict.fromkeys(paths) if is_bundle(path)]
+    if not files:
+        yield OpenBundles()
+        return
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as temporary:
+        bundles = OpenBundles({file: Path(temporary, f"{number}-bundle") for number, file in enumerate(files)})
+        for file, directory in bundles.directories.items():
+            unpack_bundle(file, directory, only_curves)
+        try:
+            yield bundles
+        except UserError as error:
+            error.args = (bundles.rename(str(error)),)
+            raise
+
+
+def write_bundle(path: Path, kind: str, members: Mapping[str, Path]) -> None:
+    """Write a bundle. The file appears complete or not at all.
+
+    Args:
+        path: The file to create.
+        kind: RUN or RECORD.
+        members: The file of each member.
+
+    Raises:
+        UserError: A member has no place in a bundle, or the file cannot be written.
+    """
+    for name in members:
+        if not LAYOUTS[kind].fullmatch(name):
+            raise UserError(f"{members[name]}: has a name that a bundle cannot hold; use letters, digits, - and _")
+    if len(members) >= MAX_MEMBERS:
+        raise UserError(f"{path}: would have {len(members)} members, and a bundle holds {MAX_MEMBERS - 1}")
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with zipfile.ZipFile(partial, "w") as archive:
+            facts = {"format": FORMAT, "kind": kind, "members": [*members]}
+            archive.writestr(zipfile.ZipInfo(FACTS), json.dumps(facts))
+            for name, file in members.items():
+                with file.open("rb") as source, archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as target:
+                    shutil.copyfileobj(source, target, CHUNK_BYTES)
+        partial.rename(path)
+    except OSError as error:
+        raise build_write_error(path, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> None:
+    """Write the members of a bundle to a new directory. Raise UserError that names a damaged member.
+
+    only_curves: whether to leave out what common.compare does not read.
+    """
+    try:
+        with _BoundedReader(path) as file, zipfile.ZipFile(file) as archive:
+            kind, names = _read_facts(path, archive)
+            members = _check_members(path, archive, kind)
+            # The index of an archive has no checksum.
+            if missing := {*names} - {member.filename for member in members}:
+                raise UserError(f"{path}: {_shorten(min(missing))}: is missing; copy the bundle again")
+            if only_curves:
+                members = [member for member in members if PARTS_OF_CURVES[kind].fullmatch(member.filename)]
+            _check_space(path, directory.parent, sum(member.file_size for member in members))
+            directory.mkdir(0o700)
+            for member in members:
+                _unpack_member(path, archive, member, directory / member.filename)
+    except ZIP_ERRORS as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path}: not a bundle, or cut off: {_shorten(error)}; copy it again") from error
+    except OSError as error:
+        raise build_write_error(directory, error) from error
+
+
+def _read_facts(path: Path, archive: zipfile.ZipFile) -> tuple[str, list[str]]:
+    """Return the kind, RUN or RECORD, and the names of the other members. Raise UserError if this is no bundle."""
+    first = next(iter(archive.infolist()), None)
+    if first is None or first.orig_filename != FACTS:
+        raise UserError(
+            f"{path}: a zip archive that is not a bundle; make one with python -m common.export bundle=PATH"
+        )
+    _check_member(path, first)
+    try:
+        facts = json.loads(archive.read(first)) if first.file_size < MAX_READ_BYTES else None
+    except (*ZIP_ERRORS, RecursionError) as error:
+        raise UserError(f"{path}: {FACTS}: damaged: {_shorten(error)}; copy the bundle again") from error
+    match facts:
+        case {"format": version, "kind": "run" | "record" as kind, "members": [*names]} if version == FORMAT:
+            return kind, list(map(str, names))
+        case _:
+            raise UserError(
+                f"{path}: {FACTS}: not of format {FORMAT}, which this version of Lockstep reads; make the bundle "
+                "again, or update Lockstep"
+            )
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile, kind: str) -> list[zipfile.ZipInfo]:
+    """Return all members but bundle.json. Raise UserError if one has no place in a bundle of this kind."""
+    members = archive.infolist()[1:]
+    if len(members) >= MAX_MEMBERS:
+        raise UserError(f"{path}: has {len(members)} members, more than a bundle has; make the bundle again")
+    names: set[str] = set()
+    for member in members:
+        name = member.orig_filename
+        if not LAYOUTS[kind].fullmatch(name) or name != member.filename:
+            raise UserError(f"{path}: {_shorten(name)}: not a member of a bundle of a {kind}; make the bundle again")
+        if name.casefold() in names:
+            raise UserError(f"{path}: {name}: is there twice; make the bundle again")
+        names.add(name.casefold())
+        _check_member(path, member)
+    for member in members:
+        parent = member.filename.casefold().rpartition("/")[0]
+        if parent in names:
+            raise UserError(f"{path}: {member.filename}: is below a file; make the bundle again")
+    if sum(member.file_size for member in members) > path.stat().st_size:
+        raise UserError(f"{path}: its members are larger than the file; make the bundle again")
+    return members
+
+
+def _check_member(path: Path, member: zipfile.ZipInfo) -> None:
+    """Raise UserError unless a member is a regular file without compression and encryption."""
+    mode = member.external_attr >> 16
+    problem = ""
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+        problem = "a link, a directory or a device"
+    elif member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
+        problem = "compressed"
+    elif member.flag_bits & 0x1:
+        problem = "encrypted"
+    if problem:
+        name = _shorten(member.filename)
+        raise UserError(f"{path}: {name}: {problem}, which no member of a bundle is; make the bundle again")
+
+
+def _check_space(path: Path, directory: Path, size: int) -> None:
+    free = shutil.disk_usage(directory).free
+    if size > free:
+        raise UserError(
+            f"{path}: needs {size >> 20:,} MiB in {directory}, which has {free >> 20:,} MiB; "
+            "set TMPDIR to a directory with more space"
+        )
+
+
+def _unpack_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    """Write a member to a file. Raise UserError if it does not match its checksum."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with archive.open(member) as source, target.open("xb") as file:
+            shutil.copyfileobj(source, file, CHUNK_BYTES)
+    except ZIP_ERRORS as error:
+        raise UserError(f"{path}: {member.filename}: damaged: {_shorten(error)}; copy the bundle again") from error
+    if target.stat().st_size != member.file_size:
+        raise UserError(f"{path}: {member.filename}: cut off; copy the bundle again")
+
+
+def _shorten(text: object) -> str:
+    return one_line(text)[:200]
+
+
+class _BoundedReader(io.BufferedReader):
+    """Reader of a file that refuses to read many bytes at once, such as a large index of an archive."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+
+    @override
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(MAX_READ_BYTES + 1 if size is None or size < 0 else min(size, MAX_READ_BYTES + 1))
+        if len(data) > MAX_READ_BYTES:
+            raise zipfile.BadZipFile(f"has an index of more than {MAX_READ_BYTES >> 20} MiB")
+        return data
+
+    @override
+    def seek(self, target: int, whence: int = 0, /) -> int:
+        try:
+            return super().seek(target, whence)
+        except OSError as error:
+            raise zipfile.BadZipFile("has an index that points out of the file") from error

@@ -1,0 +1,119 @@
+"""Export of a run or a record as a bundle: one file with what a comparison and a diagnosis on another machine need.
+
+A diagnosis trains a run again. It needs the config, the rows, the summary, the checkpoints, the data and the initial
+weights; not the final model, the logs and TensorBoard's files. Of a record it needs everything.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from common.config.saved_config import CONFIG, read_values
+from common.data.atomic_directory import MANIFEST, read_manifest
+from common.errors import UserError, report_write_errors
+from common.recording.record_format import RECORD
+from common.recording.record_reader import is_record, open_record
+from common.recording.tensor_file import check_regular_file
+from common.records import bundle
+from common.records.bundle import INPUTS, write_bundle
+from common.records.summary import SUMMARY, read_final_summary
+from common.run.checkpoint import CHECKPOINTS_DIRECTORY, list_checkpoints, open_checkpoint
+from common.run.checkpoint_state import STATE_FILE
+from common.run.inputs import PREPARED, read_input_paths
+from common.run.packed_inputs import DATA_DIRECTORY, WEIGHTS_DIRECTORY, verify_inputs
+
+log = logging.getLogger("lockstep")
+
+SUFFIX = ".zip"
+PROFILE = "profile/rank-0.json.gz"
+ROWS = ("metrics.jsonl", "evals.jsonl", "traffic.jsonl")
+Members = dict[str, Path]  # name in the bundle -> file
+
+
+def export_bundle(source: Path, out: Path | None) -> tuple[Path, Counter[str]]:
+    """Write a run or a record to one file. Return the file, and the bytes of each part of it.
+
+    Args:
+        source: The directory of a finished run, or of a record.
+        out: The file to create; None for the name of the directory in this one.
+
+    Raises:
+        UserError: The run or record is not complete, or the file cannot be written.
+    """
+    out = out or Path(f"{source.resolve().name}{SUFFIX}")
+    if out.exists():
+        raise UserError(f"{out}: exists; choose another path, or remove it")
+    is_recorded = is_record(source)
+    members = _list_record(source) if is_recorded else _list_run(source)
+    for file in members.values():
+        check_regular_file(file)
+    sizes = Counter[str]()
+    for name, file in members.items():
+        sizes[_name_part(name, is_recorded)] += file.stat().st_size
+    with report_write_errors(out):
+        write_bundle(out, bundle.RECORD if is_recorded else bundle.RUN, members)
+    return out, sizes
+
+
+def _list_record(source: Path) -> Members:
+    """Return the files of a record. Raise UserError if one is damaged."""
+    members = {}
+    for rank in open_record(source).ranks:
+        steps = [step["step"] for step in rank.facts["steps"]]
+        files = [rank.directory / RECORD, rank.start.path, *(rank.open_step(step).path for step in steps)]
+        members |= {str(file.relative_to(source)): file for file in files}
+    return members
+
+
+def _list_run(run_dir: Path) -> Members:
+    """Return the files of a finished run that a diagnosis reads, its data and its initial weights."""
+    summary = read_final_summary(run_dir) if run_dir.is_dir() else None
+    if summary is None:
+        raise UserError(f"{run_dir}: neither a finished run, which has {SUMMARY}, nor a record; pass its directory")
+    read_values(run_dir / CONFIG)
+    data, weights = _find_inputs(run_dir)
+    verify_inputs(data, weights, summary)
+    optional = [run_dir / name for name in (*ROWS[1:], PROFILE)]
+    files = [run_dir / CONFIG, run_dir / SUMMARY, run_dir / ROWS[0], *filter(Path.exists, optional)]
+    members = {str(file.relative_to(run_dir)): file for file in files}
+    members |= dict(_list_directory(data, f"{INPUTS}/{DATA_DIRECTORY}"))
+    members |= dict(_list_directory(weights, f"{INPUTS}/{WEIGHTS_DIRECTORY}"))
+    for directory in list_checkpoints(run_dir):
+        try:
+            checksums = open_checkpoint(directory).state["checksums"]
+        except UserError as error:
+            log.warning("%s: left out", error)
+        else:
+            prefix = f"{CHECKPOINTS_DIRECTORY}/{directory.name}"
+            prefix = f"{CHECKPOINTS_DIRECTORY}/{directory.name}"
+            members |= {f"{prefix}/{name}": directory / name for name in (*checksums, STATE_FILE)}
+    return members
+
+
+def _find_inputs(run_dir: Path) -> tuple[Path, Path]:
+    """Return the directories of a run's data and initial weights. Raise UserError if the run does not name them."""
+    packed = run_dir / INPUTS
+    if packed.is_dir():  # the run comes from a bundle itself
+        return packed / DATA_DIRECTORY, packed / WEIGHTS_DIRECTORY
+    if not (run_dir / PREPARED).is_file():
+        raise UserError(
+            f"{run_dir}: has no {PREPARED}, which names its data; make the bundle of a run of this version of Lockstep"
+        )
+    paths = read_input_paths(run_dir)
+    return Path(paths["cache"]), Path(paths["initial"])
+
+
+def _list_directory(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    """Yield the files that the manifest of a directory lists, and the manifest, by their names in the bundle."""
+    for name in (*read_manifest(directory)["checksums"], MANIFEST):
+        yield f"{prefix}/{name}", directory / name
+
+
+def _name_part(name: str, is_recorded: bool) -> str:
+    """Return the part of a bundle that a member belongs to, for a reader of the sizes."""
+    if is_recorded:
+        return "record"
+    if name.startswith(f"{INPUTS}/"):
+        return "data" if name.startswith(f"{INPUTS}/{DATA_DIRECTORY}/") else "initial weights"
+    return "checkpoints" if name.startswith(f"{CHECKPOINTS_DIRECTORY}/") else "config, rows and summary"
