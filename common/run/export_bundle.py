@@ -58,7 +58,7 @@ def export_bundle(source: Path, out: Path | None) -> tuple[Path, Counter[str]]:
 
 def _list_record(source: Path) -> Members:
     """Return the files of a record. Raise UserError if one is damaged."""
-    members = {}
+    members: Members = {}
     for rank in open_record(source).ranks:
         steps = [step["step"] for step in rank.facts["steps"]]
         files = [rank.directory / RECORD, rank.start.path, *(rank.open_step(step).path for step in steps)]
