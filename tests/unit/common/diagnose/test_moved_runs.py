@@ -1,6 +1,7 @@
 """Runs and records that were made on another machine, as sides of a diagnosis."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,7 +123,8 @@ def test_records_are_diagnosed_and_compared_from_bundles(tmp_path: Path, capsys:
     shown = capsys.readouterr().out
     assert "diverge at step 2 of 3" in shown and "python -m common.diagnose old.zip new.zip" in shown
     content = bytearray(Path("new.zip").read_bytes())
-    content[content.index(b"rank-1/step-00000002.safetensors") + 2000] ^= 1
+    with zipfile.ZipFile("new.zip") as archive:
+        content[archive.getinfo("rank-1/step-00000002.safetensors").header_offset + 2000] ^= 1
     Path("new.zip").write_bytes(content)
     code, error = diagnose(capsys, "old.zip", "new.zip")
     assert code == 2 and error.startswith("error: new.zip: rank-1/step-00000002.safetensors: damaged: Bad CRC-32")
