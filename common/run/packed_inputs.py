@@ -61,7 +61,8 @@ def verify_inputs(data: Path, weights: Path, summary: Summary) -> None:
     for name, directory in (("token_cache", data), ("initial_weights", weights)):
         manifest, problem = verify_directory(directory)
         if manifest is None:
-            raise UserError(f"{directory}: {problem or 'is missing'}; start the run's command again to build it")
+            problem = problem or "is not on this machine"
+            raise UserError(f"{directory}: {problem}; start the run's command again to build it")
         manifests[name] = directory, manifest
     fingerprints = {
         "token_cache": compute_fingerprint(manifests["token_cache"][1]["checksums"]),

@@ -125,7 +125,7 @@ def test_what_cannot_be_exported(finished_run: Path, tmp_path: Path) -> None:
         export_bundle(finished_run, out)
     (finished_run / "evals.jsonl").unlink()
     shutil.rmtree(read_input_paths(finished_run)["cache"])
-    with pytest.raises(UserError, match="is missing; start the run's command again to build it"):
+    with pytest.raises(UserError, match="is not on this machine; start the run's command again to build it"):
         export_bundle(finished_run, out)
     (finished_run / "prepared.json").unlink()
     with pytest.raises(UserError, match=r"has no prepared\.json, which names its data"):
