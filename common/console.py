@@ -20,7 +20,7 @@ COMMANDS = {  # module and description by subcommand
     "map": ("common.map", "Prove that two models compute the same."),
     "bench": ("common.bench", "Measure the speed of training."),
     "prepare": ("common.prepare", "Build the cache ahead of time."),
-    "export": ("common.export", "Save a run's weights for other programs, or a run for another machine."),
+    "export": ("common.export", "Save a run's weights, or a run as one file."),
 }
 
 
