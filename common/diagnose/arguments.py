@@ -8,6 +8,7 @@ The command compares two short training runs, its sides: A is the reference, and
 - a run directory, of which there are two: the finished runs that A and B repeat.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,7 +114,7 @@ class SortedArguments:
 
 def name_sides_by_paths(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with a=PATH and b=PATH as the two paths that they name."""
-    paths = {text[0]: text[2:] for text in arguments if text[:2] in ("a=", "b=") and Path(text[2:]).exists()}
+    paths = {text[0]: text[2:] for text in arguments if text[:2] in ("a=", "b=") and os.path.exists(text[2:])}  # noqa: PTH110  Path.exists raises OSError for long names
     if not paths:
         return [*arguments]
     if missing := [name for name in SIDE_NAMES if name not in paths]:

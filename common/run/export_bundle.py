@@ -17,10 +17,11 @@ from common.recording.record_reader import is_record, open_record
 from common.recording.tensor_file import check_regular_file
 from common.records import bundle
 from common.records.bundle import INPUTS, write_bundle
+from common.records.files import read_json_object
 from common.records.summary import SUMMARY, read_final_summary
 from common.run.checkpoint import CHECKPOINTS_DIRECTORY, list_checkpoints, open_checkpoint
 from common.run.checkpoint_state import STATE_FILE
-from common.run.inputs import PREPARED, read_input_paths
+from common.run.inputs import PREPARED
 from common.run.packed_inputs import DATA_DIRECTORY, WEIGHTS_DIRECTORY, verify_inputs
 
 log = logging.getLogger("lockstep")
@@ -100,8 +101,11 @@ def _find_inputs(run_dir: Path) -> tuple[Path, Path]:
         raise UserError(
             f"{run_dir}: has no {PREPARED}, which names its data; make the bundle of a run of this version of Lockstep"
         )
-    paths = read_input_paths(run_dir)
-    return Path(paths["cache"]), Path(paths["initial"])
+    paths = read_json_object(run_dir / PREPARED)
+    data, weights = paths.get("cache"), paths.get("initial")
+    if not isinstance(data, str) or not isinstance(weights, str):
+        raise UserError(f"{run_dir / PREPARED}: damaged: names no data or no initial weights; start the run again")
+    return Path(data), Path(weights)
 
 
 def _list_directory(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:

@@ -74,7 +74,7 @@ def save_inputs(inputs: PreparedInputs, run_dir: Path) -> None:
 
 def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
     """Open the inputs that the command prepared, without verifying their contents. Each training process calls it."""
-    paths = read_input_paths(run_dir)
+    paths = _read_paths(run_dir)
     inputs = PreparedInputs(
         reopen_cache(config, Path(paths["cache"])),
         reopen_initial_checkpoint(Path(paths["initial"])),
@@ -88,10 +88,9 @@ def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
 
 def open_prepared_checkpoint(run_dir: Path) -> Checkpoint | None:
     """Return the prepared checkpoint; None if there is none, or if it was removed while the run continued."""
-    path = read_input_paths(run_dir)["checkpoint"]
+    path = _read_paths(run_dir)["checkpoint"]
     return open_unverified_checkpoint(Path(path)) if path and Path(path).exists() else None
 
 
-def read_input_paths(run_dir: Path) -> InputPaths:
-    """Return the contents of prepared.json."""
+def _read_paths(run_dir: Path) -> InputPaths:
     return cast(InputPaths, json.loads((run_dir / PREPARED).read_text()))

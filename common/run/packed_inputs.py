@@ -5,6 +5,8 @@ initial weights. A run with `cache_dir=RUN_DIR/inputs` takes them in place of wh
 config names the same. It builds everything else as usual.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,19 +39,27 @@ def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint 
     packed_config = load_config(packed.parent / CONFIG)
     if _describe_data(config) != _describe_data(packed_config):
         return None, None
-    try:
+    with _report_damage(packed / DATA_DIRECTORY):
         cache = reopen_cache(config, packed / DATA_DIRECTORY)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{packed / DATA_DIRECTORY}: damaged: {type(error).__name__}; make the bundle again") from error
     if _describe_weights(config) != _describe_weights(packed_config):
         return cache, None
-    initial = reopen_initial_checkpoint(packed / WEIGHTS_DIRECTORY)
-    if isinstance(config.model, CustomModelSettings):
-        _check_code(config.model, initial)
-        custom.check_strategy(config, initial.hf_config)
+    with _report_damage(packed / WEIGHTS_DIRECTORY):
+        initial = reopen_initial_checkpoint(packed / WEIGHTS_DIRECTORY)
+        if isinstance(config.model, CustomModelSettings):
+            _check_code(config.model, initial)
+            custom.check_strategy(config, initial.hf_config)
     return cache, initial
+
+
+@contextmanager
+def _report_damage(directory: Path) -> Iterator[None]:
+    """Raise UserError if the body fails because a directory has other content than Lockstep writes."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{directory}: damaged: {type(error).__name__}; make the bundle again") from error
 
 
 def verify_inputs(data: Path, weights: Path, summary: Summary) -> None:
@@ -59,6 +69,8 @@ def verify_inputs(data: Path, weights: Path, summary: Summary) -> None:
     """
     manifests: dict[str, tuple[Path, JsonObject]] = {}
     for name, directory in (("token_cache", data), ("initial_weights", weights)):
+        if directory.is_symlink() or directory.parent.is_symlink():
+            raise UserError(f"{directory}: a symbolic link, which is not followed; make the bundle again")
         manifest, problem = verify_directory(directory)
         if manifest is None:
             problem = problem or "is not on this machine"

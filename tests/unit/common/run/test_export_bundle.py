@@ -13,7 +13,6 @@ from common.models.initial_weights import InitialCheckpoint
 from common.recording.record_reader import open_record
 from common.records.bundle import unpack_bundle
 from common.run.export_bundle import export_bundle
-from common.run.inputs import read_input_paths
 from common.run.packed_inputs import _check_code, find_packed_inputs
 from common.run.prepare import prepare_inputs
 from common.run.resume import find_checkpoint
@@ -28,7 +27,7 @@ FACTS = {"framework": "torch", "strategy": "single", "replicas": 1, "status": "c
 def finished_run(make_run: MakeRun) -> Path:
     """Return the directory of a run that is completed."""
     run_dir = make_run("run")
-    fingerprints = read_input_paths(run_dir)["fingerprints"]
+    fingerprints = json.loads((run_dir / "prepared.json").read_text())["fingerprints"]
     names = {"token_cache": fingerprints["data"], "initial_weights": fingerprints["initial weights"]}
     (run_dir / "summary.json").write_text(json.dumps({**FACTS, "fingerprints": names}))
     return run_dir
@@ -124,7 +123,12 @@ def test_what_cannot_be_exported(finished_run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"evals\.jsonl: not a regular file; links are not followed"):
         export_bundle(finished_run, out)
     (finished_run / "evals.jsonl").unlink()
-    shutil.rmtree(read_input_paths(finished_run)["cache"])
+    prepared = json.loads((finished_run / "prepared.json").read_text())
+    (finished_run / "prepared.json").write_text(json.dumps({**prepared, "initial": ["x"]}))
+    with pytest.raises(UserError, match=r"prepared\.json: damaged: names no data or no initial weights"):
+        export_bundle(finished_run, out)
+    (finished_run / "prepared.json").write_text(json.dumps(prepared))
+    shutil.rmtree(prepared["cache"])
     with pytest.raises(UserError, match="is not on this machine; start the run's command again to build it"):
         export_bundle(finished_run, out)
     (finished_run / "prepared.json").unlink()
