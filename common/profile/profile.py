@@ -40,7 +40,7 @@ def read_profile(run_dir: Path, framework: str, notes: list[str]) -> Profile | N
     try:
         events = read_trace(path)
         shares, lanes = split_step_time(events, framework), build_step_lanes(events, framework)
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
         notes.append(f"{path}: left out, since it cannot be read: {type(error).__name__}: {error}")
         return None
     return Profile(shares, lanes) if shares and lanes else None

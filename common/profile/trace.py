@@ -14,6 +14,8 @@ PHASES = ("forward", "backward", "update", "reduce, exposed", "reduce, hidden", 
 BACKWARD = re.compile(r"^gradient_tape/|(^|/)gradients/")
 REDUCES = re.compile(r"(gloo|nccl|mpi):all_?reduce|reduce$|Collective(Reduce|Gather)|(^|/)(Nccl)?AllReduce")
 
+MAX_BYTES = 256 << 20  # of the decompressed trace, which may come from somebody else
+
 Interval = tuple[float, float]  # start and end in microseconds
 
 
@@ -34,9 +36,12 @@ class TraceEvent(_EventFields, total=False):
 
 
 def read_trace(path: Path) -> list[TraceEvent]:
-    """Return the events of a gzipped Chrome trace that have a duration."""
+    """Return the events of a gzipped Chrome trace that have a duration. Raise ValueError if it is too large."""
     with gzip.open(path) as file:
-        events: list[TraceEvent] = json.load(file)["traceEvents"]
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"has more than {MAX_BYTES >> 20} MiB, which no five steps have")
+    events: list[TraceEvent] = json.loads(content)["traceEvents"]
     return [event for event in events if event.get("ph") == "X" and event["dur"] > 0]
 
 

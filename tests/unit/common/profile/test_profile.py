@@ -54,6 +54,7 @@ def test_a_layer_has_one_colour() -> None:
         pytest.param(b"not gzip", id="not gzip"),
         pytest.param(gzip.compress(b"not JSON"), id="not JSON"),
         pytest.param(gzip.compress(b"[1]"), id="a list"),
+        pytest.param(gzip.compress(b"[" * 100_000), id="deeply nested"),
         pytest.param(gzip.compress(b'{"traceEvents": [{"ph": "X"}]}'), id="an event without a time"),
         pytest.param(gzip.compress(json.dumps({"traceEvents": STEP}).encode())[:100], id="cut off"),
         pytest.param(gzip.compress(b"x" * 100)[:12] + b"\xff" * 30, id="overwritten"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from common.profile import trace
 from common.profile.trace import TraceEvent, read_trace, split_step_time
 
 MAIN, OTHER = 1, 2
@@ -67,3 +68,10 @@ def test_what_has_no_duration_is_left_out(tmp_path: Path) -> None:
     with gzip.open(path, "wt") as file:
         json.dump({"traceEvents": events}, file)
     assert read_trace(path) == [TORCH[1]]
+
+
+def test_a_large_trace_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "MAX_BYTES", 1 << 20)
+    (tmp_path / "rank-0.json.gz").write_bytes(gzip.compress(b" " * (2 << 20)))
+    with pytest.raises(ValueError, match="has more than 1 MiB"):
+        read_trace(tmp_path / "rank-0.json.gz")
