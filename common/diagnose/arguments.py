@@ -9,6 +9,7 @@ The command compares two short training runs, its sides: A is the reference, and
 """
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
