@@ -32,7 +32,7 @@ from tf_impl.described_dropout import disable_dropout, explain_inputs, find_drop
 from tf_impl.described_layers import describe_layers, describe_variable
 from tf_impl.described_losses import compute_losses
 from tf_impl.described_state import find_restricted, get_state, read_state, set_state
-from tf_impl.float64 import compute_in_float64
+from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import layers_by_path
@@ -71,7 +71,8 @@ class DescribedModel:
         patch_strided_convolutions()
         keras.utils.clear_session()  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
-        model = call_factory(CONFIG_KEY, factory, arguments)
+        with keep_float64():
+            model = call_factory(CONFIG_KEY, factory, arguments)
         if not isinstance(model, keras.Layer):
             raise UserError(
                 f"{CONFIG_KEY}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer"
@@ -285,7 +286,8 @@ class DescribedModel:
     def _compute(self, inputs: dict[str, tf.Tensor], training: bool) -> object:
         """Return what the user's model returns."""
         args, kwargs = self.adapt_inputs(inputs)
-        return self.model(*args, **kwargs, **get_training_argument(self.model, training))
+        with keep_float64():
+            return self.model(*args, **kwargs, **get_training_argument(self.model, training))
 
     def _call(self, training: bool) -> dict[str, tf.Tensor]:
         """Return the outputs by name. Raise UserError if the user's forward pass fails or has no usable output."""

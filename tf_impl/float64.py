@@ -1,6 +1,8 @@
 """Float64 computation throughout: Keras and TensorFlow round some constants to float32 even in float64 models.
 
-This file replaces the functions that do:
+Some models also cast to float32. KerasHub, for example, computes norms and the tables of rotary positions in float32.
+
+This file replaces the functions that round:
 
 - `tf.cast` converts a Python float to float32 first. `keras.ops.gelu` and the scale of MultiHeadAttention use it.
 - The operation behind `tf.nn.leaky_relu` has a float32 attribute.
@@ -9,7 +11,9 @@ This file replaces the functions that do:
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeAlias
 
 import keras
@@ -18,6 +22,8 @@ from keras.src.backend.tensorflow import nn
 from tensorflow.python.ops import math_ops
 
 TensorLike: TypeAlias = tf.Tensor | keras.Variable | float | list[float]  # what TensorFlow converts to a tensor
+
+_keeps_float64 = ContextVar("_keeps_float64", default=False)
 
 
 def compute_in_float64() -> None:
@@ -31,10 +37,22 @@ def compute_in_float64() -> None:
         tf.image.resize = _resize
 
 
+@contextmanager
+def keep_float64() -> Iterator[None]:
+    """Enter a context of a float64 model's code, in which every cast to float32 is one to float64."""
+    token = _keeps_float64.set(True)
+    try:
+        yield
+    finally:
+        _keeps_float64.reset(token)
+
+
 def _cast(
     x: TensorLike, dtype: tf.DType | str, name: str | None = None, _original: Callable[..., tf.Tensor] = tf.cast
 ) -> tf.Tensor:
     target = tf.as_dtype(dtype)
+    if _keeps_float64.get() and target == tf.float32:
+        dtype = target = tf.float64
     if type(x) is float and (target.is_floating or target.is_complex):
         return tf.convert_to_tensor(x, target)
     return _original(x, dtype, name)

@@ -30,6 +30,7 @@ from torch_impl.described_dropout import disable_dropout, explain_inputs, find_d
 from torch_impl.described_layers import describe_layers, describe_variable
 from torch_impl.described_losses import compute_losses
 from torch_impl.described_state import find_restricted, get_state, read_state, set_state
+from torch_impl.float64 import KeepFloat64, compute_in_float64
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.nested_tensors import name_tensors
@@ -64,9 +65,10 @@ class DescribedModel:
         """
         self.factory = factory
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
-        torch.set_default_dtype(torch.float64)
+        compute_in_float64()
         torch.manual_seed(seed)
-        model = call_factory(CONFIG_KEY, factory, arguments)
+        with KeepFloat64():
+            model = call_factory(CONFIG_KEY, factory, arguments)
         if not isinstance(model, torch.nn.Module):
             raise UserError(f"{CONFIG_KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
         self.model = model.double()
@@ -267,7 +269,8 @@ class DescribedModel:
         self.model.train(training)
         try:
             args, kwargs = self.adapt_inputs(self.inputs)
-            returned = self.model(*args, **kwargs)
+            with KeepFloat64():
+                returned = self.model(*args, **kwargs)
         except Exception as error:
             raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
         outputs = name_tensors(returned)

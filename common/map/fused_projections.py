@@ -1,25 +1,37 @@
-"""Alignment of fused projections: one linear layer for query, key and value on one side, three layers on the other.
+"""Alignment of fused projections: one linear layer on one side, two or three layers on the other.
 
-PyTorch's sublayers (layers, or pieces of a layer that can be paired with Keras's) are split or joined as Keras's model
-has them. The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs).
+Attention has fused projections of query, key and value, a gated feed-forward network those of gate and value. PyTorch's
+sublayers (layers, or pieces of a layer that can be paired with Keras's) are split or joined as Keras's model has them.
+The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs).
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
-from common.map.sublayers import Sublayer, TorchSources
-from common.map.transformation import SourceParameter
+from common.map.sublayers import KerasTarget, Sublayer, TorchSources
+from common.map.transformation import SourceParameter, TransformationStep
 
-NAMES = ("query", "key", "value")
+NAMES = {2: ("gate", "value"), 3: ("query", "key", "value")}  # of the projections by their number
 Sizes = tuple[int, ...]
 
 
-def align_fused_projections(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
-    """Split or join PyTorch's projections of query, key and value so that they match Keras's.
+def align_fused_projections(
+    torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], by_head: bool = False
+) -> list[Sublayer]:
+    """Split or join PyTorch's projections so that they match Keras's.
 
     They are split or joined only if both sides then have equal numbers of linear layers of these sizes.
+
+    Args:
+        torch_sublayers: PyTorch's sublayers.
+        keras_sublayers: Keras's sublayers.
+        by_head: Whether the outputs of a fused layer are query, key and value of the first head, then those of the
+            second one, and so on. Otherwise they are the queries of all heads first.
     """
     torch_counts, keras_counts = _count_linear(torch_sublayers), _count_linear(keras_sublayers)
+    heads = _count_heads(keras_sublayers) if by_head else {}
     aligned = []
     # A group is the pieces of one fused parameter, or a single sublayer.
     for _, group in groupby(torch_sublayers, lambda sublayer: _get_fused_parameter(sublayer) or id(sublayer)):
@@ -29,8 +41,8 @@ def align_fused_projections(torch_sublayers: list[Sublayer], keras_sublayers: li
         surplus = torch_counts[size] - keras_counts[size]
         if len(sublayers) == 3 and not torch_counts[fused_size] and 0 < 3 * keras_counts[fused_size] == surplus:
             aligned.append(_join(sublayers, fused_size))
-        elif len(sublayers) == 1 and _should_split(sublayers[0], torch_counts, keras_counts):
-            aligned += _split(sublayers[0])
+        elif len(sublayers) == 1 and (outputs := _find_outputs(sublayers[0], torch_counts, keras_counts)):
+            aligned += _split(sublayers[0], outputs, heads.get((outputs[0], size[1]), 1))
         else:
             aligned += sublayers
     return aligned
@@ -40,6 +52,17 @@ def _count_linear(sublayers: list[Sublayer]) -> Counter[Sizes]:
     return Counter(sublayer.sizes for sublayer in sublayers if sublayer.kind == "linear")
 
 
+def _count_heads(keras_sublayers: list[Sublayer]) -> dict[Sizes, int]:
+    """Return the number of heads of linear layers by their size, if their kernels have an axis of heads."""
+    heads = {}
+    for sublayer in keras_sublayers:
+        weight = sublayer.variables.get("weight")
+        steps = weight.steps if sublayer.kind == "linear" and isinstance(weight, KerasTarget) else ()
+        if steps and steps[0].kind == "reshape" and len(steps[0].numbers) == 3:  # (heads, outputs of a head, inputs)
+            heads.setdefault(sublayer.sizes, steps[0].numbers[0])
+    return heads
+
+
 def _get_fused_parameter(sublayer: Sublayer) -> str | None:
     """Return the parameter of which this sublayer has only some rows; None if it has whole parameters."""
     weight = sublayer.variables.get("weight")
@@ -47,38 +70,80 @@ def _get_fused_parameter(sublayer: Sublayer) -> str | None:
     return source.name if source and source.rows else None
 
 
-def _should_split(sublayer: Sublayer, torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> bool:
-    """Check whether Keras has three linear layers of a third of the outputs for each PyTorch layer of this size."""
-    if sublayer.kind != "linear" or sublayer.sizes[0] % 3 or keras_counts[sublayer.sizes]:
-        return False
-    third = (sublayer.sizes[0] // 3, sublayer.sizes[1])
-    return keras_counts[third] == torch_counts[third] + 3 * torch_counts[sublayer.sizes]
+def _find_outputs(sublayer: Sublayer, torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> tuple[int, ...]:
+    """Return the numbers of outputs of Keras's layers that are one layer in PyTorch; empty if it is not fused.
+
+    Keys and values may have fewer heads than queries.
+    """
+    if sublayer.kind != "linear" or keras_counts[sublayer.sizes]:
+        return ()
+    total, inputs = sublayer.sizes
+    candidates = [(total // count,) * count for count in (3, 2) if total % count == 0]
+    key_outputs = sorted({size[0] for size in keras_counts if size[1] == inputs and 2 * size[0] < total})
+    candidates += [(total - 2 * outputs, outputs, outputs) for outputs in key_outputs]
+    for candidate in candidates:
+        if all(
+            keras_counts[outputs, inputs] == torch_counts[outputs, inputs] + count * torch_counts[sublayer.sizes]
+            for outputs, count in Counter(candidate).items()
+        ):
+            return candidate
+    return ()
 
 
-def _split(sublayer: Sublayer) -> list[Sublayer]:
-    """Return the projections of query, key and value, each with a third of the rows of a fused linear layer."""
-    size = sublayer.sizes[0] // 3
-    return [
-        Sublayer(
-            "linear",
-            f"{sublayer.path}.{name}",
-            (size, sublayer.sizes[1]),
-            _select_rows(sublayer, (number * size, (number + 1) * size)),
+def _split(sublayer: Sublayer, outputs: Sequence[int], heads: int) -> list[Sublayer]:
+    """Return the projections that a fused linear layer consists of.
+
+    Args:
+        sublayer: The fused layer.
+        outputs: The numbers of outputs of the projections.
+        heads: The number of groups of outputs that have parts of all projections; 1 if the projections follow each
+            other.
+    """
+    total, inputs = sublayer.sizes
+    shapes = {"weight": (total, inputs), "bias": (total,)}
+    pieces, start = [], 0
+    for name, count in zip(NAMES[len(outputs)], outputs, strict=True):
+        variables = {
+            role: _select_part(variable, (start, start + count), shapes[role], heads)
+            for role, variable in sublayer.variables.items()
+            if isinstance(variable, TorchSources)
+        }
+        pieces.append(Sublayer("linear", f"{sublayer.path}.{name}", (count, inputs), variables))
+        start += count
+    return pieces
+
+
+def _select_part(variable: TorchSources, rows: tuple[int, int], shape: tuple[int, ...], heads: int) -> TorchSources:
+    """Return some rows of a variable, of each of its `heads` groups an equal number.
+
+    Args:
+        variable: The variable of a fused layer.
+        rows: The first row and the row after the last if there is one group.
+        shape: The shape of the variable.
+        heads: The number of groups.
+    """
+    (source,) = variable.sources
+    if heads == 1 and not variable.steps:
+        return TorchSources((SourceParameter(source.name, rows),))
+    select = (TransformationStep("rows", rows),)
+    if heads > 1:
+        swap = TransformationStep("transpose", (1, 0, *range(2, len(shape) + 1)))
+        select = (
+            TransformationStep("reshape", (heads, shape[0] // heads, *shape[1:])),
+            swap,
+            TransformationStep("rows", (rows[0] // heads, rows[1] // heads)),
+            swap,
+            TransformationStep("reshape", (rows[1] - rows[0], *shape[1:])),
         )
-        for number, name in enumerate(NAMES)
-    ]
+    return replace(variable, steps=(*variable.steps, *select))
 
 
 def _join(sublayers: list[Sublayer], sizes: Sizes) -> Sublayer:
     """Return the fused linear layer whose parameters the three projections have rows of."""
-    path = sublayers[0].path.removesuffix(f".{NAMES[0]}")
-    return Sublayer("linear", path, sizes, _select_rows(sublayers[0], None), composite=path)
-
-
-def _select_rows(sublayer: Sublayer, rows: tuple[int, int] | None) -> dict[str, TorchSources]:
-    """Return the variables of a sublayer with the given rows of its parameters; None selects all rows."""
-    return {
-        role: TorchSources((SourceParameter(variable.sources[0].name, rows),))
-        for role, variable in sublayer.variables.items()
+    path = sublayers[0].path.removesuffix(f".{NAMES[3][0]}")
+    sources = {
+        role: TorchSources((SourceParameter(variable.sources[0].name),))
+        for role, variable in sublayers[0].variables.items()
         if isinstance(variable, TorchSources)
     }
+    return Sublayer("linear", path, sizes, sources, composite=path)

@@ -3,7 +3,7 @@
 A factory is a user's function that builds a model. Each model lives in a process of its framework, its side.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,9 +12,11 @@ import numpy as np
 from common.map.description import Arrays, ModelDescription, RecordedCall
 from common.map.input_specs import InputSpec, draw_inputs
 from common.map.map_file import read_map
-from common.map.pair_variables import ParameterMap, pair_variables
-from common.map.proof import Computation, Proof, map_weights, prove_models
+from common.map.output_pairs import largest_difference, pair_outputs
+from common.map.pair_variables import LAYOUTS, ParameterMap, Transformations, pair_variables
+from common.map.proof import OUTPUT_TOLERANCE, Computation, Proof, map_weights, prove_models
 from common.map.side import Side, receive_all
+from common.map.unused_variables import draw_constants, find_unused, leave_out
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,18 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
     """
     torch_description, keras_description = describe_models({"torch": torch_side, "tf": keras_side}, request).values()
     transformations = read_map(request.map, torch_description, keras_description) if request.map else {}
-    parameter_map = pair_variables(torch_description, keras_description, transformations, request.allow_unpaired)
     initial_weights = torch_side.call("weights")
+    parameter_map = pair_variables(torch_description, keras_description, transformations)
+    if not parameter_map.is_complete:
+        unused = find_unused(torch_side, torch_description, request.seed)
+        torch_description = leave_out(torch_description, unused - _list_sources(transformations))
+        unused = find_unused(keras_side, keras_description, request.seed)
+        keras_description = leave_out(keras_description, unused - transformations.keys())
+    maps = _list_maps(torch_description, keras_description, transformations)
+    parameter_map = maps[0]
+    if len(maps) > 1:
+        weights = draw_constants(initial_weights, torch_description, request.seed)
+        parameter_map = _choose_map(maps, torch_side, keras_side, (torch_description, keras_description), weights)
     models = PairedModels(torch_description, keras_description, parameter_map, initial_weights, None)
     if not parameter_map.is_complete and not request.allow_unpaired:
         return models
@@ -124,6 +136,49 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
             _read_inputs(keras_side, keras_description.dropouts),
         ),
     )
+
+
+def _list_sources(transformations: Transformations) -> set[str]:
+    return {source.name for transformation in transformations.values() for source in transformation.sources}
+
+
+def _list_maps(
+    torch_description: ModelDescription, keras_description: ModelDescription, transformations: Transformations
+) -> list[ParameterMap]:
+    """Return the complete parameter maps of all layouts that PyTorch's model may have; otherwise the usual one."""
+    maps: list[ParameterMap] = []
+    for layout in LAYOUTS:
+        parameter_map = pair_variables(torch_description, keras_description, transformations, layout)
+        is_new = all(parameter_map.variable_pairs != other.variable_pairs for other in maps)
+        if not maps or (is_new and parameter_map.is_complete):
+            maps.append(parameter_map)
+    return maps
+
+
+def _choose_map(
+    maps: Sequence[ParameterMap],
+    torch_side: Side,
+    keras_side: Side,
+    descriptions: tuple[ModelDescription, ModelDescription],
+    weights: Arrays,
+) -> ParameterMap:
+    """Return the first map with which the outputs of both models are equal; the first one if there is none.
+
+    Args:
+        maps: The maps to try.
+        torch_side: The process of PyTorch's model.
+        keras_side: The process of Keras's model.
+        descriptions: The descriptions of both models.
+        weights: PyTorch's weights.
+    """
+    torch_description, keras_description = descriptions
+    for parameter_map in maps:
+        keras_weights = map_weights(parameter_map, weights, keras_description)
+        passes = Computation(torch_side, keras_side, weights, keras_weights).run(training=False)
+        pairs, error = pair_outputs(passes[0].outputs, passes[1].outputs, torch_description.channels)
+        if not error and largest_difference(pairs, *passes) <= OUTPUT_TOLERANCE:
+            return parameter_map
+    return maps[0]
 
 
 def _read_inputs(side: Side, paths: Iterable[str]) -> Arrays:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from common.map.description import ModelDescription
+from common.map.embedding_rows import align_embedding_rows
 from common.map.fused_projections import align_fused_projections
 from common.map.keras_layers import split_keras_layers
 from common.map.layer_norm_axes import align_layer_norms
@@ -16,9 +17,25 @@ from common.map.layer_roles import LayerRoles
 from common.map.pair_sublayers import align_sublayers, pair_by_signature
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources, list_variable_names
 from common.map.torch_layers import split_torch_layers
-from common.map.transformation import ParameterTransformation, TransformationStep
+from common.map.transformation import ParameterTransformation, TransformationStep, merge_steps
 
 Transformations = Mapping[str, ParameterTransformation]  # by the path of the Keras variable
+
+
+@dataclass(frozen=True)
+class AssumedLayout:
+    """What the sizes of a model do not show about the layout of its parameters.
+
+    Attributes:
+        by_head: Whether a fused projection has query, key and value of the first head first, not all queries.
+        rows_at_end: Whether a longer embedding has its unused rows at the beginning, not at the end.
+    """
+
+    by_head: bool = False
+    rows_at_end: bool = True
+
+
+LAYOUTS = [AssumedLayout(by_head, rows_at_end) for by_head in (False, True) for rows_at_end in (True, False)]
 
 
 @dataclass(frozen=True)
@@ -60,27 +77,29 @@ def pair_variables(
     torch_description: ModelDescription,
     keras_description: ModelDescription,
     file_transformations: Transformations,
-    allow_unpaired: bool = False,
+    layout: AssumedLayout | None = None,
 ) -> ParameterMap:
     """Pair the variables of two models.
+
+    If the models have different numbers of layers of a kind and size, their order says which ones are counterparts.
 
     Args:
         torch_description: The description of PyTorch's model.
         keras_description: The description of Keras's model.
         file_transformations: The transformations of a map file, which take precedence.
-        allow_unpaired: Whether to guess which layers of a kind and size are counterparts if the models have different
-            numbers of them.
+        layout: The assumed layout of PyTorch's model; None for the usual one.
     """
+    layout = layout or AssumedLayout()
     keras_sublayers = split_keras_layers(keras_description)
-    torch_sublayers = align_fused_projections(split_torch_layers(torch_description), keras_sublayers)
+    torch_sublayers = align_fused_projections(split_torch_layers(torch_description), keras_sublayers, layout.by_head)
+    torch_sublayers = align_embedding_rows(torch_sublayers, keras_sublayers, layout.rows_at_end)
     keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
     torch_roles = LayerRoles(torch_sublayers, torch_description.layers)
     keras_roles = LayerRoles(keras_sublayers, keras_description.layers)
     unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
     layer_pairs += pair_by_signature(*unpaired, torch_roles, keras_roles)
-    if allow_unpaired:
-        layer_pairs += align_sublayers(torch_sublayers, keras_sublayers, layer_pairs)
+    layer_pairs += align_sublayers(torch_sublayers, keras_sublayers, layer_pairs)
     torch_unpaired, keras_unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
     layer_pairs += _pair_by_shape(
         _list_single_variables(torch_unpaired, torch_description),
@@ -191,16 +210,31 @@ def _reverse_axes(shape: tuple[int, ...]) -> TransformationStep:
 
 
 def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer]) -> list[LayerPair]:
-    """Pair single variables of any kind if each model has only one of a shape, or of the reversed shape."""
+    """Pair single variables of any kind if each model has only one of a shape, or of the reversed shape.
+
+    Axes of size 1 do not count.
+    """
     layer_pairs = []
     for single in torch_singles:
-        candidates = [other for other in keras_singles if other.sizes == single.sizes] or [
-            other for other in keras_singles if other.sizes == single.sizes[::-1]
+        sizes = _squeeze(single.sizes)
+        candidates = [other for other in keras_singles if _squeeze(other.sizes) == sizes] or [
+            other for other in keras_singles if _squeeze(other.sizes) == sizes[::-1]
         ]
-        rivals = [other for other in torch_singles if sorted(other.sizes) == sorted(single.sizes)]
-        if len(candidates) == len(rivals) == 1 and len(single.sizes) <= 2:
+        rivals = [other for other in torch_singles if sorted(_squeeze(other.sizes)) == sorted(sizes)]
+        if len(candidates) == len(rivals) == 1 and len(sizes) <= 2:
             layer_pairs.append(LayerPair(single, candidates[0]))
     return layer_pairs
+
+
+def _squeeze(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in sizes if size != 1)
+
+
+def _reshape_single(torch_sizes: tuple[int, ...], keras_sizes: tuple[int, ...]) -> TransformationStep:
+    """Return the step between two single variables: new axes of size 1, or the reversed axes."""
+    if _squeeze(torch_sizes) == _squeeze(keras_sizes):
+        return TransformationStep("reshape", keras_sizes)
+    return _reverse_axes(torch_sizes)
 
 
 def _list_single_variables(sublayers: list[Sublayer], description: ModelDescription) -> list[Sublayer]:
@@ -232,10 +266,11 @@ def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[Variabl
     for role, sources, target in roles:
         assert isinstance(sources, TorchSources)
         assert isinstance(target, KerasTarget)
-        steps = [*_permute_flattened(layer_pair, role, convolved_axes), *target.steps]
+        steps = [*sources.steps, *_permute_flattened(layer_pair, role, convolved_axes), *target.steps]
         if torch.kind == "parameter" and torch.sizes != keras.sizes:
-            steps = [_reverse_axes(torch.sizes)]
-        pairs.append(VariablePair(target.name, ParameterTransformation(sources.sources, sources.joined, tuple(steps))))
+            steps = [_reshape_single(torch.sizes, keras.sizes)]
+        transformation = ParameterTransformation(sources.sources, sources.joined, merge_steps(steps))
+        pairs.append(VariablePair(target.name, transformation))
     return pairs
 
 

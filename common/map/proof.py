@@ -17,6 +17,7 @@ from common.map.output_pairs import draw_projections, largest_difference, pair_o
 from common.map.pair_variables import ParameterMap
 from common.map.side import Side, receive_all
 from common.map.state_changes import compare_state, compare_statistics, find_unpaired_changes
+from common.map.unused_variables import draw_constants
 
 OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relative to norms
 # A gradient whose norm is less than this share of the largest gradient's norm is compared relative to that share of the
@@ -91,25 +92,6 @@ def prove_models(
     proof.errors += errors
     proof.notes += notes
     return proof
-
-
-def draw_constants(weights: Arrays, torch_description: ModelDescription, seed: int) -> Arrays:
-    """Return PyTorch's weights with random values in place of constant arrays.
-
-    Zeros and ones, such as the initial bias and scale of a layer, would hide an error.
-    """
-    variances = {
-        name for layer in torch_description.layers for role, name in layer.variables.items() if role == "running_var"
-    }
-    stream = np.random.default_rng(seed)
-    drawn = dict(weights)
-    for name, array in weights.items():
-        is_constant = array.dtype.kind == "f" and array.size > 0 and np.ptp(array) == 0
-        if name in variances or (is_constant and name in torch_description.buffers):  # may be a variance or a count
-            drawn[name] = stream.uniform(0.5, 2, array.shape)
-        elif is_constant and not torch_description.variables[name].constant:
-            drawn[name] = array + 0.2 * stream.standard_normal(array.shape)
-    return drawn
 
 
 def map_weights(parameter_map: ParameterMap, weights: Arrays, keras_description: ModelDescription) -> Arrays:
@@ -241,11 +223,11 @@ def _note_sums(parameter_map: ParameterMap) -> list[str]:
 def _note_unused(
     parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
 ) -> list[str]:
-    """Return notes on trainable variables of layers that no forward pass calls, unless a map file pairs them."""
+    """Return notes on trainable variables on which no output depends, unless a map file pairs them."""
     paired = parameter_map.torch_names | {pair.keras for pair in parameter_map.variable_pairs}
     notes = []
     for side, description in (("PyTorch", torch_description), ("Keras", keras_description)):
         names = [name for name in description.unused if name not in paired and description.variables[name].trainable]
         if names:
-            notes.append(f"{side}'s {', '.join(names)}: left out, since the forward pass calls no layer that has them")
+            notes.append(f"{side}'s {', '.join(names)}: left out, since no output depends on them")
     return notes

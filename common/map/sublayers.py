@@ -15,10 +15,17 @@ from common.map.transformation import SourceParameter, TransformationStep
 
 @dataclass(frozen=True)
 class TorchSources:
-    """The PyTorch parameters that fill a role, such as weight."""
+    """The PyTorch parameters that fill a role, such as weight.
+
+    Attributes:
+        sources: The parameters.
+        joined: How they fill the role: "" for a single source, "+" for their sum, "," for a stack along a new axis.
+        steps: The steps to the layout that the role has in most layers of PyTorch, such as (outputs, inputs).
+    """
 
     sources: tuple[SourceParameter, ...]
-    joined: str = ""  # how they fill it: "" for a single source, "+" for their sum, "," for a stack along a new axis
+    joined: str = ""
+    steps: tuple[TransformationStep, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ fills a role of a sublayer.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
 from common.map.sublayers import Sublayer, TorchSources, iterate_owned_variables
-from common.map.transformation import SourceParameter
+from common.map.transformation import SourceParameter, TransformationStep
 
 Variables = dict[str, VariableDescription]
 # For each class of PyTorch: the kind of the sublayer, and the role whose shape gives the sizes.
@@ -53,6 +54,9 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
     if layer.kind == "MultiheadAttention" and has_all_variables:
         yield from _split_attention(layer, variables)
         return
+    if layer.kind == "Conv1D" and "weight" in names and len(variables[names["weight"]].shape) == 2:
+        yield _build_transposed_linear(layer, names, variables)
+        return
     kind, main_role = SIMPLE_KINDS.get(layer.kind, ("", ""))
     if kind == "batch norm" and main_role not in names and "weight" in names:
         main_role = "weight"  # the layer keeps no moving statistics
@@ -71,6 +75,14 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
 
 def _build_source(name: str, rows: tuple[int, int] | None = None) -> TorchSources:
     return TorchSources((SourceParameter(name, rows),))
+
+
+def _build_transposed_linear(layer: LayerDescription, names: dict[str, str], variables: Variables) -> Sublayer:
+    """Return a linear layer whose weight is (inputs, outputs), such as Conv1D of transformers."""
+    sources = {role: _build_source(name) for role, name in names.items()}
+    sources["weight"] = replace(sources["weight"], steps=(TransformationStep("transpose", (1, 0)),))
+    sizes, shape = variables[names["weight"]].shape[::-1], layer.unflattened_shape
+    return Sublayer("linear", layer.path, sizes, sources, layer.path, unflattened_shape=shape)
 
 
 def _split_recurrent(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:

@@ -5,12 +5,13 @@ as text in tables and in map files:
 
     fc.weight | transpose 1 0
     attention.in_proj_weight[0:16] | transpose 1 0 | reshape 16 4 4
+    c_attn.weight | transpose 1 0 | rows 0 16
     gru.bias_ih_l0, gru.bias_hh_l0 | blocks 1 0 2 axis 1
     lstm.bias_ih_l0 + lstm.bias_hh_l0
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,13 +32,7 @@ class SourceParameter:
 
     def select(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the parameter's array, or a view of its rows. Raise ValueError if it does not have these rows."""
-        array = arrays[self.name]
-        if self.rows is None:
-            return array
-        start, end = self.rows
-        if array.ndim == 0 or not start < end <= len(array):
-            raise ValueError(f"{self}: there are no such rows; the shape is {list(array.shape)}")
-        return array[start:end]
+        return arrays[self.name] if self.rows is None else select_rows(arrays[self.name], self.rows)
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,10 @@ class TransformationStep:
     """One change of an array's layout.
 
     Attributes:
-        kind: "reshape", "transpose", or "blocks", which divides an axis into equal blocks and reorders them.
-        numbers: The sizes of a reshape, the axes of a transpose, or the order of the blocks.
+        kind: "reshape", "transpose", "rows", which selects rows of the first axis, or "blocks", which divides an axis
+            into equal blocks and reorders them.
+        numbers: The sizes of a reshape, the axes of a transpose, the first row and the row after the last, or the order
+            of the blocks.
         axis: The axis that "blocks" divides.
     """
 
@@ -65,6 +62,8 @@ class TransformationStep:
             return array.reshape(self.numbers)
         if self.kind == "transpose":
             return array.transpose(self.numbers)
+        if self.kind == "rows":
+            return select_rows(array, self.numbers)
         if sorted(self.numbers) != list(range(len(self.numbers))):
             raise ValueError("not an order of blocks")
         if self.axis >= array.ndim:
@@ -118,22 +117,43 @@ class ParameterTransformation:
         return self._apply_steps(self.sources[0].select(arrays))
 
     def to_torch(self, array: np.ndarray, torch_arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a Keras array into PyTorch's arrays, in place. Of a sum, the first term gets it, and the others 0."""
+        """Write a Keras array into PyTorch's arrays, in place. Of a sum, the first term gets it, and the others 0.
+
+        Elements that the transformation does not select keep their values.
+        """
         targets = [source.select(torch_arrays) for source in self.sources]
-        count = len(targets) if self.joined == "," else 1
-        shape = (count, *targets[0].shape) if self.joined == "," else targets[0].shape
+        stacked = np.stack(targets) if self.joined == "," else targets[0][np.newaxis]
         # The steps move the index of every element of PyTorch's array to its place in the Keras array.
-        positions = self._apply_steps(np.arange(array.size).reshape(shape))
-        flat = np.empty(array.size, array.dtype)
-        flat[positions.ravel()] = array.ravel()
-        stacked = flat.reshape((count, *targets[0].shape))
+        indices = np.arange(stacked.size).reshape(stacked.shape if self.joined == "," else targets[0].shape)
+        flat = stacked.ravel().copy()
+        flat[self._apply_steps(indices).ravel()] = array.ravel()
+        values = flat.reshape(stacked.shape)
         for number, target in enumerate(targets):
-            target[...] = stacked[number] if number < count else 0
+            target[...] = values[number] if number < len(values) else 0
 
     def _apply_steps(self, array: np.ndarray) -> np.ndarray:
         for step in self.steps:
             array = step.apply(array)
         return array
+
+
+def select_rows(array: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:
+    """Return a view of rows of the first axis. Raise ValueError if the array does not have them."""
+    if array.ndim == 0 or len(rows) != 2 or not rows[0] < rows[1] <= len(array):
+        raise ValueError(f"there are no such rows, {' '.join(map(str, rows))}; the shape is {list(array.shape)}")
+    return array[rows[0] : rows[1]]
+
+
+def merge_steps(steps: Sequence[TransformationStep]) -> tuple[TransformationStep, ...]:
+    """Return the same steps with transposes that follow each other as one, or as none if they undo each other."""
+    merged: list[TransformationStep] = []
+    for step in steps:
+        if step.kind == "transpose" and merged and merged[-1].kind == "transpose":
+            axes = merged.pop().numbers
+            step = TransformationStep("transpose", tuple(axes[axis] for axis in step.numbers))
+        if step.kind != "transpose" or step.numbers != tuple(range(len(step.numbers))):
+            merged.append(step)
+    return tuple(merged)
 
 
 def parse_transformation(text: str) -> ParameterTransformation:
@@ -153,7 +173,9 @@ def _parse_source(text: str) -> SourceParameter:
 
 
 def _parse_step(text: str) -> TransformationStep:
-    match = re.fullmatch(r"(reshape|transpose|blocks)((?: +\d+)+)(?: +axis +(\d+))?", text)
+    match = re.fullmatch(r"(reshape|transpose|rows|blocks)((?: +\d+)+)(?: +axis +(\d+))?", text)
     if not match:
-        raise UserError(f"{text}: not a step; write 'reshape 4 3', 'transpose 1 0' or 'blocks 1 0 2 axis 1'")
+        raise UserError(
+            f"{text}: not a step; write 'reshape 4 3', 'transpose 1 0', 'rows 0 8' or 'blocks 1 0 2 axis 1'"
+        )
     return TransformationStep(match[1], tuple(map(int, match[2].split())), int(match[3] or 0))

@@ -6,6 +6,7 @@ parameter map, which says how each Keras variable is computed from PyTorch's par
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import keras
 import tensorflow as tf
@@ -21,7 +22,7 @@ from tf_impl.aligned_layers import align_dropout, use_dropout_keys
 from tf_impl.batch_norm import synchronize_batch_norm, use_real_rows
 from tf_impl.changing_buffers import mark_changing_buffers
 from tf_impl.convolution import patch_strided_convolutions
-from tf_impl.float64 import compute_in_float64
+from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.input_adapter import build_input_adapter, get_training_argument
 from tf_impl.keras_paths import layers_by_path, variables_by_path
 from tf_impl.models.layout import TransformedParameter
@@ -35,6 +36,7 @@ class CustomModel(keras.Model):
         """Wrap the model of a user's factory."""
         super().__init__()
         self.user_model, self.output_name = user_model, output_name
+        self.keep_float64 = keep_float64 if self.variable_dtype == "float64" else nullcontext
         self.adapt_inputs = build_input_adapter("model.tf", user_model, input_names)
 
     @override
@@ -42,7 +44,8 @@ class CustomModel(keras.Model):
         dtype = self.variable_dtype
         cast = {name: tf.cast(x, dtype) if x.dtype.is_floating else x for name, x in inputs.items()}
         args, kwargs = self.adapt_inputs(cast)
-        with use_dropout_keys(inputs.get("dropout_keys")), use_real_rows(inputs.get("real_rows")):
+        keys, real_rows = inputs.get("dropout_keys"), inputs.get("real_rows")
+        with use_dropout_keys(keys), use_real_rows(real_rows), self.keep_float64():
             returned = self.user_model(*args, **kwargs, **get_training_argument(self.user_model, training))
         return name_tensors(returned)[self.output_name]
 
@@ -50,15 +53,18 @@ class CustomModel(keras.Model):
 def build(initial: InitialCheckpoint) -> keras.Model:
     """Build the model; the caller loads the initial weights."""
     settings = initial.hf_config
-    if keras.config.dtype_policy().variable_dtype == "float64":
+    is_float64 = keras.config.dtype_policy().variable_dtype == "float64"
+    if is_float64:
         compute_in_float64()
     patch_strided_convolutions()
     reset_uids()  # layers get the same names as when the parameter map was proven
-    user_model = call_factory("model.tf", settings["factories"]["tf"], settings["arguments"])
+    with keep_float64() if is_float64 else nullcontext():
+        user_model = call_factory("model.tf", settings["factories"]["tf"], settings["arguments"])
     model = CustomModel(user_model, list(settings["inputs"]), settings["outputs"]["tf"])
     ones = {name: tf.ones([2, *shape], _resolve_dtype(dtype)) for name, (dtype, shape) in settings["inputs"].items()}
     args, kwargs = model.adapt_inputs(ones)
-    user_model(*args, **kwargs, **get_training_argument(user_model, False))  # layers create their variables
+    with model.keep_float64():
+        user_model(*args, **kwargs, **get_training_argument(user_model, False))  # layers create their variables
     if settings["dropouts"] is not None:
         layers = layers_by_path(user_model)
         for pair in settings["dropouts"]:

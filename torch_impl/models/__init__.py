@@ -10,6 +10,7 @@ from common.models.initial_weights import InitialCheckpoint
 from common.models.spec import LARGE_EMBEDDING
 from torch_impl.aligned_layers import align_dropout
 from torch_impl.compilation import compile_model
+from torch_impl.float64 import compute_in_float64
 from torch_impl.models.linear import use_bfloat16, use_onednn
 
 
@@ -20,6 +21,8 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     train.matmul_precision it concerns only products of matrices.
     """
     torch.manual_seed(config.train.seed)  # for native dropout
+    if config.train.precision == "float64":
+        compute_in_float64()
     # Only the module of this model is imported: transformers takes seconds.
     model: Module = import_module(config.model.torch_module).build(initial)
     if config.model.has_aligned_dropout:

@@ -5,6 +5,7 @@ holds the results: the factories, the inputs, the output that the task uses, the
 parameters that are not trained.
 """
 
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -16,6 +17,7 @@ from common.models.initial_weights import InitialCheckpoint
 from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.batch_norm import use_real_rows
 from torch_impl.changing_buffers import mark_changing_buffers
+from torch_impl.float64 import KeepFloat64, keep_float64
 from torch_impl.input_adapter import Arguments, InputAdapter, build_input_adapter
 from torch_impl.models.weights import load_weights
 from torch_impl.nested_tensors import name_tensors
@@ -28,7 +30,11 @@ def build(initial: InitialCheckpoint) -> Module:
     """
     settings = initial.hf_config
     key, names = "model.torch", list(settings["inputs"])
-    model: Module = call_factory(key, settings["factories"]["torch"], settings["arguments"])
+    is_float64 = torch.get_default_dtype() == torch.float64
+    with KeepFloat64() if is_float64 else nullcontext():
+        model: Module = call_factory(key, settings["factories"]["torch"], settings["arguments"])
+    if is_float64:
+        keep_float64(model)
     adapter = build_input_adapter(key, model, names, settings["channels"])
     model.register_forward_pre_hook(partial(_adapt_inputs, adapter), with_kwargs=True)
     model.register_forward_hook(partial(_select_output, settings["outputs"]["torch"]))

@@ -1,0 +1,57 @@
+"""Variables on which no output of a model depends, such as a head whose output the model does not return."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from common.map.description import Arrays, ComputedPass, ModelDescription
+from common.map.side import Side
+
+VARIANCES = {"running_var", "moving_variance"}  # roles
+
+
+def draw_constants(weights: Arrays, description: ModelDescription, seed: int) -> Arrays:
+    """Return the weights of a model with random values in place of constant arrays.
+
+    Zeros and ones, such as the initial bias and scale of a layer, would hide an error.
+    """
+    variances = {name for layer in description.layers for role, name in layer.variables.items() if role in VARIANCES}
+    stream = np.random.default_rng(seed)
+    drawn = dict(weights)
+    for name, array in weights.items():
+        is_constant = array.dtype.kind == "f" and array.size > 0 and np.ptp(array) == 0
+        if name in variances or (is_constant and name in description.buffers):  # may be a variance or a count
+            drawn[name] = stream.uniform(0.5, 2, array.shape)
+        elif is_constant and not description.variables[name].constant:
+            drawn[name] = array + 0.2 * stream.standard_normal(array.shape)
+    return drawn
+
+
+def find_unused(side: Side, description: ModelDescription, seed: int) -> set[str]:
+    """Return the names of the trained variables of which the gradient of every output is zero.
+
+    The model computes a pass in evaluation mode with random values in place of constant weights. It keeps its weights.
+    """
+    weights: Arrays = side.call("weights")
+    computed: ComputedPass = side.call("compute", weights=draw_constants(weights, description, seed), training=False)
+    stream = np.random.default_rng(seed)
+    projections = {
+        name: stream.standard_normal(array.shape) for name, array in computed.outputs.items() if array.dtype.kind == "f"
+    }
+    gradients: Arrays = side.call("gradients", projections=projections)
+    side.call("compute", weights=weights, training=False)
+    return {name for name, gradient in gradients.items() if not gradient.any()}
+
+
+def leave_out(description: ModelDescription, names: Collection[str]) -> ModelDescription:
+    """Return a description in which these variables belong to no layer."""
+    layers = [
+        replace(layer, variables={role: name for role, name in layer.variables.items() if name not in names})
+        for layer in description.layers
+    ]
+    return replace(
+        description,
+        layers=[layer for layer in layers if layer.variables],
+        unused=[*description.unused, *(name for name in description.variables if name in names)],
+    )
