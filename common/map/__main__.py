@@ -16,11 +16,13 @@ from common.config.compose import CONF
 from common.config.strategies import PACKAGES
 from common.errors import FAILURE, UserError
 from common.interpreter import check_interpreter
+from common.map.differing_settings import describe_settings
 from common.map.input_specs import parse_input_spec
-from common.map.map_file import describe_unmatched, write_map
+from common.map.map_file import write_map
 from common.map.map_table import format_map_table
 from common.map.pair_models import PairedModels, PairingRequest, pair_models
 from common.map.side import Side
+from common.map.unmatched import MAX_LINES, describe_unmatched, summarize_unmatched
 from common.training.stop import interrupt_on_signals
 
 DEFAULTS = Path(CONF, "map.yaml")
@@ -66,6 +68,7 @@ class MapOptions:
         inputs: The inputs by name, as text such as float32[8,16].
         seed: The seed of the weights and the inputs.
         write: The path of the map file to create; None creates none.
+        all: Whether to print a line for every variable without a counterpart instead of a summary.
     """
 
     model: MapModelOptions
@@ -74,12 +77,14 @@ class MapOptions:
     inputs: dict[str, str]
     seed: int
     write: str | None
+    all: bool
 
 
 def load_options(overrides: Sequence[str]) -> MapOptions:
     """Compose conf/map.yaml with Hydra overrides. Raise UserError for unknown keys and values of the wrong type."""
     keys = (
-        "the keys are model.torch, model.tf, model.arguments, model.map, torch.python, tf.python, inputs, seed, write"
+        "the keys are model.torch, model.tf, model.arguments, model.map, torch.python, tf.python, inputs, seed, write, "
+        "all"
     )
     options = compose_options(MapOptions, "map", [_quote_override(override) for override in overrides], keys)
     if not options.inputs:
@@ -111,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         models = pair_models(sides["torch"], sides["tf"], request)
     described_map = models.parameter_map, models.torch_description, models.keras_description
     print(format_map_table(*described_map))
-    for line in describe_unmatched(*described_map):
+    for line in (describe_unmatched if options.all else summarize_unmatched)(*described_map):
         print(line)
     if output_path is not None:
         write_map(output_path, *described_map)
@@ -125,6 +130,8 @@ def print_proof(models: PairedModels) -> None:
     for title, description in (("PyTorch", models.torch_description), ("Keras", models.keras_description)):
         for sentence in description.unsupported:
             print(f"note: {title}'s model cannot be trained: {sentence}")
+    if not models.proven:
+        _print_differences(models)
     if models.proof is None:
         print("not proven: match every variable in a map file (write=map.yaml creates one; pass it as model.map)")
         return
@@ -136,6 +143,14 @@ def print_proof(models: PairedModels) -> None:
         print(f"not the same: {error}")
     if models.proven:
         print("proven: both models compute the same")
+
+
+def _print_differences(models: PairedModels) -> None:
+    """Print what is different in models that are not proven to be the same."""
+    for sentence in describe_settings(models.parameter_map)[:MAX_LINES]:
+        print(f"different: {sentence}")
+    if models.agree_without_unmatched:
+        print("different: only the variables without a counterpart; with zeros there, the outputs are the same")
 
 
 def _check_output_path(path: Path) -> None:

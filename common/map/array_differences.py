@@ -122,8 +122,8 @@ def explain_first_difference(
     for pair in layer_pairs:
         torch_call = torch_pass.calls.get(pair.torch.output or "")
         keras_call = keras_pass.calls.get(pair.keras.output or "")
-        if torch_call is None or keras_call is None:
-            continue
+        if torch_call is None or keras_call is None or "parameter" in (pair.torch.kind, pair.keras.kind):
+            continue  # the layer that has a single parameter may compute other things with it than its counterpart
         unflattened_shape = pair.torch.unflattened_shape
         if unflattened_shape == pair.keras.unflattened_shape:
             unflattened_shape = None

@@ -14,8 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from common.errors import UserError, build_write_error, error_reason
 from common.map.description import ModelDescription
-from common.map.pair_variables import ParameterMap, find_candidates
+from common.map.pair_variables import ParameterMap
 from common.map.transformation import ParameterTransformation, parse_transformation
+from common.map.unmatched import describe_unmatched
 
 
 def read_map(
@@ -70,38 +71,3 @@ def write_map(
         raise UserError(f"write={path}: already exists; choose another name") from error
     except OSError as error:
         raise build_write_error(f"write={path}", error) from error
-
-
-def describe_unmatched(
-    parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
-) -> list[str]:
-    """Return a line for every variable without a counterpart, with the nearest candidates of the other side."""
-    lines = []
-    for side, description, other, names in (
-        ("PyTorch", torch_description, keras_description, parameter_map.unmatched_torch),
-        ("Keras", keras_description, torch_description, parameter_map.unmatched_keras),
-    ):
-        for name in names:
-            shape = description.variables[name].shape
-            candidates = find_candidates(parameter_map, torch_description, keras_description, name)
-            if candidates:
-                listed = ", ".join(f"{path} {list(other.variables[path].shape)}" for path in candidates)
-                advice = f"nearest: {listed}"
-            else:
-                advice = f"no similar variable is left{_suggest_tying(parameter_map, side, shape)}"
-            lines.append(f"not matched: {side}'s {name} {list(shape)}; {advice}")
-    return lines
-
-
-def _suggest_tying(parameter_map: ParameterMap, side: str, shape: tuple[int, ...]) -> str:
-    """Return advice for an unmatched variable that has the size of an embedding.
-
-    The other model may lack the variable because it ties it to the embedding: one variable serves as both.
-    """
-    other_side = "Keras" if side == "PyTorch" else "PyTorch"
-    for pair in parameter_map.layer_pairs:
-        embedding = pair.keras if other_side == "Keras" else pair.torch
-        if embedding.kind == "embedding" and sorted(embedding.sizes) == sorted(shape):
-            (name,) = embedding.variable_names
-            return f"; if it is tied to {name} in {other_side}, tie it in {side} too"
-    return ""

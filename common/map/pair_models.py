@@ -58,6 +58,8 @@ class PairedModels:
         proof: The proof; None if a variable has no counterpart, or if the request asks for no proof.
         dropout_inputs: The arrays that the dropout layers of PyTorch and of Keras receive, by path; empty if a variable
             has no counterpart, unless the request allows that.
+        agree_without_unmatched: Whether both models return the same outputs if all variables without a counterpart are
+            0; False if all variables have one.
     """
 
     torch_description: ModelDescription
@@ -66,6 +68,7 @@ class PairedModels:
     initial_weights: Arrays
     proof: Proof | None
     dropout_inputs: tuple[Arrays, Arrays] = field(default_factory=lambda: ({}, {}))
+    agree_without_unmatched: bool = False
 
     @property
     def proven(self) -> bool:
@@ -119,7 +122,7 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
         parameter_map = _choose_map(maps, torch_side, keras_side, (torch_description, keras_description), weights)
     models = PairedModels(torch_description, keras_description, parameter_map, initial_weights, None)
     if not parameter_map.is_complete and not request.allow_unpaired:
-        return models
+        return replace(models, agree_without_unmatched=_agree_without_unmatched(torch_side, keras_side, models))
     has_dropout = bool(torch_description.dropouts or keras_description.dropouts)
     if request.prove and parameter_map.is_complete:
         descriptions = torch_description, keras_description
@@ -174,11 +177,27 @@ def _choose_map(
     torch_description, keras_description = descriptions
     for parameter_map in maps:
         keras_weights = map_weights(parameter_map, weights, keras_description)
-        passes = Computation(torch_side, keras_side, weights, keras_weights).run(training=False)
-        pairs, error = pair_outputs(passes[0].outputs, passes[1].outputs, torch_description.channels)
-        if not error and largest_difference(pairs, *passes) <= OUTPUT_TOLERANCE:
+        if _have_equal_outputs(Computation(torch_side, keras_side, weights, keras_weights), torch_description.channels):
             return parameter_map
     return maps[0]
+
+
+def _have_equal_outputs(computation: Computation, has_channels: bool) -> bool:
+    """Compute a pass of both models in evaluation mode. Return whether the outputs are equal."""
+    passes = computation.run(training=False)
+    pairs, error = pair_outputs(passes[0].outputs, passes[1].outputs, has_channels)
+    return not error and largest_difference(pairs, *passes) <= OUTPUT_TOLERANCE
+
+
+def _agree_without_unmatched(torch_side: Side, keras_side: Side, models: PairedModels) -> bool:
+    """Compute a pass of both models in which the variables without a counterpart are 0. Compare the outputs."""
+    parameter_map, variables = models.parameter_map, models.keras_description.variables
+    zeros = {name: np.zeros_like(models.initial_weights[name]) for name in parameter_map.unmatched_torch}
+    keras_weights = {name: np.zeros(variables[name].shape) for name in parameter_map.unmatched_keras}
+    weights = models.initial_weights | zeros
+    keras_weights |= map_weights(parameter_map, weights, models.keras_description)
+    computation = Computation(torch_side, keras_side, weights, keras_weights)
+    return _have_equal_outputs(computation, models.torch_description.channels)
 
 
 def _read_inputs(side: Side, paths: Iterable[str]) -> Arrays:

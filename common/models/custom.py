@@ -23,10 +23,10 @@ from common.errors import UserError
 from common.map.comparable_layers import list_comparable_layers
 from common.map.description import ModelDescription
 from common.map.input_specs import InputSpec
-from common.map.map_file import describe_unmatched
 from common.map.mixed_examples import mixes_examples
 from common.map.pair_models import PairedModels, PairingRequest, describe_models, pair_models
 from common.map.side import Side
+from common.map.unmatched import describe_unmatched
 from common.models.changing_buffers import check_buffers, merge_buffers, round_to_float32
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig

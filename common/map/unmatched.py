@@ -1,0 +1,85 @@
+"""Sentences about the variables of two models that have no counterpart."""
+
+from collections.abc import Mapping
+
+from common.map.description import ModelDescription
+from common.map.pair_variables import ParameterMap, find_candidates
+
+MAX_LINES = 5  # of a summary
+
+
+def describe_unmatched(
+    parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
+) -> list[str]:
+    """Return a line for every variable without a counterpart, with the nearest candidates of the other side."""
+    lines = []
+    for side, description, other, names in (
+        ("PyTorch", torch_description, keras_description, parameter_map.unmatched_torch),
+        ("Keras", keras_description, torch_description, parameter_map.unmatched_keras),
+    ):
+        for name in names:
+            shape = description.variables[name].shape
+            candidates = find_candidates(parameter_map, torch_description, keras_description, name)
+            if candidates:
+                listed = ", ".join(f"{path} {list(other.variables[path].shape)}" for path in candidates)
+                advice = f"nearest: {listed}"
+            else:
+                advice = f"no similar variable is left{_suggest_tying(parameter_map, side, shape)}"
+            lines.append(f"not matched: {side}'s {name} {list(shape)}; {advice}")
+    return lines
+
+
+def summarize_unmatched(
+    parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
+) -> list[str]:
+    """Return at most `MAX_LINES` lines about the variables without a counterpart.
+
+    A line counts the variables of one role in layers of one kind, such as the biases of Keras's Conv2D layers.
+    """
+    lines = dict(
+        zip(
+            [*parameter_map.unmatched_torch, *parameter_map.unmatched_keras],
+            describe_unmatched(parameter_map, torch_description, keras_description),
+            strict=True,
+        )
+    )
+    if len(lines) <= MAX_LINES:
+        return list(lines.values())
+    summary = []
+    for side, description, names in (
+        ("PyTorch", torch_description, parameter_map.unmatched_torch),
+        ("Keras", keras_description, parameter_map.unmatched_keras),
+    ):
+        for (kind, role), group in _group_by_role(description, names).items():
+            line = f"not matched: {side}'s {len(group)} variables '{role}' of {kind} layers, the first one {group[0]}"
+            summary.append(lines[group[0]] if len(group) == 1 else line)
+    if len(summary) > MAX_LINES:
+        more = len(summary) - MAX_LINES + 1
+        summary = [*summary[: MAX_LINES - 1], f"and {more} more kinds of variables; all=true lists every variable"]
+    return summary
+
+
+def _group_by_role(description: ModelDescription, names: list[str]) -> Mapping[tuple[str, str], list[str]]:
+    """Return the names by the kind of the layer that has the variable first, and by its role there."""
+    owners: dict[str, tuple[str, str]] = {}
+    for layer in description.layers:
+        for role, name in layer.variables.items():
+            owners.setdefault(name, (layer.kind, role))
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        groups.setdefault(owners[name], []).append(name)
+    return groups
+
+
+def _suggest_tying(parameter_map: ParameterMap, side: str, shape: tuple[int, ...]) -> str:
+    """Return advice for an unmatched variable that has the size of an embedding.
+
+    The other model may lack the variable because it ties it to the embedding: one variable serves as both.
+    """
+    other_side = "Keras" if side == "PyTorch" else "PyTorch"
+    for pair in parameter_map.layer_pairs:
+        embedding = pair.keras if other_side == "Keras" else pair.torch
+        if embedding.kind == "embedding" and sorted(embedding.sizes) == sorted(shape):
+            (name,) = embedding.variable_names
+            return f"; if it is tied to {name} in {other_side}, tie it in {side} too"
+    return ""

@@ -1,0 +1,132 @@
+"""Factories of Keras models as other libraries write them; foreign_torch.py has one of the same name for each."""
+
+import keras
+from keras import ops
+
+WIDTH, HEADS = 8, 2
+
+
+class Attention(keras.Model):
+    """Self-attention whose projections are layers of their own. key_heads: the number of heads of keys and values."""
+
+    def __init__(self, key_heads: int = HEADS) -> None:
+        super().__init__()
+        self.key_heads, size = key_heads, WIDTH // HEADS
+        self.query, self.key, self.value = (
+            keras.layers.EinsumDense("abc,cde->abde", (None, heads, size), bias_axes="de", name=name)
+            for name, heads in (("query", HEADS), ("key", key_heads), ("value", key_heads))
+        )
+        self.projection = keras.layers.EinsumDense("abde,dec->abc", (None, WIDTH), bias_axes="c", name="projection")
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        query, key, value = (ops.transpose(part(x), (0, 2, 1, 3)) for part in (self.query, self.key, self.value))
+        key, value = (ops.repeat(part, HEADS // self.key_heads, 1) for part in (key, value))
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) / (WIDTH // HEADS) ** 0.5
+        shares = ops.cast(ops.softmax(ops.cast(scores, "float32"), -1), x.dtype)
+        return self.projection(ops.transpose(ops.matmul(shares, value), (0, 2, 1, 3)))
+
+
+class GatedFeedForward(keras.Model):
+    """A feed-forward network with layers for gate and value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = keras.layers.Dense(5, use_bias=False), keras.layers.Dense(5, use_bias=False)
+        self.down = keras.layers.Dense(WIDTH, use_bias=False)
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        return self.down(ops.silu(self.gate(x)) * self.up(x))
+
+
+class Positions(keras.Model):
+    """Embeddings of tokens and of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = keras.layers.Embedding(11, 6), keras.layers.Embedding(8, 6)
+        self.projection = keras.layers.Dense(3)
+
+    def call(self, tokens: keras.KerasTensor) -> keras.KerasTensor:
+        return self.projection(self.tokens(tokens) + self.positions(ops.arange(tokens.shape[1])))
+
+
+class RootMeanSquareNorm(keras.Model):
+    """A norm that computes in float32, and multiplies with a table that was computed in float32."""
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.scale = self.add_weight(shape=(WIDTH,), initializer="ones", name="scale")
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        wide = ops.cast(x, "float32")
+        wide = wide * ops.rsqrt(ops.mean(ops.square(wide), -1, keepdims=True) + 1e-6)
+        table = ops.power(ops.cast(10, "float32"), -ops.arange(WIDTH, dtype="float32") / WIDTH)
+        return self.scale * ops.cast(wide, x.dtype) * ops.cast(table, x.dtype)
+
+
+class LearnedOffset(keras.Model):
+    """A layer that adds a whole embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.offset = keras.layers.Dense(4), keras.layers.Embedding(5, 4)
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        return self.linear(x) + self.offset(ops.arange(5))
+
+
+class WithHead(keras.Model):
+    """Two layers, and a third one of the same size whose output the model does not return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers_in_order = [keras.layers.Dense(6, activation="tanh"), keras.layers.Dense(6)]
+        self.head = keras.layers.Dense(6)
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        hidden = self.layers_in_order[0](x)
+        self.head(hidden)
+        return self.layers_in_order[1](hidden)
+
+
+def transposed_linear() -> keras.Model:
+    return keras.Sequential([keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(6)])
+
+
+def fused(by_head: bool = False) -> keras.Model:
+    return Attention()
+
+
+def fused_transposed() -> keras.Model:
+    return Attention()
+
+
+def fused_in_another_order() -> keras.Model:
+    return Attention()
+
+
+def fused_groups() -> keras.Model:
+    return Attention(key_heads=1)
+
+
+def gated() -> keras.Model:
+    return GatedFeedForward()
+
+
+def positions(first: int = 0) -> keras.Model:
+    return Positions()
+
+
+def norm_in_float32() -> keras.Model:
+    return RootMeanSquareNorm()
+
+
+def offset() -> keras.Model:
+    return LearnedOffset()
+
+
+def without_head() -> keras.Model:
+    return WithHead()
+
+
+def with_biases() -> keras.Model:
+    return keras.Sequential([keras.layers.Dense(6, bias_initializer="ones") for _ in range(7)])

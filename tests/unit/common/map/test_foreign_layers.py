@@ -1,0 +1,72 @@
+"""Layers as libraries other than PyTorch and Keras write them: paired and proven without a map file."""
+
+import numpy as np
+import pytest
+
+from common.map.transformation import TransformationStep, merge_steps, parse_transformation
+from common.map.unmatched import describe_unmatched, summarize_unmatched
+from tests.unit.common.map.conftest import PairModels
+
+SEQUENCES, FEATURES, TOKENS = {"x": "float32[3,5,8]"}, {"x": "float32[4,6]"}, {"tokens": "int32[4,8]<11"}
+PAIRS = [
+    ("transposed_linear", FEATURES, {}),
+    ("fused", SEQUENCES, {}),
+    ("fused", SEQUENCES, {"by_head": True}),
+    ("fused_transposed", SEQUENCES, {}),
+    ("fused_groups", SEQUENCES, {}),
+    ("gated", SEQUENCES, {}),
+    ("positions", TOKENS, {}),
+    ("positions", TOKENS, {"first": 2}),
+    ("norm_in_float32", SEQUENCES, {}),
+    ("offset", {"x": "float32[3,5,6]"}, {}),
+    ("without_head", FEATURES, {}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "inputs", "arguments"), PAIRS)
+def test_a_pair_is_proven(
+    pair_models: PairModels, name: str, inputs: dict[str, str], arguments: dict[str, object]
+) -> None:
+    models = pair_models(f"foreign_torch:{name}", f"foreign_keras:{name}", inputs, **arguments)
+    lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
+    assert models.proven, [lines, models.proof]
+
+
+@pytest.mark.slow
+def test_a_wrong_order_of_projections_is_refused(pair_models: PairModels) -> None:
+    name = "fused_in_another_order"
+    models = pair_models(f"foreign_torch:{name}", f"foreign_keras:{name}", SEQUENCES)
+    assert models.proof is not None
+    (error,) = models.proof.errors
+    assert "the first layer whose output differs is output (PyTorch) and " in error
+
+
+@pytest.mark.slow
+def test_an_unused_head_is_named(pair_models: PairModels) -> None:
+    models = pair_models("foreign_torch:without_head", "foreign_keras:without_head", FEATURES)
+    assert models.proof is not None
+    (note,) = models.proof.notes
+    assert "dense_2/kernel, " in note
+    assert note.endswith("dense_2/bias: left out, since no output depends on them")
+
+
+@pytest.mark.slow
+def test_variables_of_a_kind_are_counted(pair_models: PairModels) -> None:
+    models = pair_models("foreign_torch:with_biases", "foreign_keras:with_biases", FEATURES)
+    (line,) = summarize_unmatched(models.parameter_map, models.torch_description, models.keras_description)
+    assert line.startswith("not matched: Keras's 7 variables 'bias' of Dense layers, the first one ")
+    assert models.agree_without_unmatched
+
+
+def test_unselected_elements_keep_their_values() -> None:
+    transformation = parse_transformation("a | transpose 1 0 | rows 0 1")
+    arrays = {"a": np.arange(6.0).reshape(2, 3)}
+    transformation.to_torch(np.array([[7.0, 8.0]]), arrays)
+    np.testing.assert_array_equal(arrays["a"], [[7, 1, 2], [8, 4, 5]])
+
+
+def test_transposes_are_merged() -> None:
+    turn, select = TransformationStep("transpose", (1, 2, 0)), TransformationStep("rows", (0, 1))
+    assert merge_steps([turn, turn, turn]) == ()
+    assert merge_steps([turn, turn, select]) == (TransformationStep("transpose", (2, 0, 1)), select)
