@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from common.map.assumed_layout import LAYOUTS
 from common.map.description import Arrays, ModelDescription, RecordedCall
 from common.map.input_specs import InputSpec, draw_inputs
 from common.map.map_file import read_map
 from common.map.output_pairs import largest_difference, pair_outputs
-from common.map.pair_variables import LAYOUTS, ParameterMap, Transformations, pair_variables
+from common.map.pair_variables import ParameterMap, Transformations, pair_variables
 from common.map.proof import OUTPUT_TOLERANCE, Computation, Proof, map_weights, prove_models
 from common.map.side import Side, receive_all
 from common.map.unused_variables import draw_constants, find_unused, leave_out

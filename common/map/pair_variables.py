@@ -8,9 +8,8 @@ then single variables of equal shapes.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from common.map.assumed_layout import USUAL_LAYOUT, AssumedLayout
 from common.map.description import ModelDescription
-from common.map.embedding_rows import align_embedding_rows
-from common.map.fused_projections import align_fused_projections
 from common.map.keras_layers import split_keras_layers
 from common.map.layer_norm_axes import align_layer_norms
 from common.map.layer_roles import LayerRoles
@@ -20,22 +19,6 @@ from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep, merge_steps
 
 Transformations = Mapping[str, ParameterTransformation]  # by the path of the Keras variable
-
-
-@dataclass(frozen=True)
-class AssumedLayout:
-    """What the sizes of a model do not show about the layout of its parameters.
-
-    Attributes:
-        by_head: Whether a fused projection has query, key and value of the first head first, not all queries.
-        rows_at_end: Whether a longer embedding has its unused rows at the beginning, not at the end.
-    """
-
-    by_head: bool = False
-    rows_at_end: bool = True
-
-
-LAYOUTS = [AssumedLayout(by_head, rows_at_end) for by_head in (False, True) for rows_at_end in (True, False)]
 
 
 @dataclass(frozen=True)
@@ -77,7 +60,7 @@ def pair_variables(
     torch_description: ModelDescription,
     keras_description: ModelDescription,
     file_transformations: Transformations,
-    layout: AssumedLayout | None = None,
+    layout: AssumedLayout = USUAL_LAYOUT,
 ) -> ParameterMap:
     """Pair the variables of two models.
 
@@ -87,12 +70,10 @@ def pair_variables(
         torch_description: The description of PyTorch's model.
         keras_description: The description of Keras's model.
         file_transformations: The transformations of a map file, which take precedence.
-        layout: The assumed layout of PyTorch's model; None for the usual one.
+        layout: The assumed layout of PyTorch's parameters.
     """
-    layout = layout or AssumedLayout()
     keras_sublayers = split_keras_layers(keras_description)
-    torch_sublayers = align_fused_projections(split_torch_layers(torch_description), keras_sublayers, layout.by_head)
-    torch_sublayers = align_embedding_rows(torch_sublayers, keras_sublayers, layout.rows_at_end)
+    torch_sublayers = layout.align(split_torch_layers(torch_description), keras_sublayers)
     keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
     torch_roles = LayerRoles(torch_sublayers, torch_description.layers)
