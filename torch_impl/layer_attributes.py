@@ -16,11 +16,18 @@ ATTRIBUTES = {  # the name of an attribute in PyTorch's layers: its name in comm
 
 
 def get_layer_kind(layer: torch.nn.Module) -> str:
-    """Return the name of the known PyTorch class that a layer is or derives from; otherwise the layer's own class."""
+    """Return the name of the known PyTorch class that a layer is or derives from; otherwise the layer's own class.
+
+    A class of another library is named with it if it is known, or if it has the name of a known class of the framework.
+    """
     classes = [
         kind for kind in type(layer).__mro__ if kind.__module__.startswith("torch.") and kind.__name__ in KNOWN_KINDS
     ]
-    return classes[0].__name__ if classes else type(layer).__name__
+    if classes:
+        return classes[0].__name__
+    name = type(layer).__name__
+    qualified_name = f"{type(layer).__module__.partition('.')[0]}.{name}"
+    return qualified_name if {name, qualified_name} & KNOWN_KINDS else name
 
 
 def get_layer_attributes(layer: torch.nn.Module) -> dict[str, object]:

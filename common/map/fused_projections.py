@@ -8,21 +8,20 @@ The size of a linear layer is the shape of its weight in PyTorch, (outputs, inpu
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice, product
 
 from common.map.sublayers import KerasTarget, Sublayer, TorchSources
 from common.map.transformation import SourceParameter, TransformationStep
 
 NAMES = {2: ("gate", "value"), 3: ("query", "key", "value")}  # of the projections by their number
+MAX_CHOICES = 10_000  # of the layers to split that are compared
 Sizes = tuple[int, ...]
 
 
 def align_fused_projections(
     torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], by_head: bool = False
 ) -> list[Sublayer]:
-    """Split or join PyTorch's projections so that they match Keras's.
-
-    They are split or joined only if both sides then have equal numbers of linear layers of these sizes.
+    """Split or join PyTorch's projections so that both models have equal numbers of linear layers of each size.
 
     Args:
         torch_sublayers: PyTorch's sublayers.
@@ -32,6 +31,7 @@ def align_fused_projections(
     """
     torch_counts, keras_counts = _count_linear(torch_sublayers), _count_linear(keras_sublayers)
     heads = _count_heads(keras_sublayers) if by_head else {}
+    fused_outputs = _choose_outputs(torch_counts, keras_counts)
     aligned = []
     # A group is the pieces of one fused parameter, or a single sublayer.
     for _, group in groupby(torch_sublayers, lambda sublayer: _get_fused_parameter(sublayer) or id(sublayer)):
@@ -41,7 +41,7 @@ def align_fused_projections(
         surplus = torch_counts[size] - keras_counts[size]
         if len(sublayers) == 3 and not torch_counts[fused_size] and 0 < 3 * keras_counts[fused_size] == surplus:
             aligned.append(_join(sublayers, fused_size))
-        elif len(sublayers) == 1 and (outputs := _find_outputs(sublayers[0], torch_counts, keras_counts)):
+        elif len(sublayers) == 1 and sublayers[0].kind == "linear" and (outputs := fused_outputs.get(size)):
             aligned += _split(sublayers[0], outputs, heads.get((outputs[0], size[1]), 1))
         else:
             aligned += sublayers
@@ -70,24 +70,40 @@ def _get_fused_parameter(sublayer: Sublayer) -> str | None:
     return source.name if source and source.rows else None
 
 
-def _find_outputs(sublayer: Sublayer, torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> tuple[int, ...]:
-    """Return the numbers of outputs of Keras's layers that are one layer in PyTorch; empty if it is not fused.
+def _choose_outputs(torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> dict[Sizes, tuple[int, ...]]:
+    """Return the numbers of outputs of Keras's layers that are one layer in PyTorch, by the size of that layer.
 
-    Keys and values may have fewer heads than queries.
+    With these layers split, the numbers of layers of each size differ least between the models.
     """
-    if sublayer.kind != "linear" or keras_counts[sublayer.sizes]:
-        return ()
-    total, inputs = sublayer.sizes
+    options = {
+        size: [(), *_list_outputs(size, keras_counts)]
+        for size, count in torch_counts.items()
+        if count > keras_counts[size] and len(size) == 2
+    }
+    choices = islice(product(*options.values()), MAX_CHOICES)
+
+    def count_differences(choice: tuple[tuple[int, ...], ...]) -> tuple[int, int]:
+        counts = Counter(torch_counts)
+        for size, outputs in zip(options, choice, strict=True):
+            if outputs:
+                del counts[size]
+        for size, outputs in zip(options, choice, strict=True):
+            for number in outputs:
+                counts[number, size[1]] += torch_counts[size]
+        differences = sum(abs(counts[size] - keras_counts[size]) for size in counts | keras_counts)
+        return differences, sum(map(bool, choice))
+
+    chosen = min(choices, key=count_differences)
+    return {size: outputs for size, outputs in zip(options, chosen, strict=True) if outputs}
+
+
+def _list_outputs(size: Sizes, keras_counts: Counter[Sizes]) -> list[tuple[int, ...]]:
+    """Return the numbers of outputs into which a layer may be split. Keys and values may have fewer than queries."""
+    total, inputs = size
     candidates = [(total // count,) * count for count in (3, 2) if total % count == 0]
-    key_outputs = sorted({size[0] for size in keras_counts if size[1] == inputs and 2 * size[0] < total})
+    key_outputs = sorted({other[0] for other in keras_counts if other[1] == inputs and 3 * other[0] < total})
     candidates += [(total - 2 * outputs, outputs, outputs) for outputs in key_outputs]
-    for candidate in candidates:
-        if all(
-            keras_counts[outputs, inputs] == torch_counts[outputs, inputs] + count * torch_counts[sublayer.sizes]
-            for outputs, count in Counter(candidate).items()
-        ):
-            return candidate
-    return ()
+    return [candidate for candidate in candidates if all(keras_counts[outputs, inputs] for outputs in candidate)]
 
 
 def _split(sublayer: Sublayer, outputs: Sequence[int], heads: int) -> list[Sublayer]:

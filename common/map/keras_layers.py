@@ -27,7 +27,7 @@ SIMPLE_KINDS = {
         {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"},
     ),
     "Embedding": ("embedding", "embeddings", {"embeddings": "weight"}),
-    "PositionEmbedding": ("embedding", "embeddings", {"embeddings": "weight"}),  # of KerasHub
+    "keras_hub.PositionEmbedding": ("embedding", "embeddings", {"embeddings": "weight"}),
 }
 RECURRENT_KINDS = {
     "LSTM": "LSTM",

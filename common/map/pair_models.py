@@ -59,8 +59,8 @@ class PairedModels:
         proof: The proof; None if a variable has no counterpart, or if the request asks for no proof.
         dropout_inputs: The arrays that the dropout layers of PyTorch and of Keras receive, by path; empty if a variable
             has no counterpart, unless the request allows that.
-        agree_without_unmatched: Whether both models return the same outputs if all variables without a counterpart are
-            0; False if all variables have one.
+        agree_without_unmatched: Whether both models return the same outputs if the variables that one of them lacks are
+            0; False if there are none, or if both models have variables without a counterpart.
     """
 
     torch_description: ModelDescription
@@ -191,8 +191,10 @@ def _have_equal_outputs(computation: Computation, has_channels: bool) -> bool:
 
 
 def _agree_without_unmatched(torch_side: Side, keras_side: Side, models: PairedModels) -> bool:
-    """Compute a pass of both models in which the variables without a counterpart are 0. Compare the outputs."""
+    """Compute a pass of both models in which the variables that one of them lacks are 0. Compare the outputs."""
     parameter_map, variables = models.parameter_map, models.keras_description.variables
+    if parameter_map.unmatched_torch and parameter_map.unmatched_keras:
+        return False
     zeros = {name: np.zeros_like(models.initial_weights[name]) for name in parameter_map.unmatched_torch}
     keras_weights = {name: np.zeros(variables[name].shape) for name in parameter_map.unmatched_keras}
     weights = models.initial_weights | zeros

@@ -100,7 +100,11 @@ def pair_variables(
     parameter_map = ParameterMap(list(variable_pairs.values()), layer_pairs)
     return replace(
         parameter_map,
-        unmatched_torch=[name for name in torch_names if name not in parameter_map.torch_names],
+        unmatched_torch=[
+            name
+            for name in torch_names
+            if name not in parameter_map.torch_names and not torch_description.variables[name].constant
+        ],
         unmatched_keras=[path for path in _list_names(keras_sublayers) if path not in variable_pairs],
     )
 

@@ -27,8 +27,9 @@ SIMPLE_KINDS = {
     **{f"ConvTranspose{n}d": ("transposed convolution", "weight") for n in (1, 2, 3)},
 }
 RECURRENT_KINDS = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN", "LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
+TRANSPOSED_LINEAR = "transformers.Conv1D"  # its weight is (inputs, outputs)
 # Every parameter of a layer of another class becomes a sublayer.
-KNOWN_KINDS = {*SIMPLE_KINDS, *RECURRENT_KINDS, "MultiheadAttention"}
+KNOWN_KINDS = {*SIMPLE_KINDS, *RECURRENT_KINDS, "MultiheadAttention", TRANSPOSED_LINEAR}
 
 
 def split_torch_layers(description: ModelDescription) -> list[Sublayer]:
@@ -54,7 +55,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
     if layer.kind == "MultiheadAttention" and has_all_variables:
         yield from _split_attention(layer, variables)
         return
-    if layer.kind == "Conv1D" and "weight" in names and len(variables[names["weight"]].shape) == 2:
+    if layer.kind == TRANSPOSED_LINEAR and "weight" in names:
         yield _build_transposed_linear(layer, names, variables)
         return
     kind, main_role = SIMPLE_KINDS.get(layer.kind, ("", ""))
@@ -78,7 +79,7 @@ def _build_source(name: str, rows: tuple[int, int] | None = None) -> TorchSource
 
 
 def _build_transposed_linear(layer: LayerDescription, names: dict[str, str], variables: Variables) -> Sublayer:
-    """Return a linear layer whose weight is (inputs, outputs), such as Conv1D of transformers."""
+    """Return a linear layer whose weight is (inputs, outputs)."""
     sources = {role: _build_source(name) for role, name in names.items()}
     sources["weight"] = replace(sources["weight"], steps=(TransformationStep("transpose", (1, 0)),))
     sizes, shape = variables[names["weight"]].shape[::-1], layer.unflattened_shape
