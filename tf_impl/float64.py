@@ -35,11 +35,12 @@ def compute_in_float64() -> None:
         tf.nn.leaky_relu = _leaky_relu
         nn.dot_product_attention = _dot_product_attention
         tf.image.resize = _resize
+        keras.DTypePolicy._parse_name = _parse_policy_name
 
 
 @contextmanager
 def keep_float64() -> Iterator[None]:
-    """Enter a context of a float64 model's code, in which every cast to float32 is one to float64."""
+    """Enter a context of a float64 model's code, in which casts to float32 and layers of float32 are float64."""
     token = _keeps_float64.set(True)
     try:
         yield
@@ -56,6 +57,14 @@ def _cast(
     if type(x) is float and (target.is_floating or target.is_complex):
         return tf.convert_to_tensor(x, target)
     return _original(x, dtype, name)
+
+
+def _parse_policy_name(
+    self: keras.DTypePolicy,
+    name: str,
+    _original: Callable[[keras.DTypePolicy, str], tuple[str, str]] = keras.DTypePolicy._parse_name,
+) -> tuple[str, str]:
+    return _original(self, "float64" if _keeps_float64.get() and name == "float32" else name)
 
 
 def _leaky_relu(features: TensorLike, alpha: TensorLike = 0.2, name: str | None = None) -> tf.Tensor:

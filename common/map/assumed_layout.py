@@ -1,6 +1,7 @@
 """What the sizes of a PyTorch model do not show about the layout of its parameters."""
 
 from dataclasses import dataclass
+from itertools import product
 
 from common.map.embedding_rows import align_embedding_rows
 from common.map.fused_projections import align_fused_projections
@@ -13,17 +14,19 @@ class AssumedLayout:
 
     Attributes:
         by_head: Whether a fused projection computes query, key and value of the first head first, not all queries.
+        is_gate_last: Whether Keras computes the gate of a gated feed-forward network after its value.
         rows_at_end: Whether a shorter embedding of Keras has the last rows of PyTorch's, not the first ones.
     """
 
     by_head: bool = False
+    is_gate_last: bool = False
     rows_at_end: bool = True
 
     def align(self, torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
         """Return PyTorch's sublayers split, joined and shortened as Keras's model has them."""
-        aligned = align_fused_projections(torch_sublayers, keras_sublayers, self.by_head)
+        aligned = align_fused_projections(torch_sublayers, keras_sublayers, self.by_head, self.is_gate_last)
         return align_embedding_rows(aligned, keras_sublayers, self.rows_at_end)
 
 
 USUAL_LAYOUT = AssumedLayout()
-LAYOUTS = [AssumedLayout(by_head, rows_at_end) for by_head in (False, True) for rows_at_end in (True, False)]
+LAYOUTS = [AssumedLayout(*choice) for choice in product((False, True), (False, True), (True, False))]

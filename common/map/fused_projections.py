@@ -8,6 +8,7 @@ The size of a linear layer is the shape of its weight in PyTorch, (outputs, inpu
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 from itertools import groupby, islice, product
 
 from common.map.sublayers import KerasTarget, Sublayer, TorchSources
@@ -19,7 +20,10 @@ Sizes = tuple[int, ...]
 
 
 def align_fused_projections(
-    torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], by_head: bool = False
+    torch_sublayers: list[Sublayer],
+    keras_sublayers: list[Sublayer],
+    by_head: bool = False,
+    is_gate_last: bool = False,
 ) -> list[Sublayer]:
     """Split or join PyTorch's projections so that both models have equal numbers of linear layers of each size.
 
@@ -28,10 +32,11 @@ def align_fused_projections(
         keras_sublayers: Keras's sublayers.
         by_head: Whether the outputs of a fused layer are query, key and value of the first head, then those of the
             second one, and so on. Otherwise they are the queries of all heads first.
+        is_gate_last: Whether Keras computes the gate of a gated feed-forward network after its value.
     """
-    torch_counts, keras_counts = _count_linear(torch_sublayers), _count_linear(keras_sublayers)
+    torch_counts, keras_counts = Counter(_list_sizes(torch_sublayers)), Counter(_list_sizes(keras_sublayers))
     heads = _count_heads(keras_sublayers) if by_head else {}
-    fused_outputs = _choose_outputs(torch_counts, keras_counts)
+    fused_outputs = _choose_outputs(_list_sizes(torch_sublayers), _list_sizes(keras_sublayers))
     aligned = []
     # A group is the pieces of one fused parameter, or a single sublayer.
     for _, group in groupby(torch_sublayers, lambda sublayer: _get_fused_parameter(sublayer) or id(sublayer)):
@@ -42,14 +47,15 @@ def align_fused_projections(
         if len(sublayers) == 3 and not torch_counts[fused_size] and 0 < 3 * keras_counts[fused_size] == surplus:
             aligned.append(_join(sublayers, fused_size))
         elif len(sublayers) == 1 and sublayers[0].kind == "linear" and (outputs := fused_outputs.get(size)):
-            aligned += _split(sublayers[0], outputs, heads.get((outputs[0], size[1]), 1))
+            pieces = _split(sublayers[0], outputs, heads.get((outputs[0], size[1]), 1))
+            aligned += pieces[::-1] if is_gate_last and len(pieces) == 2 else pieces
         else:
             aligned += sublayers
     return aligned
 
 
-def _count_linear(sublayers: list[Sublayer]) -> Counter[Sizes]:
-    return Counter(sublayer.sizes for sublayer in sublayers if sublayer.kind == "linear")
+def _list_sizes(sublayers: list[Sublayer]) -> list[Sizes]:
+    return [sublayer.sizes for sublayer in sublayers if sublayer.kind == "linear"]
 
 
 def _count_heads(keras_sublayers: list[Sublayer]) -> dict[Sizes, int]:
@@ -70,31 +76,34 @@ def _get_fused_parameter(sublayer: Sublayer) -> str | None:
     return source.name if source and source.rows else None
 
 
-def _choose_outputs(torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> dict[Sizes, tuple[int, ...]]:
+def _choose_outputs(torch_sizes: list[Sizes], keras_sizes: list[Sizes]) -> dict[Sizes, tuple[int, ...]]:
     """Return the numbers of outputs of Keras's layers that are one layer in PyTorch, by the size of that layer.
 
-    With these layers split, the numbers of layers of each size differ least between the models.
+    With these layers split, the models have the most similar numbers of layers of each size, then the fewest split
+    layers, then the most similar order of sizes.
+
+    Args:
+        torch_sizes: The sizes of PyTorch's linear layers in the order of execution.
+        keras_sizes: The same of Keras's.
     """
-    options = {
-        size: [(), *_list_outputs(size, keras_counts)]
-        for size, count in torch_counts.items()
-        if count > keras_counts[size] and len(size) == 2
-    }
-    choices = islice(product(*options.values()), MAX_CHOICES)
-
-    def count_differences(choice: tuple[tuple[int, ...], ...]) -> tuple[int, int]:
-        counts = Counter(torch_counts)
-        for size, outputs in zip(options, choice, strict=True):
-            if outputs:
-                del counts[size]
-        for size, outputs in zip(options, choice, strict=True):
-            for number in outputs:
-                counts[number, size[1]] += torch_counts[size]
+    keras_counts = Counter(keras_sizes)
+    options = {size: [(), *_list_outputs(size, keras_counts)] for size in Counter(torch_sizes)}
+    choices = []
+    for outputs in islice(product(*options.values()), MAX_CHOICES):
+        choice = {size: numbers for size, numbers in zip(options, outputs, strict=True) if numbers}
+        split_sizes = [
+            piece
+            for size in torch_sizes
+            for piece in ([(number, size[1]) for number in choice[size]] if size in choice else [size])
+        ]
+        counts = Counter(split_sizes)
         differences = sum(abs(counts[size] - keras_counts[size]) for size in counts | keras_counts)
-        return differences, sum(map(bool, choice))
-
-    chosen = min(choices, key=count_differences)
-    return {size: outputs for size, outputs in zip(options, chosen, strict=True) if outputs}
+        choices.append((differences, len(choice), split_sizes, choice))
+    best = min(choice[:2] for choice in choices)
+    return max(
+        (choice for choice in choices if choice[:2] == best),
+        key=lambda choice: SequenceMatcher(None, choice[2], keras_sizes, autojunk=False).ratio(),
+    )[3]
 
 
 def _list_outputs(size: Sizes, keras_counts: Counter[Sizes]) -> list[tuple[int, ...]]:

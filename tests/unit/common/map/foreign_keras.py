@@ -27,15 +27,18 @@ class Attention(keras.Model):
 
 
 class GatedFeedForward(keras.Model):
-    """A feed-forward network with layers for gate and value."""
+    """A feed-forward network with layers for gate and value. is_gate_first: whether the gate is computed first."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_gate_first: bool = True) -> None:
         super().__init__()
+        self.is_gate_first = is_gate_first
         self.gate, self.up = keras.layers.Dense(5, use_bias=False), keras.layers.Dense(5, use_bias=False)
         self.down = keras.layers.Dense(WIDTH, use_bias=False)
 
     def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
-        return self.down(ops.silu(self.gate(x)) * self.up(x))
+        if self.is_gate_first:
+            return self.down(ops.silu(self.gate(x)) * self.up(x))
+        return self.down(self.up(x) * ops.silu(self.gate(x)))
 
 
 class Positions(keras.Model):
@@ -130,3 +133,11 @@ def without_head() -> keras.Model:
 
 def with_biases() -> keras.Model:
     return keras.Sequential([keras.layers.Dense(6, bias_initializer="ones") for _ in range(7)])
+
+
+def float32_layer() -> keras.Model:
+    return keras.Sequential([keras.layers.Dense(6, activation="tanh"), keras.layers.Dense(6, dtype="float32")])
+
+
+def gate_last() -> keras.Model:
+    return GatedFeedForward(is_gate_first=False)

@@ -130,3 +130,11 @@ def without_head() -> nn.Module:
 
 def with_biases() -> nn.Module:
     return nn.Sequential(*(nn.Linear(6, 6, bias=False) for _ in range(7)))
+
+
+def float32_layer() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+
+
+def gate_last() -> nn.Module:
+    return GatedFeedForward()

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from common.map.fused_projections import align_fused_projections
+from common.map.sublayers import Sublayer
 from common.map.transformation import TransformationStep, merge_steps, parse_transformation
 from common.map.unmatched import describe_unmatched, summarize_unmatched
 from tests.unit.common.map.conftest import PairModels
@@ -15,6 +17,8 @@ PAIRS = [
     ("fused_transposed", SEQUENCES, {}),
     ("fused_groups", SEQUENCES, {}),
     ("gated", SEQUENCES, {}),
+    ("gate_last", SEQUENCES, {}),
+    ("float32_layer", FEATURES, {}),
     ("positions", TOKENS, {}),
     ("positions", TOKENS, {"first": 2}),
     ("norm_in_float32", SEQUENCES, {}),
@@ -57,6 +61,17 @@ def test_variables_of_a_kind_are_counted(pair_models: PairModels) -> None:
     (line,) = summarize_unmatched(models.parameter_map, models.torch_description, models.keras_description)
     assert line.startswith("not matched: Keras's 7 variables 'bias' of Dense layers, the first one ")
     assert models.agree_without_unmatched
+
+
+def test_layers_of_coinciding_sizes_are_split_in_order() -> None:
+    """Query, key and value together have as many outputs as the gate; only the order tells which layer is fused."""
+    torch_sizes = [(64, 32), (32, 32), (128, 32), (32, 64)]
+    keras_sizes = [(32, 32), (16, 32), (16, 32), (32, 32), (64, 32), (64, 32), (32, 64)]
+    torch, keras = (
+        [Sublayer("linear", str(place), size, {}) for place, size in enumerate(sizes)]
+        for sizes in (torch_sizes, keras_sizes)
+    )
+    assert [sublayer.sizes for sublayer in align_fused_projections(torch, keras)] == keras_sizes
 
 
 def test_unselected_elements_keep_their_values() -> None:

@@ -85,10 +85,6 @@ def two_kernels() -> keras.Layer:
     return keras.Sequential([TwoKernels()])
 
 
-def float32() -> keras.Layer:
-    return keras.Sequential([L.Dense(6, activation="tanh"), L.Dense(6, dtype="float32")])
-
-
 def turned_scores() -> keras.Layer:
     return keras_models.scores(turned=True)
 
