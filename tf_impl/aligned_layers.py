@@ -7,33 +7,15 @@ from threading import local
 
 import keras
 import tensorflow as tf
-from keras.layers import (
-    AlphaDropout,
-    Dropout,
-    GaussianDropout,
-    GaussianNoise,
-    SpatialDropout1D,
-    SpatialDropout2D,
-    SpatialDropout3D,
-)
 from typing_extensions import override
 
 from common.data.dropout import compute_normal_table, derive_site_key
 from common.map.dropout_pairs import ChannelLayout
-from common.map.noise import ALPHA_VALUE, Noise, Operation, Unit
+from common.map.keras_noise import get_keras_noise
+from common.map.keras_paths import layers_by_path
+from common.map.noise import ALPHA_VALUE, Noise
 from tf_impl.dropout import apply_mask, compute_mask, compute_normal, hash_rows
-from tf_impl.keras_paths import layers_by_path
 
-# The operation and the unit of each class of Keras.
-NOISE_OF_CLASSES: dict[type[keras.Layer], tuple[Operation, Unit]] = {
-    Dropout: ("drop", "element"),
-    SpatialDropout1D: ("drop", "channel"),
-    SpatialDropout2D: ("drop", "channel"),
-    SpatialDropout3D: ("drop", "channel"),
-    AlphaDropout: ("alpha", "element"),
-    GaussianDropout: ("multiply", "element"),
-    GaussianNoise: ("add", "element"),
-}
 # The keys of the examples, and the number of calls of each layer by id. Each replica is traced in its own thread.
 _current = local()
 
@@ -108,7 +90,7 @@ class AlignedLayer(keras.Layer):
 
 def find_dropout_layers(model: keras.Layer) -> dict[str, Noise]:
     """Return the noise of Keras's own layers that can be aligned, by unique path. Layers with a rate of 0 have none."""
-    noises = {path: _get_noise(layer) for path, layer in layers_by_path(model).items()}
+    noises = {path: get_keras_noise(layer) for path, layer in layers_by_path(model).items()}
     return {path: noise for path, noise in noises.items() if noise is not None}
 
 
@@ -133,26 +115,3 @@ def use_dropout_keys(example_keys: tf.Tensor | None) -> Iterator[None]:
         yield
     finally:
         _current.example_keys = None
-
-
-def _get_noise(layer: keras.Layer) -> Noise | None:
-    """Return the noise of one of Keras's own layers; None if it has none, or none that can be aligned."""
-    if type(layer) not in NOISE_OF_CLASSES or getattr(layer, "data_format", None) == "channels_first":
-        return None
-    operation, default_unit = NOISE_OF_CLASSES[type(layer)]
-    noise_shape = getattr(layer, "noise_shape", None)
-    unit = default_unit if noise_shape is None else _get_unit(noise_shape)
-    strength = layer.stddev if isinstance(layer, GaussianNoise) else layer.rate
-    if isinstance(layer, GaussianDropout):
-        strength = (strength / (1 - strength)) ** 0.5
-    return Noise(operation, unit, strength) if unit and strength > 0 else None
-
-
-def _get_unit(noise_shape: Sequence[int | None]) -> Unit | None:
-    """Return what has one random number in a layer with a noise shape; None if it cannot be aligned."""
-    examples, *axes = noise_shape
-    if examples is not None or not {*axes} <= {None, 1}:
-        return None
-    if len({*axes}) == 1:
-        return "element" if axes[0] is None else "example"
-    return "channel" if axes.index(None) == len(axes) - 1 else None

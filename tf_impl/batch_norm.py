@@ -14,8 +14,8 @@ from keras.layers import BatchNormalization
 from typing_extensions import override
 
 from common.errors import UserError
+from common.map.keras_paths import variables_by_path
 from tf_impl.changing_buffers import build_averaging, find_changing_buffers
-from tf_impl.keras_paths import variables_by_path
 
 STATISTICS = ("moving_mean", "moving_variance")
 _current = local()  # each replica's function is traced in its own thread

@@ -10,13 +10,11 @@ import tensorflow as tf
 from typing_extensions import override
 
 from common.map.description import RecordedCall
+from common.map.keras_noise import is_dropping, is_noise_layer, set_rates_to_zero
+from common.map.keras_paths import SEED_STATE, layers_by_path
 from common.map.noise import Noise
 from common.map.recognized_noise import explain_input, has_noise, recognize_noise
-from tf_impl.aligned_layers import NOISE_OF_CLASSES, find_dropout_layers
-from tf_impl.keras_paths import layers_by_path
-
-RATES = ("rate", "stddev")
-SEED_STATE = "seed_generator_state"  # the name of the variable of a keras.random.SeedGenerator
+from tf_impl.aligned_layers import find_dropout_layers
 
 
 def find_dropouts(model: keras.Layer) -> tuple[dict[str, Noise], list[str]]:
@@ -30,14 +28,9 @@ def find_dropouts(model: keras.Layer) -> tuple[dict[str, Noise], list[str]]:
             continue
         function = _LayerFunction(layer)
         noise = recognize_noise(function, function.numbers) if function.may_have_noise else None
-        # Attentions and recurrent layers have their rates in `dropout` and `recurrent_dropout`.
-        is_own = type(layer) in NOISE_OF_CLASSES
-        names = RATES if is_own or "Dropout" in type(layer).__name__ else ("dropout", "recurrent_dropout")
-        rates = [getattr(layer, name, 0.0) for name in names]
-        is_dropping = any(isinstance(rate, float) and rate > 0 for rate in rates) and not _has_dropout_layers(layer)
         if noise is not None:
             noises[path] = noise
-        elif is_dropping or (function.may_have_noise and has_noise(function)):
+        elif is_dropping(layer) or (function.may_have_noise and has_noise(function)):
             others.append(f"{layer.path} ({type(layer).__name__})")
     return noises, others
 
@@ -60,16 +53,9 @@ def disable_dropout(model: keras.Layer, noises: Mapping[str, Noise]) -> None:
     A ForwardTrace disables dropout that is not a layer but a function.
     """
     for path, layer in layers_by_path(model).items():
-        for name in RATES if type(layer) in NOISE_OF_CLASSES or "Dropout" in type(layer).__name__ else ():
-            if hasattr(layer, name):
-                setattr(layer, name, 0.0)
-        if path in noises and type(layer) not in NOISE_OF_CLASSES:
+        set_rates_to_zero(layer)
+        if path in noises and not is_noise_layer(layer):
             layer.__class__ = _SilentLayer
-        if _has_dropout_layers(layer):
-            continue  # with a rate of 0 an attention would not call its dropout layer
-        for name in ("dropout", "recurrent_dropout"):
-            if isinstance(vars(layer).get(name), float):
-                setattr(layer, name, 0.0)
 
 
 def seed_generators(model: keras.Layer, seed: int) -> None:
@@ -78,11 +64,6 @@ def seed_generators(model: keras.Layer, seed: int) -> None:
     for variable in model.variables:
         if variable.name == SEED_STATE:
             variable.assign(np.full(variable.shape, seed))
-
-
-def _has_dropout_layers(layer: keras.Layer) -> bool:
-    """Check whether a layer contains dropout layers, as an attention does for its probabilities."""
-    return any(isinstance(inner, keras.layers.Dropout) for inner in layer._flatten_layers(include_self=False))
 
 
 class _SilentLayer(keras.Layer):

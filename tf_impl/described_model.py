@@ -24,6 +24,8 @@ from common.map.description import (
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
+from common.map.keras_calls import get_training_argument
+from common.map.keras_paths import layers_by_path
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training, read_python_generators
 from tf_impl.batch_norm import list_batch_norm_buffers
@@ -34,13 +36,10 @@ from tf_impl.described_losses import compute_losses
 from tf_impl.described_state import find_restricted, get_state, read_state, set_state
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.forward_trace import ForwardTrace
-from tf_impl.input_adapter import build_input_adapter, get_training_argument
-from tf_impl.keras_paths import layers_by_path
+from tf_impl.input_adapter import build_input_adapter
 from tf_impl.nested_tensors import name_tensors
 from tf_impl.traced_step import has_random_operations, trace_model
 from tf_impl.unsupported import find_unsupported
-
-CONFIG_KEY = "model.tf"  # names the factory; errors begin with it
 
 
 class DescribedModel:
@@ -48,6 +47,7 @@ class DescribedModel:
 
     def __init__(
         self,
+        key: str,
         factory: str,
         arguments: Mapping[str, object],
         inputs: Mapping[str, InputSpec],
@@ -57,6 +57,7 @@ class DescribedModel:
         """Build the model.
 
         Args:
+            key: The config key that names the factory; errors begin with it.
             factory: The user's factory as module:function.
             arguments: The factory's keyword arguments.
             inputs: The inputs of the model by name.
@@ -66,25 +67,23 @@ class DescribedModel:
         Raises:
             UserError: The factory or the model's forward pass failed.
         """
-        self.factory = factory
+        self.key, self.factory = key, factory
         compute_in_float64()
         patch_strided_convolutions()
         keras.utils.clear_session()  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
         with keep_float64():
-            model = call_factory(CONFIG_KEY, factory, arguments)
+            model = call_factory(key, factory, arguments)
         if not isinstance(model, keras.Layer):
-            raise UserError(
-                f"{CONFIG_KEY}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer"
-            )
+            raise UserError(f"{key}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer")
         self.model = model
         self.buffers: dict[str, bool] = {}  # those that training changes; `describe` finds them
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
         self.has_open_batch = any(0 in model_input.open_axes for model_input in inputs.values())
-        self.adapt_inputs = build_input_adapter(CONFIG_KEY, model, list(inputs))
+        self.adapt_inputs = build_input_adapter(key, model, list(inputs))
         self.outputs = self._call(training=False)  # layers create their variables at the first call
-        trace_model(f"{CONFIG_KEY}={factory}", self._compute, inputs, self.inputs)
+        trace_model(f"{key}={factory}", self._compute, inputs, self.inputs)
         self.noises, self.other_dropouts = find_dropouts(model)
         disable_dropout(model, self.noises)
 
@@ -220,7 +219,7 @@ class DescribedModel:
         try:
             computed = self.tape.gradient(outputs, sources, factors, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         except Exception as error:
-            raise UserError(f"{CONFIG_KEY}={self.factory}: its backward pass raised {describe_error(error)}") from error
+            raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
         return {name: tf.convert_to_tensor(x).numpy() for name, x in zip(trainable, computed, strict=True)}
 
     def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
@@ -294,8 +293,8 @@ class DescribedModel:
         try:
             returned = self._compute(self.inputs, training)
         except Exception as error:
-            raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
+            raise UserError(f"{self.key}={self.factory}: its forward pass raised {describe_error(error)}") from error
         outputs = name_tensors(returned)
         if not any(tensor.dtype.is_floating for tensor in outputs.values()):
-            raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass returned no floating-point tensor")
+            raise UserError(f"{self.key}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs

@@ -9,8 +9,7 @@ import numpy as np
 from common.errors import UserError
 from common.map.changing_buffers import find_changes
 from common.map.description import Arrays
-from tf_impl.described_dropout import SEED_STATE
-from tf_impl.keras_paths import variables_by_path
+from common.map.keras_paths import SEED_STATE, variables_by_path
 
 # The factors of variables that leave their range, if there is one, and what is added to them
 OUTSIDE = ((-10.0, -10.0), (10.0, 10.0))

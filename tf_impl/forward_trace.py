@@ -16,7 +16,7 @@ import tensorflow as tf
 from common.map.containers import order_arguments
 from common.map.description import RecordedCall
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
-from tf_impl.keras_paths import make_unique
+from common.map.keras_paths import make_unique
 from tf_impl.layer_attributes import get_layer_kind
 from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 

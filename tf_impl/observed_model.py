@@ -17,11 +17,11 @@ from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import perturb_calls
 from common.diagnose.observation import Observation, PerturbedObservation, measure_perturbation
 from common.map.description import RecordedCall
+from common.map.keras_paths import layers_by_path
 from common.run.inputs import open_inputs
 from tf_impl.batches import to_tensors
 from tf_impl.device import select_replica_devices
 from tf_impl.forward_trace import ForwardTrace
-from tf_impl.keras_paths import layers_by_path
 from tf_impl.models import build_model
 from tf_impl.models.layout import TransformedParameter
 from tf_impl.models.weights import load_weights

@@ -4,9 +4,8 @@ from collections.abc import Collection
 
 import keras
 
-from tf_impl.keras_paths import layers_by_path, variables_by_path
-
-TRAINING_METHODS = ("train_step", "compute_loss")  # methods of keras.Model that `fit` calls
+from common.map.keras_paths import variables_by_path
+from common.map.keras_unsupported import find_lost_parts
 
 
 def find_unsupported(
@@ -39,37 +38,4 @@ def find_unsupported(
         for name in buffers
         if variables[name].aggregation != "none"
     ]
-    penalized = []
-    for name, variable in variables.items():
-        if variable.regularizer is not None:
-            penalized.append(f"variable {name} has a regularizer ({type(variable.regularizer).__name__})")
-        if variable.constraint is not None:
-            sentences.append(
-                f"variable {name} has a constraint ({type(variable.constraint).__name__}), which training does not "
-                "apply; remove it"
-            )
-    penalized += [
-        f"layer {path} has an activity regularizer ({type(layer.activity_regularizer).__name__})"
-        for path, layer in layers_by_path(model).items()
-        if getattr(layer, "activity_regularizer", None) is not None
-    ]
-    if not penalized and model.losses:
-        penalized = ["the model adds losses with add_loss"]
-    sentences += [f"{part}, whose loss training does not add; remove it" for part in penalized]
-    is_functional = bool(getattr(model, "inputs", None))
-    remedy = (
-        "return keras.Model(model.inputs, model.outputs)"
-        if is_functional
-        else "return a model without it, such as one inside it"
-    )
-    sentences += [
-        f"the model overrides {name}, which training does not call; {remedy}, and compute its loss with task=custom"
-        for name in TRAINING_METHODS
-        if isinstance(model, keras.Model) and not _is_inherited(getattr(model, name), getattr(keras.Model, name))
-    ]
-    return sentences
-
-
-def _is_inherited(method: object, function: object) -> bool:
-    """Check whether a method of a model is Keras's function, which neither the model nor its class replaces."""
-    return getattr(method, "__func__", None) is function
+    return [*sentences, *find_lost_parts(model)]

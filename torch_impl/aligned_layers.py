@@ -42,7 +42,7 @@ def apply_noise(x: torch.Tensor, noise: Noise, draws: torch.Tensor) -> torch.Ten
     return (wide * (1 + deviations) if noise.operation == "multiply" else wide + deviations).to(x.dtype)
 
 
-class AlignedLayer(Dropout):
+class KeyedLayer(Module):
     """A layer that draws from the examples' keys, which `use_dropout_keys` sets before each forward pass."""
 
     noise: Noise
@@ -50,6 +50,23 @@ class AlignedLayer(Dropout):
     normal_table: torch.Tensor  # only of a layer that draws normal numbers
     example_keys: torch.Tensor | None  # int64 [n]
     calls: int  # in this forward pass
+
+    def _count_call(self) -> int:
+        """Return the number of calls before this one. A backward pass that computes the layer again is no call."""
+        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == NO_BACKWARD_PASS:
+            self.calls += 1
+            return self.calls - 1
+        if self.calls > 1:
+            raise UserError(
+                "model.torch: a dropout or noise layer is called several times in a pass with activation "
+                "checkpointing; give each call a layer of its own, or set model.dropout_semantics=native"
+            )
+        return 0
+
+
+class AlignedLayer(KeyedLayer, Dropout):
+    """A layer of PyTorch that draws from the examples' keys."""
+
     tokens: TokenPositions | None  # set if the input is unpadded tokens, [1, t, features]
     batch_first: bool = True  # otherwise the input is [tokens, n, features]
 
@@ -63,18 +80,6 @@ class AlignedLayer(Dropout):
     @override
     def extra_repr(self) -> str:
         return str(self.noise)
-
-    def _count_call(self) -> int:
-        """Return the number of calls before this one. A backward pass that computes the layer again is no call."""
-        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == NO_BACKWARD_PASS:
-            self.calls += 1
-            return self.calls - 1
-        if self.calls > 1:
-            raise UserError(
-                "model.torch: a dropout or noise layer is called several times in a pass with activation "
-                "checkpointing; give each call a layer of its own, or set model.dropout_semantics=native"
-            )
-        return 0
 
     def _draw(self, x: torch.Tensor, example_keys: torch.Tensor, site_key: torch.Tensor) -> torch.Tensor:
         """Return what `apply_noise` needs for the input x."""
@@ -133,5 +138,7 @@ def use_dropout_keys(model: Module, example_keys: torch.Tensor | None, tokens: T
         tokens: The examples and positions of the tokens, if the batch has no padding.
     """
     for module in model.modules():
+        if isinstance(module, KeyedLayer):
+            module.example_keys, module.calls = example_keys, 0
         if isinstance(module, AlignedLayer):
-            module.example_keys, module.tokens, module.calls = example_keys, tokens, 0
+            module.tokens = tokens

@@ -16,8 +16,10 @@ from typing_extensions import override
 
 from common.errors import UserError
 from torch_impl.changing_buffers import find_changing_buffers
+from torch_impl.keras_module import KerasModule
 
 STATISTICS = ("running_mean", "running_var")
+KERAS_STATISTICS = ("moving_mean", "moving_variance")
 FORWARD_PASSES = (_BatchNorm.forward, torch.nn.SyncBatchNorm.forward)
 SumOverReplicas = Callable[[torch.Tensor], torch.Tensor]  # gradients flow through the sum
 
@@ -25,15 +27,24 @@ SumOverReplicas = Callable[[torch.Tensor], torch.Tensor]  # gradients flow throu
 def find_moving_statistics(model: Module) -> dict[str, torch.Tensor]:
     """Return the moving means and variances of all BatchNorm layers by name."""
     changing = find_changing_buffers(model)
+    statistics = KERAS_STATISTICS if isinstance(model, KerasModule) else STATISTICS
     return {
         name: buffer
         for name, buffer in model.named_buffers()
-        if name.rpartition(".")[2] in STATISTICS and name not in changing
+        if name not in changing and _get_role(model, name) in statistics
     }
+
+
+def _get_role(model: Module, name: str) -> str:
+    """Return the name of a buffer within its layer. Paths of Keras have slashes, and #2 if they are not unique."""
+    is_keras = isinstance(model, KerasModule)
+    return name.rpartition("/")[2].partition("#")[0] if is_keras else name.rpartition(".")[2]
 
 
 def list_batch_norm_buffers(model: Module) -> list[str]:
     """Return the names of the buffers of BatchNorm layers, except for counters of batches that average all batches."""
+    if isinstance(model, KerasModule):
+        return model.list_batch_norm_variables()
     return [
         f"{path}.{role}" if path else role
         for path, module in model.named_modules()
@@ -59,14 +70,25 @@ def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], objec
         statistic /= world_size
 
 
-class SynchronizedBatchNorm(_BatchNorm):
+class RowAwareLayer(Module):
+    """A BatchNorm layer whose statistics can be those of all replicas, without padding rows."""
+
+    sum_over_replicas: SumOverReplicas
+    real_rows: torch.Tensor | None  # set by `use_real_rows`
+
+    def broadcast_real_rows(self, x: torch.Tensor) -> torch.Tensor:
+        """Return 1 for each row of x that belongs to an example and 0 for padding, in a shape that broadcasts to x."""
+        shape = [-1, *[1] * (x.dim() - 1)]
+        if self.real_rows is None:
+            return torch.ones(len(x), dtype=x.dtype, device=x.device).view(shape)
+        return self.real_rows.repeat_interleave(len(x) // len(self.real_rows)).to(x.dtype).view(shape)
+
+
+class SynchronizedBatchNorm(RowAwareLayer, _BatchNorm):
     """BatchNorm with the mean and variance over the examples of all replicas, on any device.
 
     `torch.nn.SyncBatchNorm` needs a GPU.
     """
-
-    sum_over_replicas: SumOverReplicas
-    real_rows: torch.Tensor | None  # set by `use_real_rows`
 
     @override
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -79,7 +101,7 @@ class SynchronizedBatchNorm(_BatchNorm):
         axes = [axis for axis in range(input.dim()) if axis != 1]
         shape = [1, -1, *[1] * (input.dim() - 2)]
         x = input if input.dtype == torch.float64 else input.float()
-        real = self._broadcast_real_rows(x)
+        real = self.broadcast_real_rows(x)
         # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
         local_sums = torch.cat(((x * real).sum(axes), real.sum().view(1) * x[0, 0].numel()))
         sums = self.sum_over_replicas(local_sums)
@@ -93,13 +115,6 @@ class SynchronizedBatchNorm(_BatchNorm):
         if self.weight is not None:
             x = x * self.weight.view(shape) + self.bias.view(shape)
         return x.to(input.dtype)
-
-    def _broadcast_real_rows(self, x: torch.Tensor) -> torch.Tensor:
-        """Return 1 for each row of x that belongs to an example and 0 for padding, in a shape that broadcasts to x."""
-        shape = [-1, *[1] * (x.dim() - 1)]
-        if self.real_rows is None:
-            return torch.ones(len(x), dtype=x.dtype, device=x.device).view(shape)
-        return self.real_rows.repeat_interleave(len(x) // len(self.real_rows)).to(x.dtype).view(shape)
 
     @torch.no_grad()
     def _update_moving_statistics(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
@@ -120,6 +135,8 @@ def synchronize_batch_norm(model: Module, sum_over_replicas: SumOverReplicas) ->
         UserError: A layer has a forward pass of its own, which would be replaced.
     """
     for name, module in model.named_modules():
+        if isinstance(module, RowAwareLayer):  # of a Keras model
+            module.sum_over_replicas = sum_over_replicas
         if isinstance(module, _BatchNorm):
             if type(module).forward not in FORWARD_PASSES:
                 raise UserError(
@@ -141,7 +158,7 @@ def use_real_rows(model: Module, real_rows: torch.Tensor | None) -> None:
             several consecutive rows for each example.
     """
     for module in model.modules():
-        if isinstance(module, SynchronizedBatchNorm):
+        if isinstance(module, RowAwareLayer):
             module.real_rows = real_rows
 
 

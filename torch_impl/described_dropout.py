@@ -10,9 +10,11 @@ import torch
 
 from common.map.description import RecordedCall
 from common.map.noise import Noise
+from common.map.random_layers import read_python_generators, seed_python
 from common.map.recognized_noise import explain_input, has_noise, recognize_noise
 from torch_impl.aligned_layers import NOISE_OF_CLASSES, find_dropout_layers
 from torch_impl.attention import UnfoldedAttention
+from torch_impl.keras_module import KerasModule
 
 # The numbers of axes that a layer takes for [n, channels, ...]. With others it drops other elements, or fails.
 AXES_OF_CLASSES = {"Dropout1d": (3,), "Dropout2d": (3, 4), "Dropout3d": (5,)}
@@ -23,6 +25,10 @@ def find_dropouts(model: torch.nn.Module) -> tuple[dict[str, Noise], list[str]]:
 
     An unfolded attention does not count, because the dropout layer inside it does.
     """
+    if isinstance(model, KerasModule):
+        from torch_impl.keras_dropout import find_keras_dropouts
+
+        return find_keras_dropouts(model)
     noises, others = {name or "model": noise for name, noise in find_dropout_layers(model).items()}, []
     for name, module in model.named_modules():
         path = name or "model"
@@ -62,12 +68,31 @@ def disable_dropout(model: torch.nn.Module, noises: Mapping[str, Noise]) -> None
 
     A ForwardTrace disables dropout that is not a layer but a function.
     """
+    if isinstance(model, KerasModule):
+        from torch_impl.keras_dropout import disable_keras_dropout
+
+        disable_keras_dropout(model, noises)
+        return
     for name, module in model.named_modules():
         for attribute in ("dropout", *(["p"] if "Dropout" in type(module).__name__ else [])):
             if isinstance(getattr(module, attribute, None), float):
                 setattr(module, attribute, 0.0)
         if name in noises and type(module) not in NOISE_OF_CLASSES:
             module.__class__ = torch.nn.Identity
+
+
+def seed_generators(model: torch.nn.Module, seed: int) -> None:
+    """Seed the global random generators, and those of Keras's layers."""
+    seed_python(seed)
+    torch.manual_seed(seed)
+    if isinstance(model, KerasModule):
+        model.seed_generators(seed)
+
+
+def read_generators(model: torch.nn.Module) -> tuple[object, ...]:
+    """Return the states of the random generators that `seed_generators` seeds, which can be compared."""
+    layers = model.read_generators() if isinstance(model, KerasModule) else ()
+    return torch.get_rng_state().numpy().tobytes(), *read_python_generators(), *layers
 
 
 class _LayerFunction:

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from common.map.connections import find_connections
 from common.map.description import LayerDescription, VariableDescription
+from common.map.keras_attributes import is_keras_layer, is_recurrent
 from torch_impl.forward_trace import ForwardTrace
+from torch_impl.keras_module import KerasModule
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
 
 
@@ -27,8 +30,10 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
         }
         if roles:
             kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
-            layers.append(LayerDescription(kind, path, attributes, roles, trace.unflattened_shapes.get(path)))
-    convolutions = {layer.path: 1 for layer in layers if "Conv" in layer.kind}
+            shape, composite = trace.unflattened_shapes.get(path), trace.composites.get(path)
+            layers.append(LayerDescription(kind, path, attributes, roles, shape, composite))
+    channel_axis = -1 if any(is_keras_layer(layer) for layer in trace.entered.values()) else 1
+    convolutions = {layer.path: channel_axis for layer in layers if "Conv" in layer.kind}
     connections = find_connections({layer.path for layer in layers}, trace.calls, convolutions)
     return [replace(layer, connection=connections.get(layer.path)) for layer in layers]
 
@@ -42,5 +47,16 @@ def describe_variable(name: str, tensor: torch.Tensor, is_changed: bool) -> Vari
 
 def _get_variables_by_role(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the variables of a layer by role. An attention includes the variables of its output projection."""
+    if isinstance(module, KerasModule):
+        return _get_keras_variables(module.keras)
+    if is_keras_layer(module):
+        return _get_keras_variables(module)
     recurse = get_layer_kind(module) == "MultiheadAttention"
     return {**dict(module.named_parameters(recurse=recurse)), **dict(module.named_buffers(recurse=recurse))}
+
+
+def _get_keras_variables(layer: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401  a keras.Layer
+    """Return the tensors of a Keras layer's variables by role. Those of a recurrent layer belong to its cell."""
+    owner = layer.cell if is_recurrent(layer) and hasattr(layer, "cell") else layer
+    variables = (*owner._trainable_variables, *owner._non_trainable_variables)
+    return {variable.name: variable._value for variable in variables}

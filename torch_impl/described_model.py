@@ -22,22 +22,29 @@ from common.map.description import (
 )
 from common.map.factory import call_factory, list_user_files
 from common.map.input_specs import InputSpec
+from common.map.keras_attributes import is_keras_layer
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
-from common.map.random_layers import observe_training, read_python_generators, seed_python
+from common.map.random_layers import observe_training
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batch_norm import list_batch_norm_buffers
-from torch_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts
+from torch_impl.described_dropout import (
+    disable_dropout,
+    explain_inputs,
+    find_dropouts,
+    read_generators,
+    seed_generators,
+)
 from torch_impl.described_layers import describe_layers, describe_variable
 from torch_impl.described_losses import compute_losses
 from torch_impl.described_state import find_restricted, get_state, read_state, set_state
 from torch_impl.float64 import KeepFloat64, compute_in_float64
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
+from torch_impl.keras_backend import prepare_keras, select_keras_backend
+from torch_impl.keras_module import KerasModule
 from torch_impl.nested_tensors import name_tensors
 from torch_impl.state_dict import read_state_dict
 from torch_impl.unsupported import find_unsupported
-
-CONFIG_KEY = "model.torch"  # names the factory; errors begin with it
 
 
 class DescribedModel:
@@ -45,6 +52,7 @@ class DescribedModel:
 
     def __init__(
         self,
+        key: str,
         factory: str,
         arguments: Mapping[str, object],
         inputs: Mapping[str, InputSpec],
@@ -54,6 +62,7 @@ class DescribedModel:
         """Build the model.
 
         Args:
+            key: The config key that names the factory; errors begin with it.
             factory: The user's factory as module:function.
             arguments: The factory's keyword arguments.
             inputs: The inputs of the model by name.
@@ -63,20 +72,16 @@ class DescribedModel:
         Raises:
             UserError: The factory or the model's forward pass failed.
         """
-        self.factory = factory
+        self.key, self.factory = key, factory
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         compute_in_float64()
-        torch.manual_seed(seed)
-        with KeepFloat64():
-            model = call_factory(CONFIG_KEY, factory, arguments)
-        if not isinstance(model, torch.nn.Module):
-            raise UserError(f"{CONFIG_KEY}={factory}: returned {type(model).__name__}, not a torch.nn.Module")
-        self.model = model.double()
+        self.model = model = _build_model(key, factory, arguments, seed).double()
         self.buffers: dict[str, bool] = {}  # those that training changes; `describe` finds them
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
-        channels = [name for name, model_input in inputs.items() if model_input.channels]
+        self.is_keras = isinstance(model, KerasModule)
+        channels = [name for name, model_input in inputs.items() if model_input.channels and not self.is_keras]
         self.has_channels = bool(channels)
-        self.adapt_inputs = build_input_adapter(CONFIG_KEY, model, list(inputs), channels)
+        self.adapt_inputs = build_input_adapter(key, model, list(inputs), channels)
         with torch.no_grad():
             self.outputs = self._call(training=False)  # lazy layers create their parameters at the first call
         unfold_attention(model, UnfoldedAttention)
@@ -100,8 +105,9 @@ class DescribedModel:
         tensors = self._get_variables()
         layers = describe_layers(trace, {id(tensor): name for name, tensor in tensors.items()})
         used = {name for layer in layers for name in layer.variables.values()}
+        prefix = "moving_" if self.is_keras else "running_"
         moving_statistics = {
-            name for layer in layers for role, name in layer.variables.items() if role.startswith("running_")
+            name for layer in layers for role, name in layer.variables.items() if role.startswith(prefix)
         } - self.buffers.keys()
         mixing_layer = self._find_mixing_layer(trace)
         return ModelDescription(
@@ -133,6 +139,7 @@ class DescribedModel:
             restricted=[name for name in restricted if name not in self.buffers],
             mixing_layer=mixing_layer,
             mixed_gradient=None if mixing_layer else self._find_mixed_gradient(),
+            is_keras=self.is_keras,
         )
 
     def list_files(self) -> list[str]:
@@ -201,22 +208,19 @@ class DescribedModel:
         try:
             gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, materialize_grads=True)
         except Exception as error:
-            raise UserError(f"{CONFIG_KEY}={self.factory}: its backward pass raised {describe_error(error)}") from error
+            raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
         return {name: gradient.to_dense().numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
     def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
         """Compute a training pass on some examples with a seed of all random generators. Restore the variables."""
         before, batch = read_state(self.model), self.inputs
         self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
-        seed_python(seed)
-        torch.manual_seed(seed)
-        generators = torch.get_rng_state(), read_python_generators()
+        seed_generators(self.model, seed)
+        before_drawing = read_generators(self.model)
         try:
             with ForwardTrace(self.model) as trace, torch.no_grad():
                 self._call(training=True)
-            has_drawn = (
-                not torch.equal(torch.get_rng_state(), generators[0]) or read_python_generators() != generators[1]
-            )
+            has_drawn = read_generators(self.model) != before_drawing
             return ObservedPass(trace.calls, trace.noise, find_changes(before, read_state(self.model)), has_drawn)
         finally:
             self.inputs = batch
@@ -272,8 +276,27 @@ class DescribedModel:
             with KeepFloat64():
                 returned = self.model(*args, **kwargs)
         except Exception as error:
-            raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass raised {describe_error(error)}") from error
+            raise UserError(f"{self.key}={self.factory}: its forward pass raised {describe_error(error)}") from error
         outputs = name_tensors(returned)
         if not any(tensor.is_floating_point() for tensor in outputs.values()):
-            raise UserError(f"{CONFIG_KEY}={self.factory}: its forward pass returned no floating-point tensor")
+            raise UserError(f"{self.key}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs
+
+
+def _build_model(key: str, factory: str, arguments: Mapping[str, object], seed: int) -> torch.nn.Module:
+    """Return the model of a factory, with Keras's models as modules. Raise UserError if it is none."""
+    select_keras_backend()
+    torch.manual_seed(seed)
+    with KeepFloat64():
+        model = call_factory(key, factory, arguments)
+    if is_keras_layer(model) and isinstance(model, torch.nn.Module):
+        # Only now it is known that Keras must be imported. Its models are float32 until it is prepared.
+        prepare_keras("float64", seed)
+        with KeepFloat64():
+            return KerasModule(call_factory(key, factory, arguments))
+    if not isinstance(model, torch.nn.Module):
+        reason = ", whose backend is not torch; do not set KERAS_BACKEND in your code" if is_keras_layer(model) else ""
+        raise UserError(
+            f"{key}={factory}: returned {type(model).__name__}{reason}, not a torch.nn.Module or keras.Model"
+        )
+    return model

@@ -16,6 +16,9 @@ from typing_extensions import override
 
 from common.map.containers import order_arguments
 from common.map.description import RecordedCall
+from common.map.keras_attributes import is_composite, is_keras_layer, is_recurrent
+from torch_impl.keras_module import KerasModule
+from torch_impl.keras_observation import ActivationRecorder, patch_keras_dropout
 from torch_impl.layer_attributes import get_layer_kind
 from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
@@ -36,8 +39,10 @@ class ForwardTrace:
 
     Attributes:
         entered: The layers by path, in the order in which the pass entered them.
+        composites: The path of Keras's attention or Bidirectional around a layer, by the path of the layer.
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
-        calls: The first call of each layer, by path.
+        calls: The first call of each layer, by path. A layer of Keras with an activation is recorded as returning what
+            the activation receives, as on TensorFlow's side.
         counts: The number of calls of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
@@ -53,11 +58,15 @@ class ForwardTrace:
         The calls of the layers at `paths` are recorded; None records all.
         """
         self.entered: dict[str, torch.nn.Module] = {}
+        self.composites: dict[str, str] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
+        self._activations: dict[
+            str, ActivationRecorder
+        ] = {}  # of the Keras layers that the pass is in for the first time
         self._model, self._replacements, self._recorded = model, replacements or {}, paths
         # By path: what a layer with a replacement would have received without it.
         self._received: dict[str, np.ndarray | None] = {}
@@ -69,6 +78,8 @@ class ForwardTrace:
             path = name or "model"
             self._undo.append(module.register_forward_pre_hook(self._make_pre_hook(path), with_kwargs=True).remove)
             self._undo.append(module.register_forward_hook(self._make_hook(path), with_kwargs=True).remove)
+        if isinstance(self._model, KerasModule):
+            self._undo.append(patch_keras_dropout(self._record_noise))
         observer = _FunctionObserver(self._shapes, self._record_noise)
         observer.__enter__()
         self._undo.append(lambda: observer.__exit__(None, None, None))
@@ -77,7 +88,7 @@ class ForwardTrace:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for undo in reversed(self._undo):
+        for undo in (*(activation.restore for activation in self._activations.values()), *reversed(self._undo)):
             undo()
 
     def _record_noise(self, function: str) -> None:
@@ -89,20 +100,26 @@ class ForwardTrace:
         """Return the hook that PyTorch calls before the forward pass of the layer at this path."""
 
         def enter(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+            outer = self._stack[-1] if self._stack else None
             self._stack.append(path)
             if path in self.entered:
                 return None
             self.entered[path] = module
-            kwargs = order_arguments(module.forward, kwargs)
+            if outer is not None and is_composite(self.entered[outer]):
+                self.composites[path] = outer
+            kwargs = order_arguments(_get_call(module), kwargs)
             received = first_tensor((args, kwargs))
             if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
                 self.unflattened_shapes[path] = self._shapes[received.shape[1]]
                 if get_layer_kind(module) == "Linear":  # later inputs of this size come from a Linear layer
                     del self._shapes[received.shape[1]]
-            if path not in self._replacements:
+            replacement = self._replacements.get(path)
+            if is_keras_layer(module):
+                self._activations[path] = ActivationRecorder(module, replacement.returned if replacement else None)
+            if replacement is None:
                 return None
-            self._received[path] = _swap_axes(module, to_array(received))
-            return replace_first_tensor((args, kwargs), _swap_axes(module, self._replacements[path].received))
+            self._received[path] = _swap_received(module, to_array(received))
+            return replace_first_tensor((args, kwargs), _swap_received(module, replacement.received))
 
         return enter
 
@@ -114,14 +131,19 @@ class ForwardTrace:
         ) -> object:
             self._stack.pop()
             self.counts[path] += 1
+            activation = self._activations.pop(path, None)
+            pre_activation = activation.restore() if activation else None
             if path in self.calls or (self._recorded is not None and path not in self._recorded):
                 return None
-            computed = _swap_axes(module, to_array(first_tensor(returned)))
+            computed_tensor = first_tensor(returned) if pre_activation is None else pre_activation
+            computed = _swap_axes(module, to_array(computed_tensor))
             if path in self._replacements:
                 self.calls[path] = RecordedCall(self._received.get(path), computed)
+                if pre_activation is not None:
+                    return None
                 return replace_first_tensor(returned, _swap_axes(module, self._replacements[path].returned))
-            received = first_tensor((args, order_arguments(module.forward, kwargs)))
-            self.calls[path] = RecordedCall(_swap_axes(module, to_array(received)), computed)
+            received = first_tensor((args, order_arguments(_get_call(module), kwargs)))
+            self.calls[path] = RecordedCall(_swap_received(module, to_array(received)), computed)
             return None
 
         return leave
@@ -160,7 +182,20 @@ class _FunctionObserver(TorchFunctionMode):
         return returned
 
 
+def _get_call(module: Any) -> Callable[..., object]:  # noqa: ANN401  a layer of PyTorch or of Keras
+    """Return the method that computes a layer, whose parameters its arguments have."""
+    call: Callable[..., object] = module.call if is_keras_layer(module) else module.forward
+    return call
+
+
 def _swap_axes(module: torch.nn.Module, array: np.ndarray | None) -> np.ndarray | None:
     """Return what a layer receives or returns as [n, time, features], as in Keras, or back as the layer has it."""
     is_swapped = array is not None and array.ndim == 3 and getattr(module, "batch_first", True) is False
     return array.swapaxes(0, 1) if array is not None and is_swapped else array
+
+
+def _swap_received(module: torch.nn.Module, array: np.ndarray | None) -> np.ndarray | None:
+    """Return what a layer receives as `_swap_axes` does, in the order in which a recurrent layer of Keras reads it."""
+    is_reversed = is_keras_layer(module) and is_recurrent(module) and getattr(module, "go_backwards", False)
+    swapped = _swap_axes(module, array)
+    return swapped[:, ::-1] if swapped is not None and is_reversed else swapped

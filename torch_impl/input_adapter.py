@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from common.map.factory import takes_inputs_by_name
+from torch_impl.keras_module import KerasModule
 
 Arguments = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]  # positional and keyword arguments of a call
 InputAdapter = Callable[[dict[str, torch.Tensor]], Arguments]  # from the inputs of a batch by name
@@ -19,11 +20,14 @@ def build_input_adapter(
         key: The config key that names the model, for errors.
         model: The user's model.
         names: The inputs that the model receives.
-        channels: The inputs with channels: their last axis is moved to the second place, where PyTorch expects it.
+        channels: The inputs with channels: their last axis is moved to the second place, where PyTorch expects it. A
+            Keras model expects it last.
 
     Raises:
         UserError: The model does not take one of the inputs.
     """
+    if isinstance(model, KerasModule):
+        return model.build_adapter(key, names)
     by_name = takes_inputs_by_name(key, model.forward, names)
 
     def adapt(inputs: dict[str, torch.Tensor]) -> Arguments:

@@ -3,6 +3,8 @@
 import torch
 
 from common.map.factory import collect_plain_attributes
+from common.map.keras_attributes import get_keras_attributes, get_keras_kind, is_keras_layer
+from common.map.layer_kinds import find_kind
 from common.map.torch_layers import KNOWN_KINDS
 
 ATTRIBUTES = {  # the name of an attribute in PyTorch's layers: its name in common.map
@@ -18,18 +20,15 @@ ATTRIBUTES = {  # the name of an attribute in PyTorch's layers: its name in comm
 def get_layer_kind(layer: torch.nn.Module) -> str:
     """Return the name of the known PyTorch class that a layer is or derives from; otherwise the layer's own class.
 
-    A class of another library is named with it if it is known, or if it has the name of a known class of the framework.
+    A layer of Keras has the name of a known Keras class.
     """
-    classes = [
-        kind for kind in type(layer).__mro__ if kind.__module__.startswith("torch.") and kind.__name__ in KNOWN_KINDS
-    ]
-    if classes:
-        return classes[0].__name__
-    name = type(layer).__name__
-    qualified_name = f"{type(layer).__module__.partition('.')[0]}.{name}"
-    return qualified_name if {name, qualified_name} & KNOWN_KINDS else name
+    if is_keras_layer(layer):
+        return get_keras_kind(layer)
+    return find_kind(layer, "torch", KNOWN_KINDS)
 
 
 def get_layer_attributes(layer: torch.nn.Module) -> dict[str, object]:
     """Return the attributes that common.map compares or names in errors, under the names of common.map."""
+    if is_keras_layer(layer):
+        return get_keras_attributes(layer)
     return collect_plain_attributes(layer, ATTRIBUTES)

@@ -5,6 +5,9 @@ from collections.abc import Collection
 
 import torch
 
+from common.map.keras_unsupported import find_lost_parts
+from torch_impl.keras_module import KerasModule
+
 
 def find_unsupported(
     model: torch.nn.Module,
@@ -78,4 +81,16 @@ def find_unsupported(
         for name, module in embeddings.items()
         if module.scale_grad_by_freq
     ]
+    if isinstance(model, KerasModule):
+        sentences += [*find_lost_parts(model.keras), *_find_wrapped_modules(model)]
     return sentences
+
+
+def _find_wrapped_modules(model: KerasModule) -> list[str]:
+    """Return a sentence for each module of PyTorch in a Keras model, which strategies would not copy."""
+    return [
+        f"layer {path} is a TorchModuleWrapper, whose variables are PyTorch's own; return a torch.nn.Module instead of "
+        "a Keras model, or write it with Keras's layers"
+        for path, layer in model.layers().items()
+        if type(layer).__name__ == "TorchModuleWrapper"
+    ]

@@ -149,8 +149,12 @@ def load_config(path: Path) -> Config:
 
 def _add_absent_values(values: Section) -> Section:
     """Return the values of a config.yaml, with the defaults of keys that earlier versions lacked."""
-    train = values.get("train")
-    return {"python": None, **values, "train": {"device": "auto", **train} if isinstance(train, dict) else train}
+    train, model = values.get("train"), values.get("model")
+    if isinstance(train, dict):
+        values = {**values, "train": {"device": "auto", **train}}
+    if isinstance(model, dict) and model.get("kind") == "custom":
+        values = {**values, "model": {"keras": None, **model}}
+    return {"python": None, **values}
 
 
 def _find_package_directory(package: str, *parts: str) -> str:

@@ -142,7 +142,8 @@ class ConvNetSettings(DropoutModelSettings):
 class CustomModelSettings(ModelSettings):
     """A model of the user, as docs/custom_models.md describes it.
 
-    `torch` and `tf` name the functions that make the model, as module:function. One of them may be null.
+    `torch` and `tf` name the functions that make the model, as module:function. One of them may be null. `keras` names
+    the function of a Keras model instead, which both sides call.
     """
 
     reads = "arrays"
@@ -154,6 +155,7 @@ class CustomModelSettings(ModelSettings):
 
     torch: str | None = key(SOURCE)
     tf: str | None = key(SOURCE)
+    keras: str | None = key(SOURCE)
     arguments: dict[str, Any] = key(CURVE)  # OmegaConf knows no other type for values of all kinds
     map: str | None = key(SOURCE)  # the file that pairs the variables of both models
     checkpoint: str | None = key(SOURCE)
@@ -167,11 +169,27 @@ class CustomModelSettings(ModelSettings):
     def has_global_batch_norm(self) -> bool:
         return self.sync_batch_norm
 
+    @property
+    def factories(self) -> dict[str, str]:
+        """Return the functions that make the model by side, "torch" and "tf"."""
+        named = {"torch": self.keras or self.torch, "tf": self.keras or self.tf}
+        return {side: factory for side, factory in named.items() if factory is not None}
+
+    def get_key(self, side: str) -> str:
+        """Return the config key that names the function of a side."""
+        return f"model.{side}" if self.keras is None else "model.keras"
+
     @override
     def check(self, max_length: int) -> None:
-        if self.torch is None and self.tf is None:
+        for side in ("torch", "tf"):
+            if self.keras is not None and getattr(self, side) is not None:
+                raise UserError(
+                    f"model.keras={self.keras}: makes the models of both sides; remove it or model.{side}="
+                    f"{getattr(self, side)}"
+                )
+        if not self.factories:
             raise UserError("model.torch: has no value; give model.torch=module:function, model.tf=... or both")
-        if self.map is not None and None in (self.torch, self.tf):
+        if self.map is not None and len(self.factories) < 2:
             raise UserError(f"model.map={self.map}: pairs two models; give both model.torch and model.tf")
 
 

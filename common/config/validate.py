@@ -54,7 +54,11 @@ def _check_framework(config: Config, framework: str) -> None:
         )
     for section, purpose in (("model", "a model"), ("task", "losses")):
         settings = getattr(config, section)
-        if isinstance(settings, CustomModelSettings | CustomTaskSettings) and getattr(settings, framework) is None:
+        if isinstance(settings, CustomModelSettings):
+            is_missing = framework not in settings.factories
+        else:
+            is_missing = isinstance(settings, CustomTaskSettings) and getattr(settings, framework) is None
+        if is_missing:
             raise UserError(
                 f"{section}.{framework}: has no value; {COMMANDS[framework]} needs {purpose} of yours there"
             )

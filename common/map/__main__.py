@@ -36,12 +36,14 @@ class MapModelOptions:
     Attributes:
         torch: The function that builds PyTorch's model, as module:function.
         tf: The function that builds Keras's model, as module:function.
+        keras: The function that builds the Keras model of both sides, instead of the two.
         map: The path of a map file with transformations that take precedence; None if there is none.
         arguments: The keyword arguments of both functions.
     """
 
-    torch: str
-    tf: str
+    torch: str | None
+    tf: str | None
+    keras: str | None
     map: str | None
     arguments: dict[str, Any] = field(default_factory=dict)
 
@@ -83,8 +85,8 @@ class MapOptions:
 def load_options(overrides: Sequence[str]) -> MapOptions:
     """Compose conf/map.yaml with Hydra overrides. Raise UserError for unknown keys and values of the wrong type."""
     keys = (
-        "the keys are model.torch, model.tf, model.arguments, model.map, torch.python, tf.python, inputs, seed, write, "
-        "all"
+        "the keys are model.torch, model.tf, model.keras, model.arguments, model.map, torch.python, tf.python, inputs, "
+        "seed, write, all"
     )
     options = compose_options(MapOptions, "map", [_quote_override(override) for override in overrides], keys)
     if not options.inputs:
@@ -103,7 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     model = options.model
     inputs = {name: parse_input_spec(name, text) for name, text in options.inputs.items()}
     map_path = Path(model.map) if model.map else None
-    request = PairingRequest(model.torch, model.tf, inputs, model.arguments, map_path, options.seed)
+    factories = _select_factories(model)
+    request = PairingRequest(
+        *factories, inputs, model.arguments, map_path, options.seed, is_one_factory=model.keras is not None
+    )
     output_path = Path(options.write) if options.write is not None else None
     if output_path is not None:
         _check_output_path(output_path)
@@ -151,6 +156,19 @@ def _print_differences(models: PairedModels) -> None:
         print(f"different: {sentence}")
     if models.agree_without_unmatched:
         print("different: only the variables without a counterpart; with zeros there, the outputs are the same")
+
+
+def _select_factories(model: MapModelOptions) -> tuple[str, str]:
+    """Return the functions that build the models of both sides. Raise UserError if one is missing or superfluous."""
+    if model.keras is not None:
+        for side, factory in (("torch", model.torch), ("tf", model.tf)):
+            if factory is not None:
+                raise UserError(f"model.keras={model.keras}: builds both models; remove it or model.{side}={factory}")
+        return model.keras, model.keras
+    if model.torch is None or model.tf is None:
+        missing = "torch" if model.torch is None else "tf"
+        raise UserError(f"model.{missing}: has no value; set it to module:function, or set model.keras alone")
+    return model.torch, model.tf
 
 
 def _check_output_path(path: Path) -> None:

@@ -103,6 +103,7 @@ class ModelDescription:
             evaluation mode; None if the outputs of the model do not.
         mixed_gradient: The first parameter whose gradient is not the sum of the gradients of single examples, such as
             that of a layer with a hook; None if there is none or `mixing_layer` explains it.
+        is_keras: Whether the model of PyTorch's side is a Keras model, whose names and layouts are Keras's.
     """
 
     layers: list[LayerDescription]
@@ -118,6 +119,7 @@ class ModelDescription:
     restricted: list[str] = field(default_factory=list)
     mixing_layer: str | None = None
     mixed_gradient: str | None = None
+    is_keras: bool = False
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ def pair_dropouts(
         unit, layout = torch_layer.noise.unit, None
         if unit == "example":  # in whichever order the elements of an example are
             torch_input, keras_input = _sort_elements(torch_input), _sort_elements(keras_input)
-        if unit == "channel" or not _are_equal(torch_input, keras_input):
+        is_moved = unit == "channel" and not torch_description.is_keras
+        if is_moved or not _are_equal(torch_input, keras_input):
             layout = _find_layout(torch_input, keras_input, torch_layer.unflattened_shape)
             if layout is None:
                 raise UserError(f"{torch_path} (PyTorch) and {keras_path} (Keras) drop elements of different inputs")

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from common.errors import UserError
 from common.map.assumed_layout import LAYOUTS
 from common.map.description import Arrays, ModelDescription, RecordedCall
 from common.map.input_specs import InputSpec, draw_inputs
+from common.map.keras_backend import check_keras_backend
 from common.map.map_file import read_map
 from common.map.output_pairs import largest_difference, pair_outputs
 from common.map.pair_variables import ParameterMap, Transformations, pair_variables
@@ -34,6 +36,7 @@ class PairingRequest:
         arrays: The values of the inputs, with channels last; None if they are drawn.
         prove: Whether to prove that the models compute the same.
         allow_unpaired: Whether to compute models although variables have no counterpart.
+        is_one_factory: Whether both factories are that of `model.keras`, whose models are Keras's on both sides.
     """
 
     torch: str
@@ -45,6 +48,7 @@ class PairingRequest:
     arrays: Mapping[str, np.ndarray] | None = None
     prove: bool = True
     allow_unpaired: bool = False
+    is_one_factory: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def describe_models(sides: Mapping[str, Side], request: PairingRequest) -> dict[
         factory = request.torch if name == "torch" else request.tf
         side.send(
             "build",
+            key="model.keras" if request.is_one_factory else f"model.{name}",
             factory=factory,
             arguments=request.arguments,
             inputs=request.inputs,
@@ -98,7 +103,11 @@ def describe_models(sides: Mapping[str, Side], request: PairingRequest) -> dict[
     receive_all(*sides.values())
     for side in sides.values():
         side.send("describe")
-    return dict(zip(sides, receive_all(*sides.values()), strict=True))
+    descriptions = dict(zip(sides, receive_all(*sides.values()), strict=True))
+    if request.is_one_factory and not descriptions["torch"].is_keras:
+        raise UserError(f"model.keras={request.torch}: returned a torch.nn.Module, not a keras.Model; use model.torch")
+    check_keras_backend(descriptions)
+    return descriptions
 
 
 def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> PairedModels:

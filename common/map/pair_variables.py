@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from common.map.assumed_layout import USUAL_LAYOUT, AssumedLayout
 from common.map.description import ModelDescription
 from common.map.keras_layers import split_keras_layers
+from common.map.keras_pairs import pair_by_path, use_keras_layouts
 from common.map.layer_norm_axes import align_layer_norms
 from common.map.layer_roles import LayerRoles
 from common.map.pair_sublayers import align_sublayers, pair_by_signature
@@ -38,12 +39,14 @@ class ParameterMap:
         layer_pairs: The paired sublayers, in the order of execution.
         unmatched_torch: The names of PyTorch's variables that have no counterpart.
         unmatched_keras: The paths of Keras's variables that have no counterpart.
+        is_keras: Whether the model of PyTorch's side is a Keras model too.
     """
 
     variable_pairs: list[VariablePair]
     layer_pairs: list[LayerPair]
     unmatched_torch: list[str] = field(default_factory=list)
     unmatched_keras: list[str] = field(default_factory=list)
+    is_keras: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -73,9 +76,14 @@ def pair_variables(
         layout: The assumed layout of PyTorch's parameters.
     """
     keras_sublayers = split_keras_layers(keras_description)
-    torch_sublayers = layout.align(split_torch_layers(torch_description), keras_sublayers)
-    keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
+    if torch_description.is_keras:
+        torch_sublayers, keras_sublayers = use_keras_layouts(split_keras_layers(torch_description), keras_sublayers)
+    else:
+        torch_sublayers = layout.align(split_torch_layers(torch_description), keras_sublayers)
+        keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
+    if torch_description.is_keras:
+        layer_pairs += pair_by_path(*_list_unpaired(torch_sublayers, keras_sublayers, layer_pairs))
     torch_roles = LayerRoles(torch_sublayers, torch_description.layers)
     keras_roles = LayerRoles(keras_sublayers, keras_description.layers)
     unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
@@ -97,7 +105,7 @@ def pair_variables(
         shape = keras_description.variables[path].shape
         completed = _complete_steps(variable_pairs.get(path), transformation, torch_description, shape)
         variable_pairs[path] = VariablePair(path, completed)
-    parameter_map = ParameterMap(list(variable_pairs.values()), layer_pairs)
+    parameter_map = ParameterMap(list(variable_pairs.values()), layer_pairs, is_keras=torch_description.is_keras)
     return replace(
         parameter_map,
         unmatched_torch=[

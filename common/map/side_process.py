@@ -31,6 +31,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise PyTorch's threads wait in loops, on all cores
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user has set for other programs
+    os.environ["KERAS_TORCH_DEVICE"] = "cpu"  # a Keras model of PyTorch's side, like all models here
     title, failure = TITLES[package.removesuffix("_impl")], ""
     try:
         with _discard_stderr():

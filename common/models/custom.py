@@ -99,7 +99,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     """
     settings = config.model
     assert isinstance(settings, CustomModelSettings)
-    factories = {side: getattr(settings, side) for side in PACKAGES if getattr(settings, side) is not None}
+    factories = settings.factories
     ids = np.arange(min(PROOF_EXAMPLES, len(cache.train)))
     examples = cache.train.gather(ids, ids)
     input_specs, input_arrays = _make_inputs(config, cache, examples)
@@ -113,6 +113,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         arrays=input_arrays,
         prove=settings.prove,
         allow_unpaired=settings.allow_unpaired,
+        is_one_factory=settings.keras is not None,
     )
     with ExitStack() as stack:
         sides = {side: stack.enter_context(Side(PACKAGES[side], device=config.train.device)) for side in factories}
@@ -123,7 +124,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             descriptions = {side: describe_models({side: process}, request)[side] for side, process in sides.items()}
         for side, description in descriptions.items():
             if description.unsupported:
-                raise UserError(f"model.{side}={factories[side]}: {description.unsupported[0]}")
+                raise UserError(f"{settings.get_key(side)}={factories[side]}: {description.unsupported[0]}")
             _check_batch_norm(settings, side, description)
         if settings.has_aligned_dropout:
             check_noise(descriptions)
@@ -131,7 +132,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             _check_match(models, settings.allow_unpaired)
         outputs, mixing_losses = {}, []
         for side, description in descriptions.items():
-            factory = f"model.{side}={factories[side]}"
+            factory = f"{settings.get_key(side)}={factories[side]}"
             outputs[side] = select_output(factory, description.outputs)
             check_output(factory, config, cache, description.outputs[outputs[side]], examples["labels"])
             if isinstance(config.task, CustomTaskSettings):
@@ -149,6 +150,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     hf_config = {
         "model_type": "custom",
         "factories": factories,
+        "keras_on_torch": any(description.is_keras for description in descriptions.values()),
         "arguments": dict(settings.arguments),
         "inputs": {name: [spec.dtype, spec.shape[1:]] for name, spec in input_specs.items()},
         "channels": [name for name, spec in input_specs.items() if spec.channels],

@@ -12,7 +12,7 @@ from common.config.strategies import STRATEGIES
 from tests.conftest import ROOT, Python
 
 SIDES = {"torch_impl": "PyTorch", "tf_impl": "TensorFlow"}
-FRAMEWORKS = {"torch_impl": {"torch"}, "tf_impl": {"tensorflow", "keras", "keras_hub"}}
+FRAMEWORKS = {"torch_impl": {"torch", "keras"}, "tf_impl": {"tensorflow", "keras", "keras_hub"}}
 HEAVY = {"torch", "transformers", "tensorflow", "keras", "keras_hub", "jax"}
 TOP_KEYS = {field.name for field in dataclasses.fields(Config)}
 ONE_SIDED_KEYS = {
@@ -36,12 +36,14 @@ ONE_SIDED = {  # public names that only one side has, with the reason
     # Only TensorFlow compiles a step, for all replicas at once.
     "tf_impl/batches.py": ["build_input_signature", "select_replica_shard"],
     # The frameworks name the method differently, and a Keras layer does not know its name in the model.
-    "torch_impl/aligned_layers.py": ["AlignedLayer.forward", "AlignedLayer.extra_repr"],
+    "torch_impl/aligned_layers.py": ["KeyedLayer", "AlignedLayer.forward", "AlignedLayer.extra_repr"],
     "tf_impl/aligned_layers.py": ["AlignedLayer.call"],
     "tf_impl/dropout.py": ["apply_dropout"],  # Keras's BERT drops without its layers
-    "tf_impl/described_dropout.py": ["seed_generators"],  # Keras's layers have random generators of their own
+    "torch_impl/described_dropout.py": ["read_generators"],  # TensorFlow's graph shows whether a model draws
     # Keras's moving variance averages biased variances, and a compiled step averages the replicas' statistics.
     "torch_impl/batch_norm.py": [
+        "RowAwareLayer",
+        "RowAwareLayer.broadcast_real_rows",
         "average_statistics",
         "SynchronizedBatchNorm",
         "SynchronizedBatchNorm.forward",
@@ -60,9 +62,7 @@ ONE_SIDED = {  # public names that only one side has, with the reason
         "copy_buffers",
     ],
     "tf_impl/changing_buffers.py": ["build_averaging", "build_buffer_check"],
-    # PyTorch has channels first, and Keras passes the training mode with each call.
-    "torch_impl/input_adapter.py": ["channels_first"],
-    "tf_impl/input_adapter.py": ["get_training_argument"],
+    "torch_impl/input_adapter.py": ["channels_first"],  # only PyTorch has channels first
     "tf_impl/forward_trace.py": ["apply_layer"],  # Keras's BERT computes its layers without calling them
     "tf_impl/models/custom.py": [
         "CustomModel",
@@ -119,6 +119,12 @@ ONE_SIDED_FILES = {
         "communication/shared_memory.py",
         "communication/store.py",
         "communication/tour.py",
+        "keras_batch_norm.py",
+        "keras_dropout.py",
+        "keras_float64.py",
+        "keras_module.py",
+        "keras_observation.py",
+        "keras_backend.py",
         "models/linear.py",
         "state_dict.py",
     ],
@@ -127,7 +133,6 @@ ONE_SIDED_FILES = {
         "float64.py",
         "traced_step.py",
         "convolution.py",
-        "keras_paths.py",
         "models/bert_operations.py",
     ],
 }

@@ -15,6 +15,8 @@ from typing_extensions import override
 
 from common.map.dropout_pairs import ChannelLayout
 from common.map.factory import call_factory
+from common.map.keras_calls import get_training_argument
+from common.map.keras_paths import layers_by_path, variables_by_path
 from common.map.noise import Noise
 from common.map.transformation import ParameterTransformation, SourceParameter, parse_transformation
 from common.models.initial_weights import InitialCheckpoint
@@ -23,8 +25,7 @@ from tf_impl.batch_norm import synchronize_batch_norm, use_real_rows
 from tf_impl.changing_buffers import mark_changing_buffers
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.float64 import compute_in_float64, keep_float64
-from tf_impl.input_adapter import build_input_adapter, get_training_argument
-from tf_impl.keras_paths import layers_by_path, variables_by_path
+from tf_impl.input_adapter import build_input_adapter
 from tf_impl.models.layout import TransformedParameter
 from tf_impl.nested_tensors import name_tensors
 

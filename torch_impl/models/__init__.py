@@ -6,11 +6,14 @@ import torch
 from torch.nn import Embedding, Module, Parameter
 
 from common.config.schema import Config
+from common.errors import UserError
 from common.models.initial_weights import InitialCheckpoint
 from common.models.spec import LARGE_EMBEDDING
 from torch_impl.aligned_layers import align_dropout
 from torch_impl.compilation import compile_model
 from torch_impl.float64 import compute_in_float64
+from torch_impl.keras_backend import prepare_keras
+from torch_impl.keras_module import KerasModule
 from torch_impl.models.linear import use_bfloat16, use_onednn
 
 
@@ -23,6 +26,8 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     torch.manual_seed(config.train.seed)  # for native dropout
     if config.train.precision == "float64":
         compute_in_float64()
+    if initial.hf_config.get("keras_on_torch"):
+        prepare_keras(config.train.precision, config.train.seed)
     # Only the module of this model is imported: transformers takes seconds.
     model: Module = import_module(config.model.torch_module).build(initial)
     if config.model.has_aligned_dropout:
@@ -32,6 +37,8 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     else:
         use_onednn(model)
     if config.train.compile:
+        if isinstance(model, KerasModule):
+            raise UserError("train.compile=true: torch.compile cannot compile a Keras model; set it to false")
         compile_model(model)
     # Unlike `model.to`, these keep the imaginary part of complex buffers.
     return model.double() if config.train.precision == "float64" else model.float()

@@ -19,6 +19,8 @@ from torch_impl.batch_norm import use_real_rows
 from torch_impl.changing_buffers import mark_changing_buffers
 from torch_impl.float64 import KeepFloat64, keep_float64
 from torch_impl.input_adapter import Arguments, InputAdapter, build_input_adapter
+from torch_impl.keras_backend import reset_layer_names
+from torch_impl.keras_module import KerasModule
 from torch_impl.models.weights import load_weights
 from torch_impl.nested_tensors import name_tensors
 
@@ -30,9 +32,14 @@ def build(initial: InitialCheckpoint) -> Module:
     """
     settings = initial.hf_config
     key, names = "model.torch", list(settings["inputs"])
-    is_float64 = torch.get_default_dtype() == torch.float64
+    is_keras, is_float64 = settings.get("keras_on_torch", False), torch.get_default_dtype() == torch.float64
+    if is_keras:
+        reset_layer_names()  # to those of the proof
     with KeepFloat64() if is_float64 else nullcontext():
         model: Module = call_factory(key, settings["factories"]["torch"], settings["arguments"])
+    if is_keras:
+        model = KerasModule(model)
+        model.rebuild = partial(build, initial)
     if is_float64:
         keep_float64(model)
     adapter = build_input_adapter(key, model, names, settings["channels"])
@@ -46,8 +53,16 @@ def build(initial: InitialCheckpoint) -> Module:
     for name, parameter in model.named_parameters():
         if name in frozen:
             parameter.requires_grad = False
-    if settings["dropouts"] is not None:
-        align_dropout(model, {pair["torch"]: Noise(**pair["noise"]) for pair in settings["dropouts"]})
+    noises = {pair["torch"]: Noise(**pair["noise"]) for pair in settings["dropouts"] or ()}
+    if isinstance(model, KerasModule):
+        # Keras is imported only if the model needs it.
+        from torch_impl.keras_batch_norm import align_keras_batch_norm
+        from torch_impl.keras_dropout import align_keras_dropout
+
+        align_keras_dropout(model, noises)
+        align_keras_batch_norm(model, settings["sync_batch_norm"])
+    elif settings["dropouts"] is not None:
+        align_dropout(model, noises)
     return model
 
 

@@ -34,6 +34,7 @@ from torch_impl.batches import to_tensors
 from torch_impl.changing_buffers import copy_buffers, find_changing_buffers, gather_replica_buffers
 from torch_impl.communication.rendezvous import Group
 from torch_impl.device import measure_peak_memory, select_replica_devices
+from torch_impl.keras_module import KerasModule
 from torch_impl.models import build_model, trainable_parameters
 from torch_impl.optimizer import Optimizer
 from torch_impl.step import MicroBatch, compute_evaluation_sums, compute_outputs, evaluate, seed_dropout, sum_losses
@@ -66,6 +67,8 @@ class DP(Strategy[DpSettings]):
             synchronize_batch_norm(self.model, self.sum_over_threads)
         if self.on_gpus and find_changing_buffers(self.model, dependent=True) and self.world_size > 1:
             raise UserError("model.buffers=average: DataParallel keeps the buffers of one GPU only; use strategy=ddp")
+        if self.on_gpus and isinstance(self.model, KerasModule) and self.world_size > 1:
+            raise UserError("strategy=dp: the replicas of a Keras model would share the variables of one GPU; use ddp")
         self.cpu_replicas = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, count_cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))

@@ -57,7 +57,7 @@ from tests.unit.tf_impl.test_dropout import KEYS
 from tf_impl.aligned_layers import align_dropout, use_dropout_keys
 from tf_impl.described_dropout import disable_dropout, find_dropouts
 from tf_impl.float64 import compute_in_float64
-from tf_impl.keras_paths import layers_by_path
+from common.map.keras_paths import layers_by_path
 
 compute_in_float64()
 query, memory = tf.random.normal([3, 5, 8], dtype=tf.float64), tf.random.normal([3, 7, 6], dtype=tf.float64)

@@ -14,6 +14,7 @@ EXCEPTIONS = {  # keys with another scope than their group
     "model.revision": SOURCE,
     "model.torch": SOURCE,
     "model.tf": SOURCE,
+    "model.keras": SOURCE,
     "model.map": SOURCE,
     "model.prove": RUN,
     "model.allow_unpaired": RUN,

@@ -2,6 +2,8 @@ import pytest
 
 from tests.unit.common.config.conftest import ErrorLine
 
+KERAS = ["model.keras=c:d"]
+
 
 @pytest.mark.parametrize(
     ("overrides", "expected"),
@@ -16,6 +18,14 @@ from tests.unit.common.config.conftest import ErrorLine
         (["model=convnet", "model.kernel_size=4"], "model.kernel_size=4: must be odd and at least 1"),
         (["model=convnet", "model.kernel_size=-1"], "model.kernel_size=-1: must be odd and at least 1"),
         (["model=convnet", "model.hidden_size=0"], "model.hidden_size=0: must be at least 1"),
+        (
+            ["model=custom", "data=arrays", "data.train=t.npz", "data.validation=v.npz", *KERAS, "model.torch=a:b"],
+            "model.keras=c:d: makes the models of both sides; remove it or model.torch=a:b",
+        ),
+        (
+            ["model=custom", "data=arrays", "data.train=t.npz", "data.validation=v.npz", *KERAS, "model.tf=a:b"],
+            "model.keras=c:d: makes the models of both sides; remove it or model.tf=a:b",
+        ),
     ],
 )
 def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:

@@ -1,8 +1,12 @@
-"""Unique names for the layers and variables of a Keras model."""
+"""Unique names for the layers and variables of a Keras model.
+
+No process of `common` imports Keras, so the types are those of whichever Keras the model comes from.
+"""
 
 from collections.abc import Iterable
+from typing import Any
 
-import keras
+SEED_STATE = "seed_generator_state"  # the name of the variable of a keras.random.SeedGenerator
 
 
 def make_unique(path: str, taken: Iterable[str]) -> str:
@@ -11,17 +15,17 @@ def make_unique(path: str, taken: Iterable[str]) -> str:
     return f"{path}#{same_count + 1}" if same_count else path
 
 
-def variables_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
+def variables_by_path(model: Any) -> dict[str, Any]:  # noqa: ANN401  a keras.Layer, and its variables
     """Return all variables of a model by unique path."""
-    variables: dict[str, keras.Variable] = {}
+    variables: dict[str, Any] = {}
     for variable in model.variables:
         variables[make_unique(variable.path, variables)] = variable
     return variables
 
 
-def layers_by_path(model: keras.Layer) -> dict[str, keras.Layer]:
+def layers_by_path(model: Any) -> dict[str, Any]:  # noqa: ANN401  a keras.Layer, and its layers
     """Return all layers of a model by unique path."""
-    layers: dict[str, keras.Layer] = {}
+    layers: dict[str, Any] = {}
     for layer in model._flatten_layers():
         layers[make_unique(layer.path or layer.name, layers)] = layer
     return layers

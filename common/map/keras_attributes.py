@@ -1,0 +1,53 @@
+"""The kind and the attributes of Keras's layers, as common.map compares them.
+
+No process of `common` imports Keras, so this reads the classes by name.
+"""
+
+from common.map.factory import collect_plain_attributes
+from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
+from common.map.layer_kinds import find_kind
+
+ATTRIBUTES = {  # the name of an attribute in Keras's layers: its name in common.map
+    "epsilon": "epsilon",
+    "momentum": "momentum",
+    "groups": "groups",
+    "strides": "stride",
+    "dilation_rate": "dilation",
+    "padding": "padding",
+    "equation": "equation",
+    "reset_after": "reset_after",
+    "synchronized": "synchronized",
+}
+COMPOSITES = {"MultiHeadAttention", "Bidirectional"}
+
+
+def is_keras_layer(layer: object) -> bool:
+    """Check whether an object is a keras.Layer, such as a keras.Model."""
+    return any(kind.__module__.startswith("keras.") and kind.__name__ == "Layer" for kind in type(layer).__mro__)
+
+
+def get_keras_kind(layer: object) -> str:
+    """Return the name of the known Keras class that a layer is or derives from; otherwise the layer's own class."""
+    return find_kind(layer, "keras", KNOWN_KINDS)
+
+
+def is_composite(layer: object) -> bool:
+    """Check whether a layer is one of Keras's that computes others as its parts, such as an attention."""
+    return find_kind(layer, "keras", COMPOSITES) in COMPOSITES
+
+
+def is_recurrent(layer: object) -> bool:
+    """Check whether a layer is one of Keras's recurrent layers, or a cell of one."""
+    return get_keras_kind(layer) in RECURRENT_KINDS
+
+
+def get_keras_attributes(layer: object) -> dict[str, object]:
+    """Return the attributes that common.map compares or names in errors, under the names of common.map.
+
+    The momentum of BatchNorm is converted to PyTorch's definition, which is 1 minus Keras's.
+    """
+    attributes: dict[str, object] = collect_plain_attributes(layer, ATTRIBUTES)
+    momentum = attributes.get("momentum")
+    if isinstance(momentum, int | float):
+        attributes["momentum"] = 1 - momentum
+    return attributes

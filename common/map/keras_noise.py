@@ -1,0 +1,82 @@
+"""Dropout and noise layers of Keras: what they do, and how to disable them.
+
+No process of `common` imports Keras, so this reads the classes by name.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from common.map.noise import Noise, Operation, Unit
+
+# The operation and the unit of each class of Keras.
+NOISE_OF_CLASSES: dict[str, tuple[Operation, Unit]] = {
+    "Dropout": ("drop", "element"),
+    "SpatialDropout1D": ("drop", "channel"),
+    "SpatialDropout2D": ("drop", "channel"),
+    "SpatialDropout3D": ("drop", "channel"),
+    "AlphaDropout": ("alpha", "element"),
+    "GaussianDropout": ("multiply", "element"),
+    "GaussianNoise": ("add", "element"),
+}
+RATES = ("rate", "stddev")
+INNER_RATES = ("dropout", "recurrent_dropout")  # of attentions and recurrent layers
+
+
+def is_noise_layer(layer: Any) -> bool:  # noqa: ANN401  a keras.Layer, as below
+    """Check whether a layer is one of Keras's own dropout or noise layers."""
+    return type(layer).__module__.startswith("keras.") and type(layer).__name__ in NOISE_OF_CLASSES
+
+
+def get_keras_noise(layer: Any) -> Noise | None:  # noqa: ANN401
+    """Return the noise of one of Keras's own layers; None if it has none, or none that can be aligned."""
+    if not is_noise_layer(layer) or getattr(layer, "data_format", None) == "channels_first":
+        return None
+    operation, default_unit = NOISE_OF_CLASSES[type(layer).__name__]
+    noise_shape = getattr(layer, "noise_shape", None)
+    unit = default_unit if noise_shape is None else _get_unit(noise_shape)
+    strength = layer.stddev if operation == "add" else layer.rate
+    if operation == "multiply":
+        strength = (strength / (1 - strength)) ** 0.5
+    return Noise(operation, unit, strength) if unit and strength > 0 else None
+
+
+def is_dropping(layer: Any) -> bool:  # noqa: ANN401
+    """Check whether a layer drops by a rate of its own. An attention does not: the dropout layer inside it does."""
+    names = RATES if _has_own_rates(layer) else INNER_RATES
+    rates = [getattr(layer, name, 0.0) for name in names]
+    return any(isinstance(rate, float) and rate > 0 for rate in rates) and not _has_dropout_layers(layer)
+
+
+def set_rates_to_zero(layer: Any) -> None:  # noqa: ANN401
+    """Disable the dropout and the noise of a layer that has a rate."""
+    for name in RATES if _has_own_rates(layer) else ():
+        if hasattr(layer, name):
+            setattr(layer, name, 0.0)
+    if _has_dropout_layers(layer):
+        return  # with a rate of 0 an attention would not call its dropout layer
+    for name in INNER_RATES:
+        if isinstance(vars(layer).get(name), float):
+            setattr(layer, name, 0.0)
+
+
+def _has_own_rates(layer: Any) -> bool:  # noqa: ANN401
+    return is_noise_layer(layer) or "Dropout" in type(layer).__name__
+
+
+def _has_dropout_layers(layer: Any) -> bool:  # noqa: ANN401
+    """Check whether a layer contains dropout layers, as an attention does for its probabilities."""
+    return any(
+        kind.__module__.startswith("keras.") and kind.__name__ == "Dropout"
+        for inner in layer._flatten_layers(include_self=False)
+        for kind in type(inner).__mro__
+    )
+
+
+def _get_unit(noise_shape: Sequence[int | None]) -> Unit | None:
+    """Return what has one random number in a layer with a noise shape; None if it cannot be aligned."""
+    examples, *axes = noise_shape
+    if examples is not None or not {*axes} <= {None, 1}:
+        return None
+    if len({*axes}) == 1:
+        return "element" if axes[0] is None else "example"
+    return "channel" if axes.index(None) == len(axes) - 1 else None

@@ -1,0 +1,46 @@
+"""Pairs of layers of the same Keras model on the PyTorch and on the TensorFlow backend, whose layouts are the same."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources
+from common.map.transformation import SourceParameter
+
+
+def use_keras_layouts(
+    torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer]
+) -> tuple[list[Sublayer], list[Sublayer]]:
+    """Return both models' sublayers without transformations between them, which `split_keras_layers` returned."""
+    return (
+        [
+            replace(
+                sublayer,
+                variables={
+                    role: TorchSources((SourceParameter(target.name),))
+                    for role, target in sublayer.variables.items()
+                    if isinstance(target, KerasTarget)
+                },
+                unflattened_shape=None,
+            )
+            for sublayer in torch_sublayers
+        ],
+        [
+            replace(
+                sublayer,
+                variables={
+                    role: KerasTarget(target.name)
+                    for role, target in sublayer.variables.items()
+                    if isinstance(target, KerasTarget)
+                },
+                unflattened_shape=None,
+            )
+            for sublayer in keras_sublayers
+        ],
+    )
+
+
+def pair_by_path(torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer]) -> list[LayerPair]:
+    """Pair the sublayers of equal kinds and sizes whose variables have the same paths."""
+    by_variables = {tuple(sublayer.variable_names): sublayer for sublayer in keras_sublayers}
+    pairs = [(sublayer, by_variables.get(tuple(sublayer.variable_names))) for sublayer in torch_sublayers]
+    return [LayerPair(a, b) for a, b in pairs if b is not None and a.signature == b.signature]

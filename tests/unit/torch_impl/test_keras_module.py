@@ -1,0 +1,48 @@
+"""A Keras model as a module of PyTorch, in a process of its own, because a test process may have another backend."""
+
+import pytest
+
+from tests.conftest import Python
+
+CODE = """
+import sys
+import torch
+from torch.func import functional_call
+from torch_impl.keras_backend import prepare_keras
+prepare_keras("float64", 0)
+import keras, keras_hub
+from torch_impl.batch_norm import find_moving_statistics
+from torch_impl.keras_module import KerasModule
+
+inputs = keras.Input((4,))
+y = keras.layers.BatchNormalization()(keras.layers.Dense(3)(inputs))
+model = KerasModule(keras.Model(inputs, keras.layers.Dense(2)(y)))
+print(sorted(dict(model.named_parameters())))
+print(sorted(find_moving_statistics(model)), [path for path, _ in model.named_modules()][1:])
+x = torch.arange(20.0, dtype=torch.float64).view(5, 4)
+copies = {name: parameter * 1 for name, parameter in model.named_parameters()}
+before = model.train()(x)
+mean = find_moving_statistics(model)["batch_normalization/moving_mean"]
+assert mean.abs().sum() > 0 and mean is dict(model.named_buffers())["batch_normalization/moving_mean"]
+functional_call(model, copies, (x,)).square().sum().backward()
+gradients = [parameter.grad for parameter in model.parameters()]
+assert all(gradient is not None for gradient in gradients)
+assert torch.equal(model(x), before)
+with torch.no_grad():
+    dict(model.named_parameters())["dense/kernel"].mul_(2)
+assert not torch.equal(model.eval()(x), model.train()(x))
+assert before.dtype == torch.float64
+print("tensorflow" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_variables_are_parameters_and_buffers_by_path(python: Python) -> None:
+    parameters, layers, has_tensorflow = python(CODE).strip().splitlines()[-3:]
+    names = [*(f"{layer}/{role}" for layer in ("dense", "dense_1") for role in ("bias", "kernel"))]
+    assert parameters == str(["batch_normalization/beta", "batch_normalization/gamma", *names])
+    assert layers == (
+        "['batch_normalization/moving_mean', 'batch_normalization/moving_variance'] "
+        "['input_layer', 'dense', 'batch_normalization', 'dense_1']"
+    )
+    assert has_tensorflow == "False"

@@ -1,0 +1,96 @@
+"""Preparation of a process of PyTorch's side for Keras models on the PyTorch backend.
+
+A process has one framework. Keras itself imports TensorFlow on this backend only if a program asks for it, and KerasHub
+always does, for its tokenizers, unless it is missing.
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import torch
+from typing_extensions import override
+
+from common.map.random_layers import seed_python
+
+BACKEND = "torch"
+HIDDEN_PACKAGES = ("tensorflow", "tensorflow_text")
+IMPORTER = "keras_hub"
+
+
+def select_keras_backend() -> None:
+    """Make Keras, if this process imports it, compute with PyTorch, whatever the user has set for other programs."""
+    os.environ["KERAS_BACKEND"] = BACKEND
+    if not any(isinstance(finder, _HubFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _HubFinder())
+
+
+def prepare_keras(precision: str, seed: int) -> None:
+    """Import Keras, and prepare to build a model.
+
+    Args:
+        precision: The config key `train.precision`. Autocast computes bfloat16.
+        seed: The seed of the initial weights and of native dropout.
+    """
+    select_keras_backend()
+    import keras
+    from keras.src.utils.module_utils import tensorflow
+
+    tensorflow._available = False  # otherwise some functions import it, such as keras.utils.set_random_seed
+    reset_layer_names()
+    seed_python(seed)  # Keras draws the seeds of layers from it
+    torch.manual_seed(seed)
+    dtype = "float64" if precision == "float64" else "float32"
+    keras.config.set_floatx(dtype)
+    keras.config.set_dtype_policy(dtype)
+    if dtype == "float64":
+        from torch_impl.keras_float64 import compute_in_float64
+
+        compute_in_float64()
+
+
+def reset_layer_names() -> None:
+    """Make the numbers in the names of new layers start again, so that a model has the same names in every process."""
+    from keras.src.utils.naming import reset_uids
+
+    reset_uids()
+
+
+class _HubFinder(importlib.abc.MetaPathFinder):
+    """A finder that hides TensorFlow from KerasHub while it is imported."""
+
+    @override
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != IMPORTER:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _HubLoader(spec.loader)
+        return spec
+
+
+class _HubLoader(importlib.abc.Loader):
+    """A loader of KerasHub that lets its imports of TensorFlow fail as if it were not installed."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    @override
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    @override
+    def exec_module(self, module: ModuleType) -> None:
+        hidden = [name for name in HIDDEN_PACKAGES if name not in sys.modules]
+        for name in hidden:
+            sys.modules[name] = None  # type: ignore[assignment]  # Python's documented way to block an import
+        try:
+            self._loader.exec_module(module)
+        finally:
+            for name in hidden:
+                del sys.modules[name]

@@ -1,0 +1,138 @@
+"""Dropout and noise of Keras models on PyTorch: layers that draw as TensorFlow's side does, or that draw nothing."""
+
+from collections.abc import Mapping
+from inspect import signature
+from numbers import Real
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+from typing_extensions import override
+
+from common.data.dropout import compute_normal_table, derive_site_key
+from common.map.keras_noise import get_keras_noise, is_dropping, is_noise_layer, set_rates_to_zero
+from common.map.noise import Noise
+from common.map.recognized_noise import has_noise, recognize_noise
+from torch_impl.aligned_layers import KeyedLayer, apply_noise
+from torch_impl.dropout import compute_mask, compute_normal, hash_rows
+from torch_impl.keras_module import KerasModule, seed_layers
+
+
+class AlignedKerasLayer(KeyedLayer, keras.Layer):
+    """A layer of Keras that draws from the examples' keys. Its channels are in the last axis, as on TensorFlow."""
+
+    @override
+    def call(self, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
+        return apply_noise(inputs, self.noise, self._draw(inputs)) if training else inputs
+
+    def _draw(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return what `apply_noise` needs for the inputs."""
+        assert self.example_keys is not None, "the model must call use_dropout_keys in its forward pass"
+        is_elementwise = self.noise.unit == "element"
+        features = 1 if self.noise.unit == "example" else inputs.shape[-1]
+        shape = inputs.shape[1:-1] if is_elementwise else torch.Size()
+        row_keys = hash_rows(self.example_keys, self.site_key.to(inputs.device) + self._count_call(), shape)
+        if self.noise.is_normal:
+            wide = torch.promote_types(inputs.dtype, torch.float32)
+            draws = compute_normal(row_keys, features, self.normal_table.to(inputs.device, wide))
+        else:
+            draws = compute_mask(row_keys, features, self.noise.strength)
+        return draws if is_elementwise else draws.reshape(len(inputs), *[1] * (inputs.dim() - 2), features)
+
+
+class _SilentLayer(keras.Layer):
+    """A layer without its noise."""
+
+    @override
+    def call(self, inputs: torch.Tensor, training: bool = False) -> torch.Tensor:
+        return inputs
+
+
+def align_keras_dropout(model: KerasModule, noises: Mapping[str, Noise]) -> None:
+    """Make layers of a model draw their random numbers from the examples' keys. noises: their noise by path."""
+    layers = model.layers()
+    for name, noise in noises.items():
+        layer = layers[name]
+        layer.__class__ = AlignedKerasLayer
+        layer.noise, layer.example_keys, layer.calls = noise, None, 0
+        layer.site_key = torch.tensor(derive_site_key(name))
+        if noise.is_normal:
+            layer.normal_table = torch.from_numpy(compute_normal_table())
+
+
+def find_keras_dropouts(model: KerasModule) -> tuple[dict[str, Noise], list[str]]:
+    """Return the noise of the layers that `align_keras_dropout` replaces, by path, and all other layers that draw.
+
+    An attention does not count, because the dropout layer inside it does.
+    """
+    noises: dict[str, Noise] = {}
+    others: list[str] = []
+    for path, layer in model.layers().items():
+        noise = get_keras_noise(layer)
+        if noise is None:
+            function = _LayerFunction(layer)
+            noise = recognize_noise(function, function.numbers) if function.may_have_noise else None
+            if noise is None and (is_dropping(layer) or (function.may_have_noise and has_noise(function))):
+                others.append(f"{path or 'model'} ({type(layer).__name__})")
+        if noise is not None:
+            noises[path or "model"] = noise
+    return noises, others
+
+
+def disable_keras_dropout(model: KerasModule, noises: Mapping[str, Noise]) -> None:
+    """Set all dropout rates to 0, and remove the noise of other layers, because the two frameworks draw differently."""
+    for path, layer in model.layers().items():
+        set_rates_to_zero(layer)
+        if path in noises and not is_noise_layer(layer):
+            layer.__class__ = _SilentLayer
+
+
+class _LayerFunction:
+    """A layer, as `recognize_noise` calls it.
+
+    Attributes:
+        may_have_noise: Whether the layer has one input, no weights, no layers in it, and is not Keras's own.
+        numbers: The numbers among the layer's attributes.
+    """
+
+    def __init__(self, layer: Any) -> None:  # noqa: ANN401  a keras.Layer
+        """Examine a layer."""
+        self._layer = layer
+        parameters = [name for name in signature(layer.call).parameters if name != "training"]
+        self.may_have_noise = (
+            not type(layer).__module__.startswith("keras.src.layers.")
+            and layer.built
+            and not layer.weights
+            and not any(True for _ in layer._flatten_layers(include_self=False))
+            and len(parameters) == 1
+        )
+        self.numbers = _find_numbers(layer).values()
+
+    def __call__(self, inputs: np.ndarray, training: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        layer, x = self._layer, torch.from_numpy(inputs).requires_grad_()
+        states = [(variable, variable.numpy().copy()) for variable in layer.variables]
+        attributes, numbers = {**vars(layer)}, _find_numbers(layer)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            seed_layers(layer, seed)
+            try:
+                outputs = layer(x, training=training)
+            finally:
+                is_constant = _find_numbers(layer) == numbers
+                vars(layer).update({name: attributes[name] for name in numbers})
+                for variable, state in states:
+                    variable.assign(state)
+        if not is_constant:
+            raise ValueError("the layer has a state")
+        (gradients,) = torch.autograd.grad(outputs.sum(), x, materialize_grads=True)
+        return outputs.detach().numpy(), gradients.numpy()
+
+
+def _find_numbers(layer: object) -> dict[str, float]:
+    """Return the numbers among the attributes of a layer by name."""
+    return {
+        name: float(value)
+        for name, value in vars(layer).items()
+        if isinstance(value, Real) and not isinstance(value, bool)
+    }

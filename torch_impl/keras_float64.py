@@ -1,0 +1,12 @@
+"""Float64 computation throughout: Keras rounds some values to float32 even in float64 models on the PyTorch backend."""
+
+from keras.src.backend.common import dtypes
+
+
+def compute_in_float64() -> None:
+    """Make Keras's operations keep float64 for the rest of this process, as they do on TensorFlow.
+
+    The type of a result of two float64 arrays is float32 on all other backends. Products of matrices and sums of
+    products (`keras.ops.matmul`, `einsum`) would be computed in it.
+    """
+    dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
