@@ -20,9 +20,8 @@ from common.map.description import (
     RecordedCall,
     list_received_shapes,
 )
-from common.map.factory import call_factory, list_user_files
+from common.map.factory import list_user_files
 from common.map.input_specs import InputSpec
-from common.map.keras_attributes import is_keras_layer
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
@@ -40,7 +39,7 @@ from torch_impl.described_state import find_restricted, get_state, read_state, s
 from torch_impl.float64 import KeepFloat64, compute_in_float64
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
-from torch_impl.keras_backend import prepare_keras, select_keras_backend
+from torch_impl.keras_backend import build_module
 from torch_impl.keras_module import KerasModule
 from torch_impl.nested_tensors import name_tensors
 from torch_impl.state_dict import read_state_dict
@@ -75,7 +74,7 @@ class DescribedModel:
         self.key, self.factory = key, factory
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         compute_in_float64()
-        self.model = model = _build_model(key, factory, arguments, seed).double()
+        self.model = model = build_module(key, factory, arguments, seed).double()
         self.buffers: dict[str, bool] = {}  # those that training changes; `describe` finds them
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         self.is_keras = isinstance(model, KerasModule)
@@ -281,22 +280,3 @@ class DescribedModel:
         if not any(tensor.is_floating_point() for tensor in outputs.values()):
             raise UserError(f"{self.key}={self.factory}: its forward pass returned no floating-point tensor")
         return outputs
-
-
-def _build_model(key: str, factory: str, arguments: Mapping[str, object], seed: int) -> torch.nn.Module:
-    """Return the model of a factory, with Keras's models as modules. Raise UserError if it is none."""
-    select_keras_backend()
-    torch.manual_seed(seed)
-    with KeepFloat64():
-        model = call_factory(key, factory, arguments)
-    if is_keras_layer(model) and isinstance(model, torch.nn.Module):
-        # Only now it is known that Keras must be imported. Its models are float32 until it is prepared.
-        prepare_keras("float64", seed)
-        with KeepFloat64():
-            return KerasModule(call_factory(key, factory, arguments))
-    if not isinstance(model, torch.nn.Module):
-        reason = ", whose backend is not torch; do not set KERAS_BACKEND in your code" if is_keras_layer(model) else ""
-        raise UserError(
-            f"{key}={factory}: returned {type(model).__name__}{reason}, not a torch.nn.Module or keras.Model"
-        )
-    return model

@@ -8,13 +8,18 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 import torch
 from typing_extensions import override
 
+from common.errors import UserError
+from common.map.factory import call_factory
+from common.map.keras_attributes import is_keras_layer
 from common.map.random_layers import seed_python
+from torch_impl.float64 import KeepFloat64
+from torch_impl.keras_module import KerasModule
 
 BACKEND = "torch"
 HIDDEN_PACKAGES = ("tensorflow", "tensorflow_text")
@@ -57,6 +62,35 @@ def reset_layer_names() -> None:
     from keras.src.utils.naming import reset_uids
 
     reset_uids()
+
+
+def build_module(key: str, factory: str, arguments: Mapping[str, object], seed: int) -> torch.nn.Module:
+    """Return the float64 model of a factory, as a module if it is a Keras model.
+
+    Args:
+        key: The config key that names the factory.
+        factory: The factory as module:function.
+        arguments: Its keyword arguments.
+        seed: The seed of the initial weights.
+
+    Raises:
+        UserError: The factory failed, or returned no model.
+    """
+    select_keras_backend()
+    torch.manual_seed(seed)
+    with KeepFloat64():
+        model = call_factory(key, factory, arguments)
+    if is_keras_layer(model) and isinstance(model, torch.nn.Module):
+        # Only now it is known that Keras must be imported. Its models are float32 until it is prepared.
+        prepare_keras("float64", seed)
+        with KeepFloat64():
+            return KerasModule(call_factory(key, factory, arguments))
+    if not isinstance(model, torch.nn.Module):
+        reason = ", whose backend is not torch; do not set KERAS_BACKEND in your code" if is_keras_layer(model) else ""
+        raise UserError(
+            f"{key}={factory}: returned {type(model).__name__}{reason}, not a torch.nn.Module or keras.Model"
+        )
+    return model
 
 
 class _HubFinder(importlib.abc.MetaPathFinder):
