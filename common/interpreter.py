@@ -26,7 +26,7 @@ SHARED_PACKAGES = (
     "filelock>=3.12",
     "huggingface-hub>=0.30",
     "hydra-core>=1.3.2,<1.4",
-    "ml-dtypes>=0.4",
+    "ml-dtypes>=0.3",
     "numpy>=1.26",
     "nvidia-ml-py>=12",
     "omegaconf>=2.3",
@@ -35,14 +35,14 @@ SHARED_PACKAGES = (
     "pyyaml>=6.0",
     "rich>=13.0",
     "safetensors>=0.4",
-    "tensorboard>=2.18",
+    "tensorboard>=2.16",
     "tokenizers>=0.20",
     "typing-extensions>=4.4",
     "xxhash>=3.4",
 )
 PACKAGES = {
     "torch": ("torch>=2.11,<3", "transformers>=5.0", *SHARED_PACKAGES),
-    "tf": ("tensorflow>=2.18,<2.22", "keras>=3.9,<4", *SHARED_PACKAGES),
+    "tf": ("tensorflow>=2.16,<2.22", "keras>=3.3,<4", *SHARED_PACKAGES),
 }
 KERAS_HUB = "keras-hub>=0.21"  # for TensorFlow's BERT
 MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}

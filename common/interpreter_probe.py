@@ -18,21 +18,11 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 
+from common.versions import find_versions
+
 REPORT, IMPORTED = "lockstep-probe: ", "lockstep-probe: imported"  # beginnings of the lines that the program prints
-
-
-def find_installed(packages: list[str]) -> dict[str, str]:
-    """Return the versions of the packages that are installed."""
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def hash_sources(module: str) -> dict[str, str]:
@@ -51,7 +41,7 @@ def hash_sources(module: str) -> dict[str, str]:
 
 def report_packages(modules: list[str], packages: list[str]) -> None:
     """Print the versions of packages, and import modules."""
-    report = {"python": platform.python_version(), "versions": find_installed(packages)}
+    report = {"python": platform.python_version(), "versions": find_versions(packages)}
     print("\n" + REPORT + json.dumps(report), flush=True)  # before an import that may end the process
     for module in modules:
         importlib.import_module(module)

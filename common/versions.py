@@ -4,11 +4,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib import metadata
 
+DISTRIBUTIONS = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tf-nightly-cpu")}
+
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of packages. Packages that are not installed are left out, such as Lockstep in a checkout."""
     versions = {}
     for name in names:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
+        for distribution in reversed(DISTRIBUTIONS.get(name, (name,))):
+            with suppress(metadata.PackageNotFoundError):
+                versions[name] = metadata.version(distribution)
     return versions

@@ -10,8 +10,25 @@ import venv
 from pathlib import Path
 
 ENVIRONMENTS = {  # the packages of each environment that differ; each is for TensorFlow's side
+    "keras-3.6": ("keras==3.6.*",),
     "keras-3.9": ("keras==3.9.*",),
-    "keras-3.10": ("tensorflow==2.20.*", "keras==3.10.*"),
+    "keras-3.13": ("keras==3.13.*",),
+    "tensorflow-2.16": (
+        "tensorflow==2.16.*",
+        "keras==3.3.*",
+        "numpy==1.26.*",
+        "protobuf==4.*",
+        "ml-dtypes==0.3.*",
+        "tensorboard==2.16.*",
+    ),
+    "tensorflow-2.18": (
+        "tensorflow==2.18.*",
+        "keras==3.6.*",
+        "numpy==2.0.*",
+        "protobuf==5.*",
+        "ml-dtypes==0.4.*",
+        "tensorboard==2.18.*",
+    ),
     "tensorflow-2.19": (
         "tensorflow==2.19.*",
         "keras==3.10.*",
@@ -20,6 +37,7 @@ ENVIRONMENTS = {  # the packages of each environment that differ; each is for Te
         "ml-dtypes==0.5.*",
         "tensorboard==2.19.*",
     ),
+    "tensorflow-2.20": ("tensorflow==2.20.*", "keras==3.11.*"),
 }
 
 

@@ -63,6 +63,14 @@ def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape[:2]), *shape[2:])
 
 
+def _is_closest_as_it_is(a: np.ndarray | None, b: np.ndarray | None, shape: tuple[int, ...] | None) -> bool:
+    """Check whether A's array is closer to B's than what A would have flattened with the channels in another axis."""
+    as_it_is, moved = convert_layout(a, b), convert_layout(a, b, shape)
+    if as_it_is is None or moved is None or b is None:
+        return False
+    return relative_difference(as_it_is, b) <= relative_difference(moved, b)
+
+
 def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, RecordedCall]:
     """Return what A's layers received and returned, in the layout of their counterparts in B, by the path in B.
 
@@ -73,9 +81,12 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         call_a, call_b = layer.get_call_of_a(a.calls), layer.get_call_of_b(b.calls)
         if call_a is None or call_b is None:
             continue
-        unflattened_shape = a.unflattened_shapes.get(layer.path_a)  # of a single layer: no attention flattens
-        if unflattened_shape == b.unflattened_shapes.get(layer.path_b) and len({*(unflattened_shape or ())}) != 1:
-            unflattened_shape = None  # equal shapes have equal layouts, unless all sizes are the same
+        # These are of a single layer: no attention flattens
+        shape_a, shape_b = a.unflattened_shapes.get(layer.path_a), b.unflattened_shapes.get(layer.path_b)
+        is_same = shape_a == shape_b and len({*(shape_a or ())}) != 1
+        unflattened_shape = None if is_same else shape_a  # equal shapes have equal layouts, unless all sizes are equal
+        if shape_b is None and _is_closest_as_it_is(call_a.received, call_b.received, shape_a):
+            unflattened_shape = None  # A flattened another array of this size
         has_indices = any(call.received is not None and call.received.dtype.kind != "f" for call in (call_a, call_b))
         received = None if has_indices else convert_layout(call_a.received, call_b.received, unflattened_shape)
         output_shape = None if layer.kind == "linear" else unflattened_shape  # a linear layer mixes all features

@@ -3,18 +3,21 @@
 A difference is listed. It becomes a cause only if later stages differ, because most differences have no effect.
 """
 
+from dataclasses import replace
+
 from common.diagnose.findings import NOT_COMPARED, Stage, TensorCheck
 from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision
-from common.recording.environment import list_differences
+from common.recording.environment import EnvironmentDifference, list_differences
 
+PACKAGES = {"torch": ("torch",), "tensorflow": ("keras", "tensorflow")}  # that compute, by framework
+COMPARED_INPUTS = ("hyperparameters", "data", "initial weights")  # stages: what a step computes with
 PRECISION_CAUSES = ("lower_precision", "computed_in_tf32", "computed_in_bfloat16", "computed_in_float16")
 
 
 def compare_environments(pair: RecordPair) -> Stage:
     """List what differs in the stage's note. The verdict is then "not compared", unless it becomes a cause."""
     stage = Stage("environment")
-    a, b = (side.record.facts["environment"] for side in pair.sides)
-    differences = list_differences(a, b, pair.a.is_torch == pair.b.is_torch)
+    differences = _list_differences(pair)
     stage.note = "; ".join(map(str, differences))
     if not differences:
         stage.checks.append(TensorCheck("versions, device and flags", 0.0))
@@ -43,3 +46,20 @@ def finish_environment(pair: RecordPair) -> None:
             other.causes = [cause for cause in other.causes if cause.cause not in PRECISION_CAUSES]
     elif not causes and stage.note:
         stage.add_cause("environment", "b", "environment", stage.note, confirmed=False)
+    elif pair.a.record.framework == pair.b.record.framework and not pair.has_difference(*COMPARED_INPUTS):
+        _name_package(pair, later)
+
+
+def _list_differences(pair: RecordPair) -> list[EnvironmentDifference]:
+    a, b = (side.record.facts["environment"] for side in pair.sides)
+    return list_differences(a, b, pair.a.is_torch == pair.b.is_torch)
+
+
+def _name_package(pair: RecordPair, stages: list[Stage]) -> None:
+    """Name the package that computes, with both versions, in the causes of the first of the stages that has any."""
+    versions = {difference.name: difference for difference in _list_differences(pair) if difference.is_package}
+    package = next((name for name in PACKAGES[pair.a.record.framework] if name in versions), None)
+    first = next((stage for stage in stages if stage.causes), None)
+    if package is not None and first is not None:
+        origin = f"the environment has {versions[package]}"
+        first.causes = [replace(cause, sentence=f"{cause.sentence}; {origin}") for cause in first.causes]

@@ -90,7 +90,9 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
             sentence = f"the loss of B is {factor:.6g} times A's: the number of {words} is {number}"
             stage.add_cause("scaled_loss", "b", "loss", sentence)
             return
-    sentence = f"from equal outputs B computes {factor:.6g} times A's loss: compare the loss functions"
+    regularized = [layer["path"] for layer in pair.b.layers if layer["attributes"].get("activity_regularizer")]
+    others = f", and the activity regularizer of {', '.join(regularized)}" if regularized else ""
+    sentence = f"from equal outputs B computes {factor:.6g} times A's loss: compare the loss functions{others}"
     stage.add_cause("loss_function", "b", "loss", sentence, confirmed=False)
 
 

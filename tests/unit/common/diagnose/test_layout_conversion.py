@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import convert_layout, perturb_calls, unpack_tokens
+from common.diagnose.layout_conversion import convert_calls, convert_layout, perturb_calls, unpack_tokens
 from common.diagnose.observation import Observation
 from common.map.description import RecordedCall
 
@@ -29,6 +29,16 @@ def test_tokens_move_between_one_axis_and_two(
         assert converted is None
     else:
         assert converted is not None and np.array_equal(converted, expected)
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_an_array_that_only_a_seems_to_have_flattened_keeps_a_layout_that_fits(is_moved: bool) -> None:
+    received, shape = np.random.default_rng(0).standard_normal((4, 6)), (2, 3)
+    flattened = received.reshape(4, *shape).swapaxes(1, 2).reshape(4, 6) if is_moved else received
+    a = Observation([], [], {"dense": RecordedCall(received, received[:, :3])}, {"dense": shape}, {})
+    b = Observation([], [], {"dense": RecordedCall(flattened + 1e-3, received[:, :3])}, {}, {})
+    converted = convert_calls([LayerMatch("linear", "dense", "dense", "dense")], a, b)["dense"].received
+    assert converted is not None and np.array_equal(converted, flattened)
 
 
 def test_perturbed_calls_differ_in_the_last_place() -> None:

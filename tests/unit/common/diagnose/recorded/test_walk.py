@@ -1,5 +1,6 @@
 """Diagnoses of records with planted mistakes: the first cause that is named, and clean pairs without any."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from scipy.special import expit, softmax
 
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.recorded.walk import diagnose_records
+from common.recording.record_format import RECORD
 from common.recording.record_writer import draw_sample
 from tests.unit.common.recording.numpy_script import (
     Arrays,
@@ -61,6 +63,12 @@ def test_clean_pairs(name: str, tmp_path: Path) -> None:
 
 
 # Mistakes that change how the script computes
+
+
+class DoubledLoss(NumpyScript):
+    def compute_loss(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient = super().compute_loss(outputs, labels)
+        return 1.3 * loss, 1.3 * gradient
 
 
 class Gelu(NumpyScript):
@@ -226,6 +234,24 @@ def test_planted_mistakes(name: str, tmp_path: Path) -> None:
     assert [known.cause for known in diagnosis.causes][:1] == [cause], shown
     assert {known.cause for known in diagnosis.causes} == {cause}, shown
     assert not diagnosis.is_equal
+
+
+def test_the_package_that_differs_is_named(tmp_path: Path) -> None:
+    a, b = NumpyScript().write(tmp_path / "a"), Gelu().write(tmp_path / "b")
+    for path, version in ((a, "2.13.0"), (b, "2.14.1")):
+        facts = json.loads((path / RECORD).read_text())
+        facts["environment"]["versions"] |= {"torch": version, "numpy": version}
+        (path / RECORD).write_text(json.dumps(facts))
+    (cause,) = diagnose_records(a, b).causes
+    assert cause.sentence.endswith("; the environment has torch 2.13.0 in A and 2.14.1 in B")
+
+
+def test_an_activity_regularizer_is_named_with_the_loss(tmp_path: Path) -> None:
+    layer: dict = {**DROPOUT, "kind": "Dense", "path": "hidden", "attributes": {"activity_regularizer": [0.0, 0.1]}}
+    layers = {"extra_layers": (layer,)}
+    a, b = NumpyScript("tensorflow", **layers), DoubledLoss("tensorflow", **layers)  # type: ignore[arg-type]
+    causes = diagnose(tmp_path, a, b).causes
+    assert any("and the activity regularizer of hidden" in cause.sentence for cause in causes), causes
 
 
 def test_the_headline_names_what_is_not_compared(tmp_path: Path) -> None:
