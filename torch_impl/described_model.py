@@ -36,7 +36,7 @@ from torch_impl.described_dropout import (
 from torch_impl.described_layers import describe_layers, describe_variable
 from torch_impl.described_losses import compute_losses
 from torch_impl.described_state import find_restricted, get_state, read_state, set_state
-from torch_impl.float64 import KeepFloat64, compute_in_float64
+from torch_impl.float64 import compute_in_float64, keep_float64
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
 from torch_impl.keras_backend import build_module
@@ -272,7 +272,7 @@ class DescribedModel:
         self.model.train(training)
         try:
             args, kwargs = self.adapt_inputs(self.inputs)
-            with KeepFloat64():
+            with keep_float64():
                 returned = self.model(*args, **kwargs)
         except Exception as error:
             raise UserError(f"{self.key}={self.factory}: its forward pass raised {describe_error(error)}") from error

@@ -4,10 +4,10 @@ transformers, for example, computes norms, softmax and the tables of rotary posi
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
@@ -17,8 +17,13 @@ def compute_in_float64() -> None:
     torch.set_default_dtype(torch.float64)
 
 
-class KeepFloat64(TorchFunctionMode):
-    """A context of a float64 model's code, in which every cast to float32 is one to float64."""
+def keep_float64() -> AbstractContextManager[object]:
+    """Return a context of a float64 model's code, in which every cast to float32 is one to float64."""
+    return _KeepFloat64()
+
+
+class _KeepFloat64(TorchFunctionMode):
+    """A mode to which PyTorch passes every function call. It widens the types that the calls name."""
 
     @override
     def __torch_function__(
@@ -32,21 +37,6 @@ class KeepFloat64(TorchFunctionMode):
             func = torch.Tensor.double
         args = tuple(_widen(argument) for argument in args)
         return func(*args, **{name: _widen(argument) for name, argument in (kwargs or {}).items()})
-
-
-def keep_float64(model: Module) -> None:
-    """Call the forward pass of a float64 model within `KeepFloat64`, in any thread."""
-    modes: list[KeepFloat64] = []  # PyTorch keeps a stack of modes for each thread; these have no state of their own
-
-    def enter(module: Module, args: object) -> None:
-        modes.append(KeepFloat64())
-        modes[-1].__enter__()
-
-    def leave(module: Module, args: object, returned: object) -> None:
-        modes.pop().__exit__(None, None, None)
-
-    model.register_forward_pre_hook(enter, prepend=True)
-    model.register_forward_hook(leave, always_call=True)
 
 
 def _widen(argument: object) -> object:

@@ -18,7 +18,7 @@ from common.errors import UserError
 from common.map.factory import call_factory
 from common.map.keras_attributes import is_keras_layer
 from common.map.random_layers import seed_python
-from torch_impl.float64 import KeepFloat64
+from torch_impl.float64 import keep_float64
 from torch_impl.keras_module import KerasModule
 
 BACKEND = "torch"
@@ -78,12 +78,12 @@ def build_module(key: str, factory: str, arguments: Mapping[str, object], seed: 
     """
     select_keras_backend()
     torch.manual_seed(seed)
-    with KeepFloat64():
+    with keep_float64():
         model = call_factory(key, factory, arguments)
     if is_keras_layer(model) and isinstance(model, torch.nn.Module):
         # Only now it is known that Keras must be imported. Its models are float32 until it is prepared.
         prepare_keras("float64", seed)
-        with KeepFloat64():
+        with keep_float64():
             return KerasModule(call_factory(key, factory, arguments))
     if not isinstance(model, torch.nn.Module):
         reason = ", whose backend is not torch; do not set KERAS_BACKEND in your code" if is_keras_layer(model) else ""

@@ -15,7 +15,7 @@ from common.map.sublayers import KerasTarget, Sublayer, TorchSources
 from common.map.transformation import SourceParameter, TransformationStep
 
 NAMES = {2: ("gate", "value"), 3: ("query", "key", "value")}  # of the projections by their number
-MAX_CHOICES = 10_000  # of the layers to split that are compared
+MAX_CHOICES = 1_000  # of the layers to split that are compared
 Sizes = tuple[int, ...]
 
 
@@ -60,7 +60,7 @@ def _list_sizes(sublayers: list[Sublayer]) -> list[Sizes]:
 
 def _count_heads(keras_sublayers: list[Sublayer]) -> dict[Sizes, int]:
     """Return the number of heads of linear layers by their size, if their kernels have an axis of heads."""
-    heads = {}
+    heads: dict[Sizes, int] = {}
     for sublayer in keras_sublayers:
         weight = sublayer.variables.get("weight")
         steps = weight.steps if sublayer.kind == "linear" and isinstance(weight, KerasTarget) else ()
@@ -150,16 +150,16 @@ def _select_part(variable: TorchSources, rows: tuple[int, int], shape: tuple[int
     (source,) = variable.sources
     if heads == 1 and not variable.steps:
         return TorchSources((SourceParameter(source.name, rows),))
-    select = (TransformationStep("rows", rows),)
+    select = [TransformationStep("rows", rows)]
     if heads > 1:
         swap = TransformationStep("transpose", (1, 0, *range(2, len(shape) + 1)))
-        select = (
+        select = [
             TransformationStep("reshape", (heads, shape[0] // heads, *shape[1:])),
             swap,
             TransformationStep("rows", (rows[0] // heads, rows[1] // heads)),
             swap,
             TransformationStep("reshape", (rows[1] - rows[0], *shape[1:])),
-        )
+        ]
     return replace(variable, steps=(*variable.steps, *select))
 
 

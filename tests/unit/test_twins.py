@@ -130,7 +130,6 @@ ONE_SIDED_FILES = {
     ],
     "tf_impl": [
         "models/layout.py",
-        "float64.py",
         "traced_step.py",
         "convolution.py",
         "models/bert_operations.py",

@@ -5,7 +5,7 @@ holds the results: the factories, the inputs, the output that the task uses, the
 parameters that are not trained.
 """
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
@@ -17,7 +17,7 @@ from common.models.initial_weights import InitialCheckpoint
 from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.batch_norm import use_real_rows
 from torch_impl.changing_buffers import mark_changing_buffers
-from torch_impl.float64 import KeepFloat64, keep_float64
+from torch_impl.float64 import keep_float64
 from torch_impl.input_adapter import Arguments, InputAdapter, build_input_adapter
 from torch_impl.keras_backend import reset_layer_names
 from torch_impl.keras_module import KerasModule
@@ -35,13 +35,13 @@ def build(initial: InitialCheckpoint) -> Module:
     is_keras, is_float64 = settings.get("keras_on_torch", False), torch.get_default_dtype() == torch.float64
     if is_keras:
         reset_layer_names()  # to those of the proof
-    with KeepFloat64() if is_float64 else nullcontext():
+    with keep_float64() if is_float64 else nullcontext():
         model: Module = call_factory(key, settings["factories"]["torch"], settings["arguments"])
     if is_keras:
         model = KerasModule(model)
         model.rebuild = partial(build, initial)
     if is_float64:
-        keep_float64(model)
+        _keep_float64_in_passes(model)
     adapter = build_input_adapter(key, model, names, settings["channels"])
     model.register_forward_pre_hook(partial(_adapt_inputs, adapter), with_kwargs=True)
     model.register_forward_hook(partial(_select_output, settings["outputs"]["torch"]))
@@ -64,6 +64,21 @@ def build(initial: InitialCheckpoint) -> Module:
     elif settings["dropouts"] is not None:
         align_dropout(model, noises)
     return model
+
+
+def _keep_float64_in_passes(model: Module) -> None:
+    """Make the model call its forward pass within `keep_float64`, in any thread."""
+    contexts: list[AbstractContextManager[object]] = []  # without a state: PyTorch keeps one stack for each thread
+
+    def enter(module: Module, args: object) -> None:
+        contexts.append(keep_float64())
+        contexts[-1].__enter__()
+
+    def leave(module: Module, args: object, returned: object) -> None:
+        contexts.pop().__exit__(None, None, None)
+
+    model.register_forward_pre_hook(enter, prepend=True)
+    model.register_forward_hook(leave, always_call=True)
 
 
 def _adapt_inputs(

@@ -69,7 +69,7 @@ class RootMeanSquareNorm(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(WIDTH))
-        self.register_buffer("table", 1 / 10 ** (torch.arange(0, WIDTH, dtype=torch.int64).float() / WIDTH))
+        self.table = nn.Buffer(1 / 10 ** (torch.arange(0, WIDTH, dtype=torch.int64).float() / WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x.to(torch.float32)
