@@ -29,4 +29,16 @@ class AssumedLayout:
 
 
 USUAL_LAYOUT = AssumedLayout()
-LAYOUTS = [AssumedLayout(*choice) for choice in product((False, True), (False, True), (True, False))]
+
+
+def list_layouts(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[AssumedLayout]:
+    """Return the layouts that give different sublayers, the usual one first."""
+    layouts: list[AssumedLayout] = []
+    aligned: list[list[Sublayer]] = []
+    for choice in product((False, True), (False, True), (True, False)):
+        layout = AssumedLayout(*choice)
+        sublayers = layout.align(torch_sublayers, keras_sublayers)
+        if sublayers not in aligned:
+            layouts.append(layout)
+            aligned.append(sublayers)
+    return layouts

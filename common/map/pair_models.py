@@ -10,15 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from common.errors import UserError
-from common.map.assumed_layout import LAYOUTS
+from common.map.assumed_layout import USUAL_LAYOUT, list_layouts
 from common.map.description import Arrays, ModelDescription, RecordedCall
 from common.map.input_specs import InputSpec, draw_inputs
 from common.map.keras_backend import check_keras_backend
+from common.map.keras_layers import split_keras_layers
 from common.map.map_file import read_map
 from common.map.output_pairs import largest_difference, pair_outputs
 from common.map.pair_variables import ParameterMap, Transformations, pair_variables
 from common.map.proof import OUTPUT_TOLERANCE, Computation, Proof, map_weights, prove_models
 from common.map.side import Side, receive_all
+from common.map.torch_layers import split_torch_layers
 from common.map.unused_variables import draw_constants, find_unused, leave_out
 
 
@@ -158,14 +160,12 @@ def _list_sources(transformations: Transformations) -> set[str]:
 def _list_maps(
     torch_description: ModelDescription, keras_description: ModelDescription, transformations: Transformations
 ) -> list[ParameterMap]:
-    """Return the complete parameter maps of all layouts that PyTorch's model may have; otherwise the usual one."""
-    maps: list[ParameterMap] = []
-    for layout in LAYOUTS:
-        parameter_map = pair_variables(torch_description, keras_description, transformations, layout)
-        is_new = all(parameter_map.variable_pairs != other.variable_pairs for other in maps)
-        if not maps or (is_new and parameter_map.is_complete):
-            maps.append(parameter_map)
-    return maps
+    """Return the parameter map of the usual layout, and the complete ones of others that PyTorch's model may have."""
+    layouts = [USUAL_LAYOUT]
+    if not torch_description.is_keras:
+        layouts = list_layouts(split_torch_layers(torch_description), split_keras_layers(keras_description))
+    maps = [pair_variables(torch_description, keras_description, transformations, layout) for layout in layouts]
+    return [maps[0], *(parameter_map for parameter_map in maps[1:] if parameter_map.is_complete)]
 
 
 def _choose_map(
