@@ -1,5 +1,7 @@
 """The versions of installed packages, found without importing them."""
 
+from __future__ import annotations  # an interpreter that is too old imports this file, to say so
+
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib import metadata

@@ -16,10 +16,12 @@ def select_replica_devices(count: int, device: str = "auto") -> list[str]:
 
     Args:
         count: The number of replicas.
-        device: The value of `train.device`. With "cpu", the GPUs of this process must be hidden already.
+        device: The value of `train.device`.
     """
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus and count_visible_gpus():
+    if device == "cpu":
+        tf.config.set_visible_devices([], "GPU")  # also if code of the user has made this process see them
+    gpus = [] if device == "cpu" else tf.config.list_physical_devices("GPU")
+    if not gpus and device != "cpu" and count_visible_gpus():
         raise UserError("this TensorFlow cannot use the visible GPU(s); set train.device=cpu or install its GPU build")
     if not gpus and device == "cuda":
         raise UserError(NO_GPU)

@@ -13,10 +13,10 @@ def select_replica_devices(count: int, device: str = "auto") -> list[torch.devic
 
     Args:
         count: The number of replicas.
-        device: The value of `train.device`. With "cpu", the GPUs of this process must be hidden already.
+        device: The value of `train.device`.
     """
-    gpus = torch.cuda.is_available()
-    if not gpus and count_visible_gpus():
+    gpus = device != "cpu" and torch.cuda.is_available()
+    if not gpus and device != "cpu" and count_visible_gpus():
         raise UserError("this PyTorch cannot use the visible GPU(s); set train.device=cpu or install its GPU build")
     if not gpus and device == "cuda":
         raise UserError(NO_GPU)

@@ -14,7 +14,8 @@ from common.bench.metrics_rows import compute_rate
 from common.bench.options import LINK, BenchOptions
 from common.bench.plan import MATRICES, PlannedContestant
 from common.bench.result import BenchResult, ContestantResult, SpreadRow
-from common.hardware import count_visible_gpus, describe_hardware
+from common.config.validate import count_gpus
+from common.hardware import describe_hardware
 from common.profile.lanes import Lane, build_step_lanes
 from common.profile.trace import read_trace, split_step_time
 from common.records.summary import read_final_summary
@@ -156,7 +157,8 @@ def _compute_efficiency(measured: MeasuredContestant, one_replica: MeasuredConte
 
     Without GPUs it is not divided further, because one replica has all cores too.
     """
-    devices = measured.planned.config.strategy.world_size if count_visible_gpus() else 1
+    config = measured.planned.config
+    devices = config.strategy.world_size if count_gpus(config.train.device) else 1
     return _compute_spread(lambda a, b: a / b / devices, measured.rates["examples"], one_replica.rates["examples"])
 
 

@@ -43,7 +43,7 @@ def start(context: RunContext, hosts: HostGroup, processes: list[Process]) -> in
 
     Raises:
         PeerTimeout: the commands of other hosts do not arrive.
-        UserError: a checkpoint cannot be has_summary or read.
+        UserError: a checkpoint cannot be written or read.
         Interrupted: a signal has stopped the preparation.
     """
     monitor = PeerMonitor(hosts, context.config.strategy.processes, CheckpointTransfer(context, hosts.host_index))
@@ -143,5 +143,8 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
             problem = error.removeprefix("error: ")
         write_aborted_summary(run_dir, context.config, context.framework, status, problem)
     report_end(run_dir, outcome.exit_code)
-    if has_summary and outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == FAILURE:
-        print(f"failed: {outcome.problem}", file=sys.stderr)  # the chief does not know which rank crashed
+    if has_summary and outcome.problem and not outcome.problem.startswith(f"{chief} "):
+        if outcome.exit_code == FAILURE:  # the chief does not know which rank crashed
+            print(f"failed: {outcome.problem}", file=sys.stderr)
+        elif outcome.exit_code == USER_ERROR:
+            print(_find_user_error(run_dir) or f"failed: {outcome.problem}{point_to_log(run_dir)}", file=sys.stderr)

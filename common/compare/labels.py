@@ -6,7 +6,7 @@ from common.compare.experiment import LENGTH_KEYS
 from common.compare.runs import Run
 from common.config.keys import Scope
 from common.config.schema import collect_keys
-from common.recording.environment import read_environment
+from common.recording.environment import UNKNOWN_DEVICE, read_environment
 
 MAX_KEYS = 3  # keys in a label; if more keys differ, the label has only those that are needed to distinguish the runs
 MAX_LETTERS = 40  # length of a value or a name in a label
@@ -53,6 +53,8 @@ def _describe_differing_versions(runs: list[Run]) -> list[str]:
     """Return the differing versions and devices of each run as "torch 2.14.1"; nothing if none differs."""
     environments = [read_environment(run.summary) for run in runs]
     versions = [{"device": environment["device"], **environment["versions"]} for environment in environments]
+    if any(names["device"] == UNKNOWN_DEVICE for names in versions):
+        versions = [{**names, "device": UNKNOWN_DEVICE} for names in versions]
     packages = [package for package in versions[0] if len({str(names.get(package)) for names in versions}) > 1]
     if not packages:
         return []

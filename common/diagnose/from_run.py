@@ -15,7 +15,7 @@ from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
-from common.recording.environment import read_environment
+from common.recording.environment import UNKNOWN_DEVICE, read_environment
 from common.records.summary import Summary, read_final_summary
 from common.run.checkpoint import list_checkpoints, parse_step
 from common.training.rows import Row, read_rows
@@ -73,6 +73,8 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
 def _choose_device(config: Config, summary: Summary) -> str:
     """Return the `train.device` with which a run is repeated: the CPU if it trained there, else this host's devices."""
     recorded = read_environment(summary)["device"]
+    if isinstance(config.strategy, ParameterServerSettings):  # the coordinator records its own device, not the workers'
+        recorded = UNKNOWN_DEVICE
     return "cpu" if "cpu" in (config.train.device, recorded) else "auto"
 
 

@@ -40,8 +40,8 @@ def extend_history(history: Sequence[EnvironmentStretch], facts: RunFacts, step:
     history = [each for each in history if each["step"] < step]  # a later run may have rewritten the checkpoint
     changes = []
     if history:
-        last = history[-1]
-        # The other framework may have trained the last steps
+        # The other framework may have trained the last steps.
+        last = next((each for each in reversed(history) if each["framework"] == framework), history[-1])
         versions = {name: version for each in history for name, version in each["environment"]["versions"].items()}
         before: Environment = {**last["environment"], "versions": versions}
         differences = list_differences(before, environment, last["framework"] == framework, THREAD_FLAGS)

@@ -35,6 +35,8 @@ def describe_run(context: RunContext) -> RunFacts:
     inputs = context.inputs
     fingerprints = {"token_cache": inputs.cache.fingerprint, "initial_weights": inputs.initial.fingerprint}
     facts = _collect_facts(context.config, context.framework, fingerprints)
+    if inputs.initial.hf_config.get("keras_on_torch") and context.framework == "torch":
+        facts["versions"] |= find_versions(("keras", "keras-hub"))
     if inputs.initial.has_batch_norm:
         facts["batch_norm"] = "global" if context.config.model.has_global_batch_norm else "replica"
     return facts

@@ -75,7 +75,8 @@ def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[
     packages = (*_list_layer_packages(comparison, tensor), *PACKAGES[comparison.a.arguments.framework])
     for package in dict.fromkeys(packages):
         if (name := package.replace("_", "-")) in versions:
-            return f"the environment has {versions[name]}"
+            others = "".join(f"; {difference}" for difference in differences if not difference.is_package)
+            return f"the environment has {versions[name]}{others}"
         if python_a != python_b and (files := find_different_files(package, python_a, python_b)):
             listed = ", ".join(files[:LISTED_FILES])
             more = f" and {len(files) - LISTED_FILES} more files" if len(files) > LISTED_FILES else ""

@@ -56,10 +56,13 @@ def _list_differences(pair: RecordPair) -> list[EnvironmentDifference]:
 
 
 def _name_package(pair: RecordPair, stages: list[Stage]) -> None:
-    """Name the package that computes, with both versions, in the causes of the first of the stages that has any."""
+    """Name the package that computes, with both versions, in the unconfirmed causes of the first stage that has any."""
     versions = {difference.name: difference for difference in _list_differences(pair) if difference.is_package}
     package = next((name for name in PACKAGES[pair.a.record.framework] if name in versions), None)
     first = next((stage for stage in stages if stage.causes), None)
     if package is not None and first is not None:
-        origin = f"the environment has {versions[package]}"
-        first.causes = [replace(cause, sentence=f"{cause.sentence}; {origin}") for cause in first.causes]
+        origin = f"it may come from {versions[package]}"
+        first.causes = [
+            cause if cause.confirmed else replace(cause, sentence=f"{cause.sentence}; {origin}")
+            for cause in first.causes
+        ]

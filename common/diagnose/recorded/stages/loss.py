@@ -90,10 +90,16 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
             sentence = f"the loss of B is {factor:.6g} times A's: the number of {words} is {number}"
             stage.add_cause("scaled_loss", "b", "loss", sentence)
             return
-    regularized = [layer["path"] for layer in pair.b.layers if layer["attributes"].get("activity_regularizer")]
+    regularized = sorted({path for side in pair.sides for path in _list_activity_regularizers(side)})
     others = f", and the activity regularizer of {', '.join(regularized)}" if regularized else ""
     sentence = f"from equal outputs B computes {factor:.6g} times A's loss: compare the loss functions{others}"
     stage.add_cause("loss_function", "b", "loss", sentence, confirmed=False)
+
+
+def _list_activity_regularizers(side: RecordedSide) -> list[str]:
+    """Return the paths of the layers that have an activity regularizer with a factor other than 0."""
+    factors = {layer["path"]: layer["attributes"].get("activity_regularizer") for layer in side.layers}
+    return [path for path, factor in factors.items() if np.any(np.asarray(factor or 0, np.float64))]
 
 
 def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:

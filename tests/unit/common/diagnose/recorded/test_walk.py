@@ -236,14 +236,17 @@ def test_planted_mistakes(name: str, tmp_path: Path) -> None:
     assert not diagnosis.is_equal
 
 
-def test_the_package_that_differs_is_named(tmp_path: Path) -> None:
-    a, b = NumpyScript().write(tmp_path / "a"), Gelu().write(tmp_path / "b")
+@pytest.mark.parametrize(("script", "is_explained"), [(DoubledLoss, False), (Gelu, True)])
+def test_the_package_that_differs_is_named(tmp_path: Path, script: type[NumpyScript], is_explained: bool) -> None:
+    """A cause that the scripts confirm does not come from a package."""
+    a, b = NumpyScript().write(tmp_path / "a"), script().write(tmp_path / "b")
     for path, version in ((a, "2.13.0"), (b, "2.14.1")):
         facts = json.loads((path / RECORD).read_text())
         facts["environment"]["versions"] |= {"torch": version, "numpy": version}
         (path / RECORD).write_text(json.dumps(facts))
-    (cause,) = diagnose_records(a, b).causes
-    assert cause.sentence.endswith("; the environment has torch 2.13.0 in A and 2.14.1 in B")
+    cause = diagnose_records(a, b).causes[0]
+    assert cause.confirmed == is_explained
+    assert cause.sentence.endswith("; it may come from torch 2.13.0 in A and 2.14.1 in B") != is_explained
 
 
 def test_an_activity_regularizer_is_named_with_the_loss(tmp_path: Path) -> None:
