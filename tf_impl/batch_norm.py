@@ -41,7 +41,8 @@ def list_batch_norm_buffers(model: keras.Layer) -> list[str]:
 class AlignedBatchNorm(BatchNormalization):
     """BatchNorm with PyTorch's moving variance, which averages the unbiased variance of the batches.
 
-    If `synchronized` is set, the mean and variance are computed over the examples of all replicas.
+    If `synchronized` is set, the mean and variance are computed over the examples of all replicas. Values that a mask
+    leaves out do not count, as in Keras's layer.
     """
 
     @override
@@ -50,9 +51,11 @@ class AlignedBatchNorm(BatchNormalization):
             return super().call(inputs, training=False)
         x, axes = tf.cast(inputs, self.moving_mean.dtype), self._reduction_axes
         real = self._broadcast_real_rows(x)
-        values_per_row = tf.cast(tf.size(x[0]) / tf.shape(x)[self.axis], x.dtype)
+        if mask is not None:
+            real *= tf.cast(mask[(..., *[tf.newaxis] * (x.shape.rank - mask.shape.rank))], x.dtype)
+        values_per_real = tf.cast(tf.size(x) / tf.size(real) / tf.shape(x)[self.axis], x.dtype)
         # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
-        local_sums = tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * values_per_row]), 0)
+        local_sums = tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * values_per_real]), 0)
         sums = self._sum_over_replicas(local_sums)
         count = sums[-1]
         mean = sums[:-1] / count

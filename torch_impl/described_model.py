@@ -205,7 +205,10 @@ class DescribedModel:
         if not trainable or not loss.requires_grad:
             return {name: np.zeros(parameter.shape) for name, parameter in trainable.items()}
         try:
-            gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, materialize_grads=True)
+            with keep_float64():  # activation checkpointing computes layers again
+                gradients = torch.autograd.grad(
+                    loss, list(trainable.values()), allow_unused=True, materialize_grads=True
+                )
         except Exception as error:
             raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
         return {name: gradient.to_dense().numpy() for name, gradient in zip(trainable, gradients, strict=True)}

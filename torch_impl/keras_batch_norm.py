@@ -38,9 +38,11 @@ class AlignedKerasBatchNorm(RowAwareLayer, BatchNormalization):
         shape[self.axis] = -1
         x = inputs.to(self.moving_mean.value.dtype)
         real = self.broadcast_real_rows(x)
+        if mask is not None:
+            real = real * mask[(..., *[None] * (x.dim() - mask.dim()))].to(x.dtype)
         # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
-        values_per_row = x[0].numel() // x.shape[self.axis]
-        sums = self.sum_over_replicas(torch.cat(((x * real).sum(axes), real.sum().view(1) * values_per_row)))
+        values_per_real = x.numel() // real.numel() // x.shape[self.axis]
+        sums = self.sum_over_replicas(torch.cat(((x * real).sum(axes), real.sum().view(1) * values_per_real)))
         count = sums[-1].detach()
         mean = sums[:-1] / count
         centred = x - mean.view(shape)

@@ -5,6 +5,7 @@ loss; it is 0 for rows that fill up a batch.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch.profiler import record_function
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
 from common.training.strategy import Evaluation
+from torch_impl.float64 import keep_float64
 from torch_impl.task import TaskFunctions
 
 MicroBatch = dict[str, torch.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
@@ -51,7 +53,8 @@ def backward(
     for micro_batch in shard:
         with record_function("forward"):
             loss = sum_losses(task, compute_outputs(model, micro_batch, precision), micro_batch) / weight
-        with record_function("backward"):
+        # Activation checkpointing computes layers again.
+        with record_function("backward"), keep_float64() if precision == "float64" else nullcontext():
             loss.backward()
         losses.append(loss.detach())
     return torch.stack(losses).sum()

@@ -121,6 +121,11 @@ class ModelDescription:
     mixed_gradient: str | None = None
     is_keras: bool = False
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all variables by name."""
+        return {name: variable.shape for name, variable in self.variables.items()}
+
 
 @dataclass(frozen=True)
 class RecordedCall:

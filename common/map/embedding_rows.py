@@ -17,7 +17,7 @@ Sizes = tuple[int, ...]
 def align_embedding_rows(
     torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer], at_end: bool
 ) -> list[Sublayer]:
-    """Return PyTorch's sublayers, of whose longer embeddings only the rows are left that Keras's embeddings have.
+    """Shorten PyTorch's embeddings to the rows that Keras's have, and return all sublayers.
 
     Embeddings are shortened only if both sides then have equal numbers of embeddings of these sizes.
 

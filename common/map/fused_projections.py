@@ -5,11 +5,12 @@ sublayers (layers, or pieces of a layer that can be paired with Keras's) are spl
 The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs).
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
-from itertools import groupby, islice, product
+from itertools import groupby, product
 
 from common.map.sublayers import KerasTarget, Sublayer, TorchSources
 from common.map.transformation import SourceParameter, TransformationStep
@@ -47,7 +48,9 @@ def align_fused_projections(
         if len(sublayers) == 3 and not torch_counts[fused_size] and 0 < 3 * keras_counts[fused_size] == surplus:
             aligned.append(_join(sublayers, fused_size))
         elif len(sublayers) == 1 and sublayers[0].kind == "linear" and (outputs := fused_outputs.get(size)):
-            pieces = _split(sublayers[0], outputs, heads.get((outputs[0], size[1]), 1))
+            groups = heads.get((outputs[0], size[1]), 1)
+            has_equal_parts = all(number % groups == 0 for number in outputs)
+            pieces = _split(sublayers[0], outputs, groups if has_equal_parts else 1)
             aligned += pieces[::-1] if is_gate_last and len(pieces) == 2 else pieces
         else:
             aligned += sublayers
@@ -88,8 +91,10 @@ def _choose_outputs(torch_sizes: list[Sizes], keras_sizes: list[Sizes]) -> dict[
     """
     keras_counts = Counter(keras_sizes)
     options = {size: [(), *_list_outputs(size, keras_counts)] for size in Counter(torch_sizes)}
+    if math.prod(map(len, options.values())) > MAX_CHOICES:  # sizes that one model lacks decide without the others
+        options = {size: outputs[-1:] if not keras_counts[size] else outputs[:1] for size, outputs in options.items()}
     choices = []
-    for outputs in islice(product(*options.values()), MAX_CHOICES):
+    for outputs in product(*options.values()):
         choice = {size: numbers for size, numbers in zip(options, outputs, strict=True) if numbers}
         split_sizes = [
             piece

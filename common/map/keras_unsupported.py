@@ -26,6 +26,11 @@ def find_lost_parts(model: Any) -> list[str]:  # noqa: ANN401  a keras.Layer, as
         for path, layer in layers_by_path(model).items()
         if getattr(layer, "activity_regularizer", None) is not None
     ]
+    sentences += [
+        f"layer {path} has renorm=True, which training does not compute; remove it"
+        for path, layer in layers_by_path(model).items()
+        if getattr(layer, "renorm", False)
+    ]
     if not penalized and model.losses:
         penalized = ["the model adds losses with add_loss"]
     sentences += [f"{part}, whose loss training does not add; remove it" for part in penalized]

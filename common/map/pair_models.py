@@ -123,10 +123,10 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
     initial_weights = torch_side.call("weights")
     parameter_map = pair_variables(torch_description, keras_description, transformations)
     if not parameter_map.is_complete:
-        unused = find_unused(torch_side, torch_description, request.seed)
-        torch_description = leave_out(torch_description, unused - _list_sources(transformations))
-        unused = find_unused(keras_side, keras_description, request.seed)
-        keras_description = leave_out(keras_description, unused - transformations.keys())
+        unused = find_unused(torch_side, torch_description, request.seed) - _list_sources(transformations)
+        torch_description = leave_out(torch_description, unused, parameter_map.unmatched_torch)
+        unused = find_unused(keras_side, keras_description, request.seed) - transformations.keys()
+        keras_description = leave_out(keras_description, unused, parameter_map.unmatched_keras)
     maps = _list_maps(torch_description, keras_description, transformations)
     parameter_map = maps[0]
     if len(maps) > 1:

@@ -17,7 +17,7 @@ from common.map.layer_roles import LayerRoles
 from common.map.pair_sublayers import align_sublayers, pair_by_signature
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources, list_variable_names
 from common.map.torch_layers import split_torch_layers
-from common.map.transformation import ParameterTransformation, TransformationStep, merge_steps
+from common.map.transformation import ParameterTransformation, TransformationStep, find_unselected, merge_steps
 
 Transformations = Mapping[str, ParameterTransformation]  # by the path of the Keras variable
 
@@ -106,12 +106,14 @@ def pair_variables(
         completed = _complete_steps(variable_pairs.get(path), transformation, torch_description, shape)
         variable_pairs[path] = VariablePair(path, completed)
     parameter_map = ParameterMap(list(variable_pairs.values()), layer_pairs, is_keras=torch_description.is_keras)
+    partial = find_unselected([pair.transformation for pair in parameter_map.variable_pairs], torch_description.shapes)
+    partial -= {name for part in torch_sublayers if part.kind == "embedding" for name in part.variable_names}
+    partial -= {source.name for chosen in file_transformations.values() for source in chosen.sources}
+    paired = parameter_map.torch_names - partial
     return replace(
         parameter_map,
         unmatched_torch=[
-            name
-            for name in torch_names
-            if name not in parameter_map.torch_names and not torch_description.variables[name].constant
+            name for name in torch_names if name not in paired and not torch_description.variables[name].constant
         ],
         unmatched_keras=[path for path in _list_names(keras_sublayers) if path not in variable_pairs],
     )
@@ -205,13 +207,13 @@ def _reverse_axes(shape: tuple[int, ...]) -> TransformationStep:
 def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer]) -> list[LayerPair]:
     """Pair single variables of any kind if each model has only one of a shape, or of the reversed shape.
 
-    Axes of size 1 do not count.
+    Axes of size 1 do not count in equal shapes.
     """
     layer_pairs = []
     for single in torch_singles:
         sizes = _squeeze(single.sizes)
         candidates = [other for other in keras_singles if _squeeze(other.sizes) == sizes] or [
-            other for other in keras_singles if _squeeze(other.sizes) == sizes[::-1]
+            other for other in keras_singles if other.sizes == single.sizes[::-1]
         ]
         rivals = [other for other in torch_singles if sorted(_squeeze(other.sizes)) == sorted(sizes)]
         if len(candidates) == len(rivals) == 1 and len(sizes) <= 2:

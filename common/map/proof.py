@@ -55,7 +55,7 @@ def prove_models(
     weights that replace constant ones.
     """
     proof = Proof(
-        notes=[*_note_sums(parameter_map), *_note_unused(parameter_map, torch_description, keras_description)]
+        notes=[*_note_sums(parameter_map), *describe_unused(parameter_map, torch_description, keras_description)]
     )
     weights = draw_constants(torch_side.call("weights"), torch_description, seed)
     computation = Computation(torch_side, keras_side, weights, map_weights(parameter_map, weights, keras_description))
@@ -220,10 +220,10 @@ def _note_sums(parameter_map: ParameterMap) -> list[str]:
     ]
 
 
-def _note_unused(
+def describe_unused(
     parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
 ) -> list[str]:
-    """Return notes on trainable variables on which no output depends, unless a map file pairs them."""
+    """Return sentences about trainable variables on which no output depends, unless a map file pairs them."""
     paired = parameter_map.torch_names | {pair.keras for pair in parameter_map.variable_pairs}
     notes = []
     for side, description in (("PyTorch", torch_description), ("Keras", keras_description)):

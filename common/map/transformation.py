@@ -10,13 +10,16 @@ as text in tables and in map files:
     lstm.bias_ih_l0 + lstm.bias_hh_l0
 """
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from common.errors import UserError
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,11 @@ class ParameterTransformation:
         """Return the transformation as a map file has it."""
         return " | ".join([self.join_sources(), *map(str, self.steps)])
 
+    @property
+    def selects_rows(self) -> bool:
+        """Return whether the Keras variable has only some rows of a parameter."""
+        return any(source.rows for source in self.sources) or any(step.kind == "rows" for step in self.steps)
+
     def join_sources(self) -> str:
         """Return the sources as text, such as lstm.bias_ih_l0 + lstm.bias_hh_l0."""
         return {"": "", "+": " + ", ",": ", "}[self.joined].join(map(str, self.sources))
@@ -135,6 +143,26 @@ class ParameterTransformation:
         for step in self.steps:
             array = step.apply(array)
         return array
+
+
+def find_unselected(transformations: Iterable[ParameterTransformation], shapes: Mapping[str, Shape]) -> set[str]:
+    """Return the names of parameters of which the transformations together do not select all elements.
+
+    Args:
+        transformations: The transformations.
+        shapes: The shapes of the parameters by name.
+    """
+    selected: dict[str, np.ndarray] = {}
+    whole: set[str] = set()
+    for transformation in transformations:
+        if len(transformation.sources) > 1 or not transformation.selects_rows:
+            whole |= {source.name for source in transformation.sources}
+            continue
+        (source,) = transformation.sources
+        mask = selected.setdefault(source.name, np.zeros(math.prod(shapes[source.name]), bool))
+        indices = np.arange(mask.size).reshape(shapes[source.name])
+        mask[transformation.to_keras({source.name: indices}).ravel()] = True
+    return {name for name, mask in selected.items() if name not in whole and not mask.all()}
 
 
 def select_rows(array: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:

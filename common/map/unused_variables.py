@@ -7,8 +7,10 @@ import numpy as np
 
 from common.map.description import Arrays, ComputedPass, ModelDescription
 from common.map.side import Side
+from common.map.torch_layers import RECURRENT_KINDS
 
 VARIANCES = {"running_var", "moving_variance"}  # roles
+WHOLE_KINDS = {*RECURRENT_KINDS, "MultiheadAttention"}
 
 
 def draw_constants(weights: Arrays, description: ModelDescription, seed: int) -> Arrays:
@@ -44,12 +46,27 @@ def find_unused(side: Side, description: ModelDescription, seed: int) -> set[str
     return {name for name, gradient in gradients.items() if not gradient.any()}
 
 
-def leave_out(description: ModelDescription, names: Collection[str]) -> ModelDescription:
-    """Return a description in which these variables belong to no layer."""
-    layers = [
-        replace(layer, variables={role: name for role, name in layer.variables.items() if name not in names})
-        for layer in description.layers
-    ]
+def leave_out(description: ModelDescription, unused: Collection[str], unmatched: Collection[str]) -> ModelDescription:
+    """Return a description in which unused variables belong to no layer.
+
+    Only variables of the shapes of unmatched ones are left out, because only they can be what the other model lacks:
+    others may be unused by these examples, such as an expert that no example reaches. A recurrent layer or an attention
+    keeps its variables unless all are left out.
+
+    Args:
+        description: The description of a model.
+        unused: The names of its unused variables.
+        unmatched: The names of its variables that have no counterpart.
+    """
+    shapes = {description.variables[name].shape for name in unmatched}
+    names = {name for name in unused if description.variables[name].shape in shapes}
+    layers = []
+    for layer in description.layers:
+        kept = {role: name for role, name in layer.variables.items() if name not in names}
+        if kept and layer.kind in WHOLE_KINDS:
+            kept = dict(layer.variables)
+            names -= {*kept.values()}
+        layers.append(replace(layer, variables=kept))
     return replace(
         description,
         layers=[layer for layer in layers if layer.variables],

@@ -4,6 +4,7 @@ A side is a framework, "torch" or "tf". A process of each side builds and descri
 imports no framework. The factory draws the weights. If there are two factories, their models are proven equal.
 """
 
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,7 @@ from common.map.description import ModelDescription
 from common.map.input_specs import InputSpec
 from common.map.mixed_examples import mixes_examples
 from common.map.pair_models import PairedModels, PairingRequest, describe_models, pair_models
+from common.map.proof import describe_unused
 from common.map.side import Side
 from common.map.unmatched import describe_unmatched
 from common.models.changing_buffers import check_buffers, merge_buffers, round_to_float32
@@ -42,6 +44,8 @@ from common.models.user_noise import check_noise, pair_noises
 from common.models.user_weights import ACCEPTED_FILES, read_weights
 from common.models.weight_files import WEIGHTS_FILE
 from common.versions import find_versions
+
+log = logging.getLogger("lockstep")
 
 FORMAT = 12  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
@@ -126,8 +130,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
             if description.unsupported:
                 raise UserError(f"{settings.get_key(side)}={factories[side]}: {description.unsupported[0]}")
             _check_batch_norm(settings, side, description)
-        if settings.has_aligned_dropout:
-            check_noise(descriptions)
+        check_noise(descriptions, settings.has_aligned_dropout)
         if models is not None:
             _check_match(models, settings.allow_unpaired)
         outputs, mixing_losses = {}, []
@@ -249,13 +252,18 @@ def _has_fixed_batches(config: Config, cache: ArrayCache) -> bool:
 
 
 def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
-    """Raise UserError unless all variables are matched, if they must be, and no proof shows that the models differ."""
+    """Raise UserError unless all variables are matched, if they must be, and no proof shows that the models differ.
+
+    Warn of variables that are left out.
+    """
     advice = "python -m common.map shows all of it, and writes a map file for model.map"
     if not models.parameter_map.is_complete and not (allow_unpaired and has_only_missing_layers(models)):
         lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
     if models.proof is not None and models.proof.errors:
         raise UserError(f"model.torch, model.tf: are not the same: {models.proof.errors[0]}; {advice}")
+    for sentence in describe_unused(models.parameter_map, models.torch_description, models.keras_description):
+        log.warning("%s", sentence)
 
 
 def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDescription]) -> list[str]:

@@ -9,10 +9,20 @@ from common.map.dropout_pairs import DropoutPair, pair_dropouts
 from common.map.pair_models import PairedModels
 
 
-def check_noise(descriptions: Mapping[str, ModelDescription]) -> None:
-    """Raise UserError if a layer draws random numbers that cannot be aligned."""
+def check_noise(descriptions: Mapping[str, ModelDescription], aligned: bool) -> None:
+    """Raise UserError if a layer draws random numbers that cannot be aligned, or not drawn as the framework does.
+
+    Args:
+        descriptions: The descriptions of the models, by side.
+        aligned: Whether both frameworks draw the same numbers.
+    """
     for side, description in descriptions.items():
-        if description.noise:
+        if side == "torch" and description.is_keras and description.dropouts and not aligned:
+            raise UserError(
+                "model.dropout_semantics=native: a Keras model on PyTorch would repeat its masks in all replicas and "
+                "after a resumption; set it to aligned"
+            )
+        if description.noise and aligned:
             raise UserError(
                 f"model.{side}: {description.noise[0]} draws random numbers that cannot be aligned; make "
                 "it a dropout or noise layer of its own (docs/custom_models.md), or set model.dropout_semantics=native"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.utils.naming import reset_uids
 from typing_extensions import override
@@ -75,8 +76,23 @@ def build(initial: InitialCheckpoint) -> keras.Model:
             align_dropout(layers[pair["keras"]], pair["torch"], Noise(**pair["noise"]), layout)
     synchronize_batch_norm(user_model, settings["sync_batch_norm"])
     model.named_parameters = _build_parameters(user_model, settings["shapes"], settings["map"])
+    if settings["map"] is not None:
+        model.lacking_weights = _select_lacking(initial.weights(), model.named_parameters)
+        for path, variable in variables_by_path(user_model).items():
+            if path not in settings["map"]:  # no output depends on it
+                variable.trainable = False
     mark_changing_buffers(model, settings["buffers"])
     return model
+
+
+def _select_lacking(
+    weights: Mapping[str, np.ndarray], parameters: Sequence[TransformedParameter]
+) -> dict[str, np.ndarray]:
+    """Return the weights of PyTorch of which the variables of a model hold no elements, or not all."""
+    held: set[str] = set()
+    for transformation in (parameter.transformation for parameter in parameters):
+        held |= set() if transformation.selects_rows else {source.name for source in transformation.sources}
+    return {name: array for name, array in weights.items() if name not in held}
 
 
 def _resolve_dtype(name: str) -> str:

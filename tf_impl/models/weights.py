@@ -2,7 +2,8 @@
 
 They are its parameters, the moving statistics of BatchNorm, and the other variables that forward passes change.
 
-`model.named_parameters` pairs each variable of the Keras model with its name and its layout in PyTorch.
+`model.named_parameters` pairs each variable of the Keras model with its name and its layout in PyTorch. If the Keras
+model lacks parameters or rows of PyTorch's, `model.lacking_weights` keeps their values for checkpoints.
 """
 
 import keras
@@ -15,13 +16,16 @@ from common.models.weight_files import check_weights
 def load_weights(model: keras.Model, weights: dict[str, np.ndarray]) -> None:
     """Set the weights of a model. Raise UserError if one is missing. weights: by name, in PyTorch's layout."""
     check_weights(weights, [name for parameter in model.named_parameters for name in parameter.names])
+    if hasattr(model, "lacking_weights"):
+        model.lacking_weights |= {name: weights[name] for name in model.lacking_weights if name in weights}
     for parameter in model.named_parameters:
         parameter.variable.assign(parameter.to_keras(weights))
 
 
 def read_weights(model: keras.Model) -> dict[str, np.ndarray]:
     """Return the weights of a model by name, in PyTorch's layout."""
-    weights: dict[str, np.ndarray] = {}
+    lacking: dict[str, np.ndarray] = getattr(model, "lacking_weights", {})
+    weights = {name: array.astype(model.variable_dtype) for name, array in lacking.items()}
     for parameter in model.named_parameters:
         parameter.to_torch(tf.convert_to_tensor(parameter.variable.value).numpy(), weights)
     return weights

@@ -14,7 +14,12 @@ import numpy as np
 from common.diagnose.findings import EQUAL, NOT_COMPARED, Stage
 from common.diagnose.recorded.random_layers import find_random_layers, have_same_draws
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.variable_pairs import ModelPairs, VariableMatch, pair_recorded_models
+from common.diagnose.recorded.variable_pairs import (
+    ModelPairs,
+    VariableMatch,
+    list_recorded_layouts,
+    pair_recorded_models,
+)
 from common.diagnose.rounding import MACHINE_EPSILON
 from common.map.array_differences import relative_difference
 
@@ -22,6 +27,7 @@ Arrays = Mapping[str, np.ndarray]
 PRECISION_FLAGS = ("autocast", "mixed_precision", "dtype_policy", "policy", "precision")
 TF32_FLAGS = ("tf32", "tensor_float_32")
 MASK_NOISE = 1e-3  # relative difference of losses that other dropout masks exceed
+EQUAL_WEIGHTS = 1e-6  # relative difference of weights that are equal but for rounding to float32
 TF32_NOISE = 2e-5  # relative; a check tolerates a hundred times its noise, and TF32 rounds to 11 bits
 
 
@@ -64,12 +70,28 @@ class RecordPair:
     def __init__(self, a: RecordedSide, b: RecordedSide, map_file: Path | None = None) -> None:
         self.a, self.b = a, b
         self.steps = sorted({*a.record.steps} & {*b.record.steps})
-        self.models: ModelPairs = pair_recorded_models(a.model, b.model, map_file)
+        self.models = self._pair_models(map_file)
         self.stages: list[Stage] = []
         self.orders: dict[int, np.ndarray] = {}
         self.seen_noise = 0.0
         self.measure_weight_difference = cache(self._measure_weight_difference)
         self.find_used = cache(self._find_used)
+
+    def _pair_models(self, map_file: Path | None) -> ModelPairs:
+        """Pair the models with the layout in which most first weights are equal, otherwise with the usual one."""
+        a, b = self.a.model, self.b.model
+        candidates = [pair_recorded_models(a, b, map_file, layout) for layout in list_recorded_layouts(a, b)]
+        return max(candidates, key=self._count_equal_weights) if len(candidates) > 1 else candidates[0]
+
+    def _count_equal_weights(self, models: ModelPairs) -> int:
+        """Count the pairs of variables that have equal values before the first step, up to float32's rounding."""
+        arrays = [
+            (match.read_a(self.a.read_weights(0)), match.read_b(self.b.read_weights(0))) for match in models.variables
+        ]
+        return sum(
+            a is not None and b is not None and a.shape == b.shape and relative_difference(a, b) < EQUAL_WEIGHTS
+            for a, b in arrays
+        )
 
     @property
     def sides(self) -> tuple[RecordedSide, RecordedSide]:

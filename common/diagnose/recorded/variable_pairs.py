@@ -15,10 +15,13 @@ import numpy as np
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.layer_vocabulary import find_common_kind, translate_attributes
 from common.errors import UserError
+from common.map.assumed_layout import USUAL_LAYOUT, AssumedLayout, list_layouts
 from common.map.comparable_layers import list_comparable_layers
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
+from common.map.keras_layers import split_keras_layers
 from common.map.map_file import read_map
 from common.map.pair_variables import ParameterMap, VariablePair, pair_variables
+from common.map.torch_layers import split_torch_layers
 from common.recording.record_format import ModelFacts
 
 Arrays = Mapping[str, np.ndarray]
@@ -79,7 +82,17 @@ class ModelPairs:
     unpaired_b: list[str]
 
 
-def pair_recorded_models(a: RecordedModel, b: RecordedModel, map_file: Path | None) -> ModelPairs:
+def list_recorded_layouts(a: RecordedModel, b: RecordedModel) -> list[AssumedLayout]:
+    """Return the layouts that the parameters of a PyTorch model may have beside a Keras model, the usual one first."""
+    if a.is_torch == b.is_torch:
+        return [USUAL_LAYOUT]
+    torch, keras = map(describe_recorded_model, (a, b) if a.is_torch else (b, a))
+    return list_layouts(split_torch_layers(torch), split_keras_layers(keras))
+
+
+def pair_recorded_models(
+    a: RecordedModel, b: RecordedModel, map_file: Path | None, layout: AssumedLayout = USUAL_LAYOUT
+) -> ModelPairs:
     """Pair the variables and layers of two models. Raise UserError for a map file that does not fit."""
     if a.is_torch == b.is_torch:
         if map_file is not None:
@@ -89,7 +102,8 @@ def pair_recorded_models(a: RecordedModel, b: RecordedModel, map_file: Path | No
     else:
         torch, keras = (a, b) if a.is_torch else (b, a)
         descriptions = describe_recorded_model(torch), describe_recorded_model(keras)
-        parameter_map = pair_variables(*descriptions, read_map(map_file, *descriptions) if map_file else {})
+        transformations = read_map(map_file, *descriptions) if map_file else {}
+        parameter_map = pair_variables(*descriptions, transformations, layout)
         variables = [_match_frameworks(pair, a.is_torch) for pair in parameter_map.variable_pairs]
         layers = _match_layers(parameter_map, a.is_torch)
     paired_a = {name for match in variables for name in match.names_a}
