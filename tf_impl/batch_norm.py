@@ -53,7 +53,7 @@ class AlignedBatchNorm(BatchNormalization):
         real = self._broadcast_real_rows(x)
         if mask is not None:
             real *= tf.cast(mask[(..., *[tf.newaxis] * (x.shape.rank - mask.shape.rank))], x.dtype)
-        values_per_real = tf.cast(tf.size(x) / tf.size(real) / tf.shape(x)[self.axis], x.dtype)
+        values_per_real = tf.cast(tf.size(x) // tf.size(real) // tf.shape(x)[self.axis], x.dtype)
         # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
         local_sums = tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * values_per_real]), 0)
         sums = self._sum_over_replicas(local_sums)

@@ -200,3 +200,22 @@ def test_replicas_keep_their_own_buffers_and_are_compared(computed: dict[str, Ar
     state: dict[str, Any] = dict(computed[BUFFERS])
     assert state.pop("error").startswith("calls: differs between the replicas")
     assert state == {"calls": [1] * len(SHARDS), "centre": [1.0] * len(SHARDS)}
+
+
+MASKED = """
+import numpy as np, keras
+from tf_impl.batch_norm import synchronize_batch_norm
+x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+real = np.array([[True, True, False], [True, False, False]])
+x[~real] = -1
+model = keras.Sequential([keras.Input((3, 4)), keras.layers.Masking(-1.0), keras.layers.BatchNormalization()])
+synchronize_batch_norm(model, False)
+normalized = model(x, training=True).numpy()[real]
+expected = (x[real] - x[real].mean(0)) / np.sqrt(x[real].var(0) + 1e-3)
+print(np.abs(normalized - expected).max())
+"""
+
+
+@pytest.mark.slow
+def test_masked_values_do_not_count(python: Python) -> None:
+    assert float(python(MASKED).split()[-1]) < 1e-5

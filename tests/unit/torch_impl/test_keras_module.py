@@ -46,3 +46,28 @@ def test_variables_are_parameters_and_buffers_by_path(python: Python) -> None:
         "['input_layer', 'dense', 'batch_normalization', 'dense_1']"
     )
     assert has_tensorflow == "False"
+
+
+MASKED = """
+import numpy as np
+import torch
+from torch_impl.keras_backend import prepare_keras
+prepare_keras("float64", 0)
+import keras
+from torch_impl.keras_batch_norm import align_keras_batch_norm
+from torch_impl.keras_module import KerasModule
+x = np.random.default_rng(0).normal(size=(2, 3, 4))
+real = np.array([[True, True, False], [True, False, False]])
+x[~real] = -1
+model = keras.Sequential([keras.Input((3, 4)), keras.layers.Masking(-1.0), keras.layers.BatchNormalization()])
+module = KerasModule(model)
+align_keras_batch_norm(module, False)
+normalized = module.train()(torch.from_numpy(x)).detach().numpy()[real]
+expected = (x[real] - x[real].mean(0)) / np.sqrt(x[real].var(0) + 1e-3)
+print(np.abs(normalized - expected).max())
+"""
+
+
+@pytest.mark.slow
+def test_masked_values_do_not_count(python: Python) -> None:
+    assert float(python(MASKED).split()[-1]) < 1e-12

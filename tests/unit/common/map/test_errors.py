@@ -147,12 +147,21 @@ def test_a_process_that_ends_is_reported() -> None:
 def test_a_process_whose_own_child_goes_on_is_reported(tmp_path: Path) -> None:
     arguments: dict[str, object] = {"pid_path": str(tmp_path / "pid")}
     with Side("torch_impl") as side, pytest.raises(UserError, match="ended with exit code 3; its output says why"):
-        side.call("build", factory=f"{__name__}:forks", arguments=arguments, inputs={}, arrays={}, seed=0)
+        side.call(
+            "build", key="model.torch", factory=f"{__name__}:forks", arguments=arguments, inputs={}, arrays={}, seed=0
+        )
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # raises an error if the child has ended before
 
 
 def test_a_process_ends_with_its_parent() -> None:
-    arguments = {"factory": f"{__name__}:hangs", "arguments": {}, "inputs": {}, "arrays": {}, "seed": 0}
+    arguments = {
+        "key": "model.torch",
+        "factory": f"{__name__}:hangs",
+        "arguments": {},
+        "inputs": {},
+        "arrays": {},
+        "seed": 0,
+    }
     script = (
         "import os, signal; from common.map.side import Side; "
         f"Side('torch_impl').send('build', **{arguments}); os.kill(os.getpid(), signal.SIGKILL)"
@@ -164,7 +173,8 @@ def test_a_process_ends_with_its_parent() -> None:
 def test_what_cannot_be_sent_is_an_error_of_one_line(sides: Sides) -> None:
     x, side = parse_input_spec("x", "float32[2,3,4]"), sides["torch"]
     factory, arrays = f"{__name__}:torch_attention", draw_inputs({"x": x}, 0)
-    side.call("build", factory=factory, arguments={"causal": True}, inputs={"x": x}, arrays=arrays, seed=0)
+    build = {"key": "model.torch", "factory": factory, "arguments": {"causal": True}, "inputs": {"x": x}}
+    side.call("build", **build, arrays=arrays, seed=0)
     with pytest.raises(UserError, match=r"PyTorch: \w+: .*local") as raised:
         side.call("__getstate__")  # its model, which is of a local class
     assert "\n" not in str(raised.value)

@@ -210,7 +210,7 @@ model.save(sys.argv[1] + '/saved.keras')
 def shared_sides(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     """Build the models of all tests in one process of each framework."""
 
-    def open_side(package: str) -> AbstractContextManager[Side]:
+    def open_side(package: str, device: str) -> AbstractContextManager[Side]:
         return nullcontext(sides[package.removesuffix("_impl")])
 
     monkeypatch.setattr(custom, "Side", open_side)
