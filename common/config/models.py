@@ -153,9 +153,9 @@ class CustomModelSettings(ModelSettings):
     torch_module = "torch_impl.models.custom"
     tf_module = "tf_impl.models.custom"
 
-    torch: str | None = key(SOURCE)
-    tf: str | None = key(SOURCE)
-    keras: str | None = key(SOURCE)
+    torch: str | None = key(SOURCE, names_code=True)
+    tf: str | None = key(SOURCE, names_code=True)
+    keras: str | None = key(SOURCE, names_code=True)
     arguments: dict[str, Any] = key(CURVE)  # OmegaConf knows no other type for values of all kinds
     map: str | None = key(SOURCE)  # the file that pairs the variables of both models
     checkpoint: str | None = key(SOURCE)

@@ -173,3 +173,8 @@ def collect_keys() -> dict[str, Key]:
         for schema in kinds.values():
             table |= list_keys(schema, f"{group}.")
     return table
+
+
+def list_code_keys() -> list[str]:
+    """Return the full names of the keys that name user code as module:name. `extensions` names modules besides."""
+    return [name for name, key in collect_keys().items() if key.names_code]

@@ -101,8 +101,8 @@ class CustomTaskSettings(TaskSettings):
 
     metric = None
 
-    torch: str | None = key(CURVE)
-    tf: str | None = key(CURVE)
+    torch: str | None = key(CURVE, names_code=True)
+    tf: str | None = key(CURVE, names_code=True)
 
 
 METRICS = ("accuracy", "mean_absolute_error", "perplexity")  # all values but the loss that an evaluation may report

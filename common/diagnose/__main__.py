@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.config.command_line import create_parser, report_user_errors
-from common.diagnose.arguments import DEFAULTS, check_interpreters, name_sides_by_paths, parse_arguments
+from common.diagnose.arguments import DEFAULTS, check_interpreters, is_path, name_sides_by_paths, parse_arguments
 from common.diagnose.recorded.record_arguments import has_records, parse_record_arguments
 from common.errors import FAILURE
 from common.records.bundle import OpenBundles, open_bundles
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "b=FRAMEWORK:STRATEGY; keys of a training run for both sides, a.KEY and b.KEY for one",
     )
     overrides = name_sides_by_paths(parser.parse_intermixed_args(arguments).overrides)
-    paths = [Path(argument) for argument in overrides if "=" not in argument]
+    paths = [Path(argument) for argument in overrides if is_path(argument)]
     with interrupt_on_signals(), open_bundles(paths) as bundles:
-        overrides = [text if "=" in text else str(bundles.locate(Path(text))) for text in overrides]
+        overrides = [str(bundles.locate(Path(text))) if is_path(text) else text for text in overrides]
         run = _diagnose_records if has_records(overrides) else _diagnose_runs
         diagnosis, output = run(overrides, bundles)
     from common.diagnose.report import print_diagnosis, write_report  # slow to import; --help does not need it

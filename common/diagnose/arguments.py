@@ -10,15 +10,16 @@ The command compares two short training runs, its sides: A is the reference, and
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.config.command_line import compose_options
 from common.config.compose import CONF
+from common.config.schema import list_code_keys
 from common.config.strategies import PACKAGES, list_strategies
 from common.diagnose.from_run import EXTENSION_STRATEGY_PREFIX, find_starting_point, read_run_overrides
-from common.diagnose.moved_runs import CODE_KEYS, check_imports, place_inputs
+from common.diagnose.moved_runs import check_imports, place_inputs
 from common.diagnose.overrides import drop_keys, key_of, quote_value, value_of
 from common.diagnose.rounding import MACHINE_EPSILON
 from common.errors import UserError
@@ -113,9 +114,14 @@ class SortedArguments:
     sides: dict[str, list[str]]
 
 
+def is_path(argument: str) -> bool:
+    """Check whether an argument is a path: it is no KEY=VALUE, or it exists, such as that of a run of a sweep."""
+    return "=" not in argument or os.path.exists(argument)  # noqa: PTH110  Path.exists raises OSError for long names
+
+
 def name_sides_by_paths(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with a=PATH and b=PATH as the two paths that they name."""
-    paths = {text[0]: text[2:] for text in arguments if text[:2] in ("a=", "b=") and os.path.exists(text[2:])}  # noqa: PTH110  Path.exists raises OSError for long names
+    paths = {text[0]: text[2:] for text in arguments if text[:2] in ("a=", "b=") and os.path.exists(text[2:])}  # noqa: PTH110  as in is_path
     if not paths:
         return [*arguments]
     if missing := [name for name in SIDE_NAMES if name not in paths]:
@@ -126,15 +132,13 @@ def name_sides_by_paths(arguments: Sequence[str]) -> list[str]:
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[SideArguments]]:
     """Return the command's own options and the two sides. Raise UserError for a mistake in them."""
-    run_dirs = [argument for argument in arguments if "=" not in argument]
-    keys = [DEVICE_ALIAS.sub(r"\1train.device=", argument) for argument in arguments if "=" in argument]
+    run_dirs = [argument for argument in arguments if is_path(argument)]
+    keys = [DEVICE_ALIAS.sub(r"\1train.device=", argument) for argument in arguments if not is_path(argument)]
     given = _sort_arguments(keys)
     repeated = _sort_arguments(_expand_run_dirs(run_dirs, given, "trust=true" in keys) if run_dirs else [])
     options = compose_diagnose_options([*repeated.own, *given.own])
-    # Code is named for both sides to trust it, and each side runs its own.
-    code = [override for override in given.shared if run_dirs and key_of(override) in (*CODE_KEYS, "extensions")]
-    shared = [override for override in given.shared if override not in code]
-    overrides = {name: [*code, *repeated.sides[name], *shared, *given.sides[name]] for name in SIDE_NAMES}
+    shared = _drop_trusted_code(given.shared, repeated.sides) if run_dirs else given.shared
+    overrides = {name: [*repeated.sides[name], *shared, *given.sides[name]] for name in SIDE_NAMES}
     _check_precision(options, list(overrides.values()))
     sides = [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
     repeats = map(Path, run_dirs) if run_dirs else (None, None)
@@ -155,6 +159,30 @@ def _sort_arguments(arguments: Sequence[str]) -> SortedArguments:
         else:
             result.shared.append(argument)
     return result
+
+
+def _drop_trusted_code(shared: Sequence[str], repeated: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the user's overrides of both sides without those that only name the runs' own code, to trust it.
+
+    Args:
+        shared: The user's overrides.
+        repeated: The overrides that repeat each run.
+
+    Raises:
+        UserError: An override names code that neither run has.
+    """
+    keys = [*list_code_keys(), "extensions"]
+    named = {_normalize_code(override) for overrides in repeated.values() for override in overrides}
+    named = {text for text in named if value_of(text) not in ("null", "[]")}
+    code = [override for override in shared if key_of(override) in keys]
+    if other := [override for override in code if _normalize_code(override) not in named]:
+        raise UserError(f"{other[0]}: neither run has this code; to change it, name the side: a.{other[0].lstrip('+')}")
+    return [override for override in shared if override not in code]
+
+
+def _normalize_code(override: str) -> str:
+    """Return an override that names code without the notation of Hydra."""
+    return re.sub(r"[\s'\"]", "", override.lstrip("+"))
 
 
 def _expand_run_dirs(run_dirs: Sequence[str], given: SortedArguments, trust: bool) -> list[str]:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from common.config.compose import CONF, collect_values, load_config
 from common.config.saved_config import CONFIG, read_values
-from common.config.schema import Config
+from common.config.schema import Config, list_code_keys
 from common.config.strategies import ParameterServerSettings
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
@@ -24,7 +24,6 @@ from common.training.rows import Row, read_rows
 GROUPS = ("data", "task", "model", "optimizer", "schedule")
 # Beginning of the override that sets an extension's strategy. A run's config does not name the strategy's YAML file.
 EXTENSION_STRATEGY_PREFIX = "++strategy.kind="
-CODE_KEYS = (("model", "torch"), ("model", "tf"), ("task", "torch"), ("task", "tf"))  # group and key of user code
 # Beginnings of the keys that are not repeated: the diagnosis sets its own values, or does without them
 OMITTED_KEYS = (
     *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
@@ -82,10 +81,11 @@ def check_code(run_dir: Path, trusted: Collection[str]) -> None:
     """Raise UserError if the config of a run names code that a repetition would run, except for the trusted code."""
     values = read_values(run_dir / CONFIG)
     named = [f"extensions={values['extensions']}".replace("'", "").replace(" ", "")] if values.get("extensions") else []
-    for group, key in CODE_KEYS:
+    for name in list_code_keys():
+        group, _, key = name.partition(".")
         section = values.get(group)
         if isinstance(section, dict) and section.get(key) is not None:
-            named.append(f"{group}.{key}={section[key]}")
+            named.append(f"{name}={section[key]}")
     if unknown := [name for name in named if name not in trusted]:
         raise UserError(
             f"{run_dir}: its config.yaml names code that would run here: {', '.join(unknown)}; if you trust it, pass "

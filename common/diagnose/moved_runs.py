@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from common.config.saved_config import CONFIG, read_flat_values
+from common.config.schema import list_code_keys
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
 from common.records.bundle import INPUTS
@@ -15,7 +16,6 @@ from common.run.packed_inputs import DATA_DIRECTORY, WEIGHTS_DIRECTORY, verify_i
 CACHE_KEY = "cache_dir"
 DATA_KEYS = ("data.train", "data.validation", "data.directory", "data.tokenizer")
 PATH_KEYS = (*DATA_KEYS, "model.checkpoint", "model.map")  # may name files
-CODE_KEYS = ("model.torch", "model.tf", "task.torch", "task.tf")
 
 
 def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
@@ -68,7 +68,7 @@ def _list_modules(run_dir: Path) -> Iterator[tuple[str, str]]:
     extensions = values.get("extensions")
     for extension in extensions if isinstance(extensions, list) else ():
         yield f"extensions=[{extension}]", str(extension)
-    for key in CODE_KEYS:
+    for key in list_code_keys():
         if isinstance(name := values.get(key), str):
             yield f"{key}={name}", name.partition(":")[0]
 

@@ -87,10 +87,8 @@ def verify_inputs(data: Path, weights: Path, summary: Summary) -> None:
 
 def _check_code(model: CustomModelSettings, initial: InitialCheckpoint) -> None:
     """Raise UserError if the weights name code that the config does not name: the command trusts that of the config."""
-    hf_config, named = initial.hf_config, [text for text in asdict(model).values() if isinstance(text, str)]
-    factories = hf_config.get("factories")
-    is_named = isinstance(factories, dict) and all(factory in named for factory in factories.values())
-    if not is_named or hf_config.get("arguments") != dict(model.arguments):
+    hf_config = initial.hf_config
+    if hf_config.get("factories") != model.factories or hf_config.get("arguments") != dict(model.arguments):
         raise UserError(
             f"{initial.directory / 'config.json'}: names other code or arguments than the config; make the bundle again"
         )

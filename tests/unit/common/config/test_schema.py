@@ -9,7 +9,7 @@ from common.config.data import IdxSettings
 from common.config.models import PretrainedBertSettings
 from common.config.resolve import resolve_config
 from common.config.schema import GROUPS as SCHEMA_GROUPS
-from common.config.schema import collect_keys
+from common.config.schema import collect_keys, list_code_keys
 from common.config.strategies import STRATEGIES, list_strategies
 from common.config.validate import check_config
 from common.errors import UserError
@@ -155,3 +155,20 @@ def test_every_module_that_a_schema_names_exists() -> None:
     names |= {path.partition(":")[0] for schema in STRATEGIES.values() for path in schema.sides.values()}
     assert len(names) > 25
     assert [name for name in sorted(names) if find_spec(name) is None] == []
+
+
+# Keys of texts that name no code. A key that is missing here and names code must say so.
+PLAIN_TEXTS = {
+    *("cache_dir", "python", "resume", "run_dir", "run_name", "cluster.address"),
+    *("model.checkpoint", "model.map", "model.name", "model.revision"),
+}
+
+
+def test_every_key_that_names_code_says_so() -> None:
+    texts = {
+        name
+        for name, key in collect_keys().items()
+        if key.type in (str, str | None) and not key.choices and not name.startswith("data.") and name[-5:] != ".kind"
+    }
+    assert texts - PLAIN_TEXTS == set(list_code_keys())
+    assert {"model.keras", "model.torch", "model.tf", "task.torch", "task.tf"} == set(list_code_keys())

@@ -117,6 +117,7 @@ def test_a_run_with_a_missing_extension_is_rejected(composed: Compose, tmp_path:
 FOREIGN = {  # what a run's config names, and the arguments that name it too
     "extensions: [os]": "extensions=[os]",
     "model: {kind: custom, torch: 'os:system'}": "a.model.torch=os:system",
+    "model: {kind: custom, keras: 'os:system'}": "model.keras=os:system",
     "task: {kind: custom, tf: 'os:system'}": "++task.tf=os:system",
 }
 

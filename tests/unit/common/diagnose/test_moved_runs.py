@@ -1,6 +1,7 @@
 """Runs and records that were made on another machine, as sides of a diagnosis."""
 
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -128,3 +129,25 @@ def test_records_are_diagnosed_and_compared_from_bundles(tmp_path: Path, capsys:
     Path("new.zip").write_bytes(content)
     code, error = diagnose(capsys, "old.zip", "new.zip")
     assert code == 2 and error.startswith("error: new.zip: rank-1/step-00000002.safetensors: damaged: Bad CRC-32")
+
+
+@pytest.mark.slow
+def test_code_of_the_command_takes_effect_or_is_refused(make_run: MakeFinishedRun) -> None:
+    choices = ("model=custom", "data=arrays", "data.train=x", "data.validation=x", "extensions=[json]")
+    Path("x").touch()
+    old = str(make_run(*choices, "model.torch=examples.a:build", name="old=1"))  # named as runs of a sweep are
+    new = str(make_run(*choices, "model.torch=examples.b:build", name="new=2"))
+    trusted = ["model.torch=examples.a:build", "model.torch=examples.b:build", "extensions=[json]"]
+    _, sides = parse_arguments([old, new, *trusted])
+    codes = [[text for text in side.overrides if text.startswith("model.torch=")] for side in sides]
+    assert codes == [["model.torch='examples.a:build'"], ["model.torch='examples.b:build'"]]
+    _, sides = parse_arguments([old, new, "trust=true", "a.model.torch=examples.fixed:build"])
+    assert [text for text in sides[0].overrides if text.startswith("model.torch=")][-1].endswith("fixed:build")
+    for other in (
+        "model.torch=examples.fixed:build",
+        "model.keras=examples.a:build",
+        "extensions=[os]",
+        "task.tf=null",
+    ):
+        with pytest.raises(UserError, match=rf"^{re.escape(other)}: neither run has this code; .*: a\.{other[:5]}"):
+            parse_arguments([old, new, "trust=true", other])

@@ -87,7 +87,7 @@ def test_weights_name_no_code(make_config: MakeConfig, tmp_path: Path) -> None:
         "model=custom", "model.torch=my:build", "data=arrays", "data.train=x", "data.validation=x"
     ).model
     assert isinstance(model, CustomModelSettings)
-    model = replace(model, arguments={"width": 3})
+    model = replace(model, arguments={"width": 3}, name="os:system", map="os:system", checkpoint="os:system")
     initial = InitialCheckpoint(tmp_path, "")
 
     def check(factories: object, arguments: object) -> None:
@@ -98,12 +98,18 @@ def test_weights_name_no_code(make_config: MakeConfig, tmp_path: Path) -> None:
     for factories, arguments in (
         ({"torch": "os:system"}, {"width": 3}),
         ({"torch": "my:build"}, {"width": 4}),
+        ({"torch": "my:build", "tf": "my:build"}, {"width": 3}),
+        ({}, {"width": 3}),
         ({"torch": ["my:build"]}, {"width": 3}),
         (["my:build"], {"width": 3}),
         (None, {"width": 3}),
     ):
         with pytest.raises(UserError, match="names other code or arguments than the config"):
             check(factories, arguments)
+    model = replace(model, torch=None, keras="my:build")
+    check({"torch": "my:build", "tf": "my:build"}, {"width": 3})
+    with pytest.raises(UserError, match="names other code or arguments than the config"):
+        check({"torch": "my:build", "tf": "os:system"}, {"width": 3})
 
 
 @pytest.mark.slow
