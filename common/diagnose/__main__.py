@@ -7,6 +7,7 @@ with 0 if nothing differs, with 1 if something differs, and with 2 for a mistake
 Two records of training scripts are compared as they are: nothing is trained.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from common.config.command_line import create_parser, report_user_errors
 from common.diagnose.arguments import DEFAULTS, check_interpreters, is_path, name_sides_by_paths, parse_arguments
 from common.diagnose.recorded.record_arguments import has_records, parse_record_arguments
-from common.errors import FAILURE
+from common.errors import FAILURE, UserError
 from common.records.bundle import OpenBundles, open_bundles
 from common.training.stop import interrupt_on_signals
 
@@ -38,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paths = [Path(argument) for argument in overrides if is_path(argument)]
     with interrupt_on_signals(), open_bundles(paths) as bundles:
         overrides = [str(bundles.locate(Path(text))) if is_path(text) else text for text in overrides]
+        if files := [text for text in overrides if is_path(text) and os.path.isfile(text)]:  # noqa: PTH113  as in is_path
+            raise UserError(
+                f"{files[0]}: a file, but no bundle, or one that is empty or cannot be read; make one with "
+                "python -m common.export bundle=PATH"
+            )
         run = _diagnose_records if has_records(overrides) else _diagnose_runs
         diagnosis, output = run(overrides, bundles)
     from common.diagnose.report import print_diagnosis, write_report  # slow to import; --help does not need it

@@ -6,11 +6,13 @@ directory. `unpack=BUNDLE OUT` makes a directory of it again.
 """
 
 import argparse
-import shutil
+import os
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from common.config.command_line import report_user_errors
-from common.errors import UserError
+from common.errors import UserError, report_write_errors
 from common.records.bundle import is_bundle, open_bundles, unpack_bundle
 from common.run.export import export_model
 from common.run.export_bundle import export_bundle
@@ -19,7 +21,7 @@ from common.training.stop import interrupt_on_signals
 BUNDLE, UNPACK = "bundle=", "unpack="
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m common.export", description=__doc__)
     parser.add_argument("source", metavar="RUN_DIR | bundle=PATH | unpack=BUNDLE", help="what to export")
@@ -27,7 +29,7 @@ def main() -> None:
         "out", type=Path, nargs="?", help="the directory or file to create; of a bundle, NAME.zip by default"
     )
     parser.add_argument("--best", action="store_true", help="the checkpoint with the lowest validation loss")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     source, out = options.source, options.out
     with report_user_errors(), interrupt_on_signals():
         if options.best and source.startswith((BUNDLE, UNPACK)):
@@ -53,14 +55,12 @@ def _export_bundle(source: Path, out: Path | None) -> None:
 def _unpack(bundle: Path, out: Path) -> None:
     if not is_bundle(bundle):
         raise UserError(f"{bundle}: not a bundle; make one with python -m common.export bundle=PATH")
-    if out.exists():
+    if os.path.lexists(out):
         raise UserError(f"{out}: exists; choose another path")
-    partial = out.with_name(f"{out.name}.partial")
-    try:
+    with report_write_errors(out), tempfile.TemporaryDirectory(dir=out.parent, prefix="lockstep-") as temporary:
+        partial = Path(temporary, "bundle")
         unpack_bundle(bundle, partial)
         partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     print(out)
 
 

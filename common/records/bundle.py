@@ -23,7 +23,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from common.errors import UserError, build_write_error, one_line
+from common.errors import UserError, build_write_error, error_reason, one_line
 
 FORMAT = 1
 RUN, RECORD = "run", "record"  # kinds of bundles
@@ -38,6 +38,7 @@ LAYOUTS = {
     RUN: re.compile(rf"{CURVES}|(checkpoints/step-{NUMBER}|{INPUTS}/(data|weights))/({FILE}/)?{FILE}"),
     RECORD: re.compile(rf"(rank-{NUMBER}/)?(record\.json|(start|step-{NUMBER})\.safetensors)"),
 }
+REQUIRED = {RUN: ("config.yaml", f"{INPUTS}/data/", f"{INPUTS}/weights/"), RECORD: ()}  # beginnings of names
 PARTS_OF_CURVES = {RUN: re.compile(CURVES), RECORD: re.compile(rf"(rank-{NUMBER}/)?record\.json")}
 # What zipfile raises for a damaged archive
 ZIP_ERRORS = (zipfile.BadZipFile, EOFError, struct.error, NotImplementedError, RuntimeError, ValueError, OverflowError)
@@ -120,19 +121,21 @@ def write_bundle(path: Path, kind: str, members: Mapping[str, Path]) -> None:
             raise UserError(f"{members[name]}: has a name that a bundle cannot hold; use letters, digits, - and _")
     if len(members) >= MAX_MEMBERS:
         raise UserError(f"{path}: would have {len(members)} members, and a bundle holds {MAX_MEMBERS - 1}")
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        with zipfile.ZipFile(partial, "w") as archive:
-            facts = {"format": FORMAT, "kind": kind, "members": [*members]}
-            archive.writestr(zipfile.ZipInfo(FACTS), json.dumps(facts))
-            for name, file in members.items():
-                with file.open("rb") as source, archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as target:
-                    shutil.copyfileobj(source, target, CHUNK_BYTES)
-        partial.rename(path)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix="lockstep-") as temporary:
+            partial = Path(temporary, "bundle")
+            with zipfile.ZipFile(partial, "x") as archive:
+                facts = {"format": FORMAT, "kind": kind, "members": [*members]}
+                archive.writestr(zipfile.ZipInfo(FACTS), json.dumps(facts))
+                for name, file in members.items():
+                    with (
+                        file.open("rb") as source,
+                        archive.open(zipfile.ZipInfo(name), "w", force_zip64=True) as target,
+                    ):
+                        shutil.copyfileobj(source, target, CHUNK_BYTES)
+            partial.rename(path)
     except OSError as error:
         raise build_write_error(path, error) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> None:
@@ -147,6 +150,9 @@ def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> Non
             # The index of an archive has no checksum.
             if missing := {*names} - {member.filename for member in members}:
                 raise UserError(f"{path}: {_shorten(min(missing))}: is missing; copy the bundle again")
+            for part in REQUIRED[kind]:
+                if not any(member.filename.startswith(part) for member in members):
+                    raise UserError(f"{path}: has no {part}, which every bundle of a {kind} has; make the bundle again")
             if only_curves:
                 members = [member for member in members if PARTS_OF_CURVES[kind].fullmatch(member.filename)]
             _check_space(path, directory.parent, sum(member.file_size for member in members))
@@ -157,6 +163,8 @@ def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> Non
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path}: not a bundle, or cut off: {_shorten(error)}; copy it again") from error
+    except _ReadError as error:
+        raise UserError(f"{path}: cannot be read: {error_reason(error.args[0])}; copy it again") from error
     except OSError as error:
         raise build_write_error(directory, error) from error
 
@@ -246,15 +254,25 @@ def _shorten(text: object) -> str:
     return one_line(text)[:200]
 
 
+class _ReadError(Exception):
+    """An error of the operating system that a bundle cannot be read, unlike one that a file cannot be written."""
+
+
 class _BoundedReader(io.BufferedReader):
     """Reader of a file that refuses to read many bytes at once, such as a large index of an archive."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path))
+        try:
+            super().__init__(io.FileIO(path))
+        except OSError as error:
+            raise _ReadError(error) from error
 
     @override
     def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(MAX_READ_BYTES + 1 if size is None or size < 0 else min(size, MAX_READ_BYTES + 1))
+        try:
+            data = super().read(MAX_READ_BYTES + 1 if size is None or size < 0 else min(size, MAX_READ_BYTES + 1))
+        except OSError as error:
+            raise _ReadError(error) from error
         if len(data) > MAX_READ_BYTES:
             raise zipfile.BadZipFile(f"has an index of more than {MAX_READ_BYTES >> 20} MiB")
         return data

@@ -5,6 +5,7 @@ weights; not the final model, the logs and TensorBoard's files. Of a record it n
 """
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,7 @@ def export_bundle(source: Path, out: Path | None) -> tuple[Path, Counter[str]]:
         UserError: The run or record is not complete, or the file cannot be written.
     """
     out = out or Path(f"{source.resolve().name}{SUFFIX}")
-    if out.exists():
+    if os.path.lexists(out):
         raise UserError(f"{out}: exists; choose another path, or remove it")
     is_recorded = is_record(source)
     members = _list_record(source) if is_recorded else _list_run(source)
@@ -86,7 +87,6 @@ def _list_run(run_dir: Path) -> Members:
         except UserError as error:
             log.warning("%s: left out", error)
         else:
-            prefix = f"{CHECKPOINTS_DIRECTORY}/{directory.name}"
             prefix = f"{CHECKPOINTS_DIRECTORY}/{directory.name}"
             members |= {f"{prefix}/{name}": directory / name for name in (*checksums, STATE_FILE)}
     return members

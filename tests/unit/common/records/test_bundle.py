@@ -1,5 +1,7 @@
 """Bundles: what is written is read again, and a damaged or hostile file is refused in one line, with nothing left."""
 
+import contextlib
+import errno
 import io
 import json
 import os
@@ -14,8 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from typing_extensions import override
 
 from common.errors import Interrupted, UserError
+from common.export.__main__ import main as export
 from common.records import bundle
 from common.records.bundle import FACTS, RECORD, RUN, is_bundle, open_bundles, unpack_bundle, write_bundle
 from common.training.stop import interrupt_on_signals
@@ -28,6 +32,7 @@ CONTENT = {
     "checkpoints/step-00000001/state.json": b"{}",
     "inputs/data/train.a%20b.npy": b"\0" * 100,
     "inputs/data/tokenizer/vocab.txt": b"a\nb\n",
+    "inputs/weights/config.json": b"{}",
 }
 
 
@@ -109,9 +114,45 @@ def test_nothing_is_left_by_an_interruption(
     monkeypatch.setattr(shutil, "copyfileobj", interrupt)
     with pytest.raises(KeyboardInterrupt), open_bundles([file]):
         pass
+    before = {*tmp_path.rglob("*")}
     with pytest.raises(KeyboardInterrupt):
         write_bundle(tmp_path / "y.zip", RUN, {"config.yaml": file})
-    assert not any(temporary.iterdir()) and not list(tmp_path.glob("y.zip*"))
+    assert not any(temporary.iterdir()) and {*tmp_path.rglob("*")} == before
+
+
+def test_files_of_the_user_stay(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Test that a file beside the new one, such as one of the name that earlier versions took, is kept."""
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "y.zip.partial").symlink_to(tmp_path / "secret")
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "notes").touch()
+    write_bundle(tmp_path / "y.zip", RUN, {name: tmp_path / "run" / name for name in CONTENT})
+    for out in (tmp_path / "out", tmp_path / "none" / "out", tmp_path / "dangling"):
+        if out.name == "dangling":
+            out.symlink_to(tmp_path / "nowhere")
+        with contextlib.suppress(SystemExit):
+            export([f"unpack={tmp_path / 'y.zip'}", str(out)])
+    assert read_files(tmp_path / "out") == CONTENT
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2 and "none/out: cannot be written (No such file" in errors[0]
+    assert "dangling: exists; choose another path" in errors[1]
+    assert (tmp_path / "out.partial" / "notes").exists() and (tmp_path / "y.zip.partial").is_symlink()
+    assert (tmp_path / "secret").read_text() == "secret"
+    assert not list(tmp_path.glob("lockstep-*"))
+
+
+def test_a_bundle_that_cannot_be_read(file: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
+    class Failing(io.FileIO):
+        @override
+        def readinto(self, _: object, /) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(io, "FileIO", Failing)
+    with pytest.raises(UserError, match=r"^/.*/x\.zip: cannot be read: Input/output error; copy it again$"):
+        unpack_bundle(file, temporary / "x")
+    with pytest.raises(UserError, match=r"none\.zip: cannot be read: No such file"):
+        unpack_bundle(file.with_name("none.zip"), temporary / "x")
+    assert not any(temporary.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -199,6 +240,16 @@ def test_a_member_is_missing(tmp_path: Path) -> None:
         unpack_bundle(write_archive(tmp_path / "x.zip", Member("config.yaml"), facts=facts), tmp_path / "x")
 
 
+@pytest.mark.parametrize("part", ["config.yaml", "inputs/data/", "inputs/weights/"])
+def test_a_run_without_its_inputs(part: str, tmp_path: Path) -> None:
+    """Test that a bundle has all that the paths of its config would be read for otherwise."""
+    names = [name for name in CONTENT if not name.startswith(part)]
+    file = write_archive(tmp_path / "x.zip", *map(Member, names))
+    for only_curves in (False, True):
+        with pytest.raises(UserError, match=f"has no {part}, which every bundle of a run has; make the bundle again"):
+            unpack_bundle(file, tmp_path / "x", only_curves)
+
+
 def test_too_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle, "MAX_MEMBERS", 2)
     file = write_archive(tmp_path / "x.zip", Member("config.yaml"), Member("metrics.jsonl"))
@@ -259,7 +310,7 @@ def test_a_file_damaged_anywhere(
     damage: Callable[[bytes, int], bytes], file: Path, tmp_path: Path, temporary: Path
 ) -> None:
     """Test that a damaged file is refused, or that nothing but a date or a permission is damaged."""
-    names = ("config.yaml", "metrics.jsonl")
+    names = ("config.yaml", "inputs/data/train.a%20b.npy", "inputs/weights/config.json")
     write_bundle(tmp_path / "small.zip", RUN, {name: tmp_path / "run" / name for name in names})
     content, positions = (
         (tmp_path / "small.zip").read_bytes(),
