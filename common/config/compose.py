@@ -142,13 +142,14 @@ def load_config(path: Path) -> Config:
         UserError: the file is no config, or `parse_config` refuses it.
     """
     try:
-        return _parse_values(_add_absent_values(read_values(path)))
+        return _parse_values(read_complete_values(path))
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {error.full_key}: {first_line(error.msg)}") from error
 
 
-def _add_absent_values(values: Section) -> Section:
-    """Return the values of a config.yaml, with the defaults of keys that earlier versions lacked."""
+def read_complete_values(path: Path) -> Section:
+    """Read the sections of a config.yaml with the defaults of keys that earlier versions lacked. Imports nothing."""
+    values = read_values(path)
     train, model = values.get("train"), values.get("model")
     if isinstance(train, dict):
         values = {**values, "train": {"device": "auto", **train}}

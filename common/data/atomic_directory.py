@@ -135,9 +135,9 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
 
 
 def is_inside(file: str) -> bool:
-    """Check whether the path of a file in a manifest stays inside the directory."""
+    """Check whether the path of a file in a manifest stays inside the directory, and is written in one way only."""
     path = PurePosixPath(file)
-    return not path.is_absolute() and ".." not in path.parts and "\0" not in file
+    return str(path) == file and not path.is_absolute() and ".." not in path.parts and "\0" not in file
 
 
 def _check_place(directory: Path, file: str) -> None:

@@ -2,6 +2,7 @@
 
 import glob
 import importlib.util
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -11,11 +12,9 @@ from common.diagnose.overrides import quote_value
 from common.errors import UserError
 from common.records.bundle import INPUTS
 from common.records.summary import read_final_summary
-from common.run.packed_inputs import DATA_DIRECTORY, WEIGHTS_DIRECTORY, verify_inputs
+from common.run.packed_inputs import DATA_DIRECTORY, PATH_KEYS, WEIGHTS_DIRECTORY, verify_inputs
 
 CACHE_KEY = "cache_dir"
-DATA_KEYS = ("data.train", "data.validation", "data.directory", "data.tokenizer")
-PATH_KEYS = (*DATA_KEYS, "model.checkpoint", "model.map")  # may name files
 
 
 def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
@@ -30,7 +29,9 @@ def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
     """
     values = read_flat_values(run_dir / CONFIG)
     packed = run_dir / INPUTS
-    if packed.is_dir() and not any(key.startswith("data") for key in keys):
+    if packed.is_dir():  # then nothing that the config names by a path is read
+        if CACHE_KEY in keys:
+            raise UserError(f"{CACHE_KEY}: {run_dir} has its data and its weights in {INPUTS}/; remove {CACHE_KEY}=")
         summary = read_final_summary(run_dir)
         assert summary is not None
         verify_inputs(packed / DATA_DIRECTORY, packed / WEIGHTS_DIRECTORY, summary)
@@ -44,7 +45,7 @@ def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
         )
     # The cache directory of another machine is not created here.
     cache = values.get(CACHE_KEY)
-    return [f"{CACHE_KEY}={quote_value(cache)}"] if isinstance(cache, str) and Path(cache).is_dir() else []
+    return [f"{CACHE_KEY}={quote_value(cache)}"] if isinstance(cache, str) and os.path.isdir(cache) else []  # noqa: PTH112
 
 
 def check_imports(run_dir: Path) -> None:
@@ -74,9 +75,11 @@ def _list_modules(run_dir: Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_missing(key: str, value: str) -> bool:
-    """Check whether a value is a path, or a glob of paths, that is not on this machine."""
-    is_name = (key == "data.tokenizer" and value == "bytes") or (
-        key == "model.checkpoint" and value.count("/") == 1 and not Path(value).is_absolute()  # a hub id
-    )
-    path = Path(value).expanduser()
-    return not (is_name or path.exists() or (glob.has_magic(value) and any(glob.iglob(str(path), recursive=True))))  # noqa: PTH207  Path.glob takes no absolute pattern
+    """Check whether a value is a path that is not on this machine. Of a glob, only the directory is looked for."""
+    is_relative = value.count("/") <= 1 and not value.startswith(("/", "~"))
+    if (key in ("model.checkpoint", "data.path") and is_relative) or (key == "data.tokenizer" and value == "bytes"):
+        return False  # the name of a hub
+    path = os.path.expanduser(value)  # noqa: PTH111  Path's methods raise errors for long names and unknown users
+    while glob.has_magic(path):  # the walk that finds the files may be as long as the sender likes
+        path = os.path.dirname(path)  # noqa: PTH120
+    return not os.path.exists(path or ".")  # noqa: PTH110

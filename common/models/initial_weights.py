@@ -10,6 +10,7 @@ import shutil
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import xxhash
@@ -28,6 +29,7 @@ from common.models.model_outputs import check_labels
 from common.models.pretrained import SourceCheckpoint
 from common.models.spec import ModelSpec, load_spec
 from common.models.user_code import compute_checksums, read_file_list, write_file_list
+from common.records.files import read_json_object
 
 log = logging.getLogger("lockstep")
 
@@ -45,8 +47,7 @@ class InitialCheckpoint:
     @property
     def hf_config(self) -> HfConfig:
         """The contents of config.json."""
-        hf_config: HfConfig = json.loads((self.directory / "config.json").read_text())
-        return hf_config
+        return cast(HfConfig, read_json_object(self.directory / "config.json"))
 
     @property
     def has_batch_norm(self) -> bool:

@@ -5,14 +5,16 @@ initial weights. A run with `cache_dir=RUN_DIR/inputs` takes them in place of wh
 config names the same. It builds everything else as usual.
 """
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from common.config.compose import load_config
+from common.config.compose import collect_values, read_complete_values
 from common.config.models import CustomModelSettings
-from common.config.saved_config import CONFIG
+from common.config.saved_config import CONFIG, Section
 from common.config.schema import Config
 from common.data.atomic_directory import JsonObject, compute_fingerprint, verify_directory
 from common.data.cache import Cache, reopen_cache
@@ -24,6 +26,10 @@ from common.records.summary import Summary
 
 DATA_DIRECTORY, WEIGHTS_DIRECTORY = "data", "weights"
 TOKENIZER_KEYS = ("checkpoint", "revision", "max_vocabulary")  # keys of a model that decide the tokens of a text
+MODEL_PATH_KEYS = ("model.checkpoint", "model.map")
+PATH_KEYS = ("data.train", "data.validation", "data.directory", "data.path", "data.tokenizer", *MODEL_PATH_KEYS)
+NAME_KEYS = ("data.path", "data.tokenizer", "model.checkpoint")  # may also name what is no file here
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 LABELS = ("name", "allow_change")  # keys that decide neither data nor weights
 
 
@@ -31,17 +37,20 @@ def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint 
     """Return the packed data and the packed initial weights, each None if the config is not the one they belong to.
 
     Raises:
-        UserError: One of them is damaged, or the weights name other code than the config.
+        UserError: One of them is damaged, the weights name other code than the config, or what has to be built anew
+            would be built from a path that the packed config names.
     """
     packed = Path(config.cache_dir)
     if packed.name != INPUTS or not (packed / DATA_DIRECTORY).is_dir():
         return None, None
-    packed_config = load_config(packed.parent / CONFIG)
-    if _describe_data(config) != _describe_data(packed_config):
+    values = read_complete_values(packed.parent / CONFIG)
+    if _describe_data(asdict(config)) != _describe_data(values):
+        _check_paths(config, values, PATH_KEYS, "data")
         return None, None
     with _report_damage(packed / DATA_DIRECTORY):
         cache = reopen_cache(config, packed / DATA_DIRECTORY)
-    if _describe_weights(config) != _describe_weights(packed_config):
+    if _describe_weights(asdict(config)) != _describe_weights(values):
+        _check_paths(config, values, MODEL_PATH_KEYS, "initial weights")
         return cache, None
     with _report_damage(packed / WEIGHTS_DIRECTORY):
         initial = reopen_initial_checkpoint(packed / WEIGHTS_DIRECTORY)
@@ -49,6 +58,33 @@ def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint 
             _check_code(config.model, initial)
             custom.check_strategy(config, initial.hf_config)
     return cache, initial
+
+
+def _check_paths(config: Config, packed: Section, keys: Iterable[str], part: str) -> None:
+    """Raise UserError if a config has a path of the packed config, which is one of another machine.
+
+    Args:
+        config: The config of the run.
+        packed: The sections of the packed config.
+        keys: The keys to check.
+        part: What is built from the paths.
+    """
+    values, paths = collect_values(config), []
+    for key in keys:
+        group, _, name = key.partition(".")
+        value = values.get(key)
+        if isinstance(value, str) and value == _get_section(packed, group).get(name) and not _is_name(key, value):
+            paths.append(f"{key}={value}")
+    if paths:
+        raise UserError(
+            f"{', '.join(paths)}: of the machine that made the bundle, and not read here; remove the keys of the "
+            f"command that change the {part}, or give the path here, too, in full or as ./PATH"
+        )
+
+
+def _is_name(key: str, value: str) -> bool:
+    """Check whether a value names no file here, but something like a checkpoint of a hub."""
+    return key in NAME_KEYS and HUB_NAME.fullmatch(value) is not None and not os.path.lexists(value)
 
 
 @contextmanager
@@ -94,25 +130,32 @@ def _check_code(model: CustomModelSettings, initial: InitialCheckpoint) -> None:
         )
 
 
-def _describe_data(config: Config) -> dict[str, object]:
-    """Return what decides the content of a run's data cache."""
+def _describe_data(values: Section) -> dict[str, object]:
+    """Return what decides the content of a run's data cache. values: the sections of its config."""
+    model, train = _get_section(values, "model"), _get_section(values, "train")
     return {
-        "data": _without_labels(asdict(config.data)),
-        "tokenizer": {name: getattr(config.model, name, None) for name in TOKENIZER_KEYS},
-        "max_length": config.train.max_length,
+        "data": _without_labels(_get_section(values, "data")),
+        "tokenizer": {name: model.get(name) for name in TOKENIZER_KEYS},
+        "max_length": train.get("max_length"),
     }
 
 
-def _describe_weights(config: Config) -> dict[str, object]:
-    """Return what decides a run's initial weights besides its data."""
-    is_custom = isinstance(config.model, CustomModelSettings)
+def _describe_weights(values: Section) -> dict[str, object]:
+    """Return what decides a run's initial weights besides its data. values: the sections of its config."""
+    model, train = _get_section(values, "model"), _get_section(values, "train")
+    is_custom = model.get("kind") == "custom"
     return {
-        "model": _without_labels(asdict(config.model)),
-        "seed": config.train.seed,
-        "task": asdict(config.task),
-        "batch": config.train.global_batch_size if is_custom else None,
+        "model": _without_labels(model),
+        "seed": train.get("seed"),
+        "task": _get_section(values, "task") if is_custom else None,
+        "batch": train.get("global_batch_size") if is_custom else None,
     }
 
 
-def _without_labels(values: dict[str, object]) -> dict[str, object]:
+def _get_section(values: Section, name: str) -> Section:
+    section = values.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _without_labels(values: Section) -> dict[str, object]:
     return {name: value for name, value in values.items() if name not in LABELS}

@@ -58,6 +58,33 @@ def test_paths_of_another_machine_are_named(make_run: MakeFinishedRun, tmp_path:
 
 
 @pytest.mark.slow
+def test_paths_that_take_long_or_cannot_be(make_run: MakeFinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glob.iglob", None)  # which walks directories
+    for number, path in enumerate(("x" * 5000, "~nosuchuser/x", "/there/**/x")):
+        run_dir = make_run("data=files", f"data.train='{path}'", "data.validation=/**/x", name=f"{number}")
+        with pytest.raises(UserError, match=r"not here: data\.train=[^,]*; pass these keys"):
+            place_inputs(run_dir, ())
+
+
+@pytest.mark.slow
+def test_the_inputs_of_a_bundle_are_taken(
+    make_run: MakeFinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test that neither the paths of the config nor its cache are, though they are here."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "t.csv").touch()
+    run_dir = make_run("data=files", "data.train=t.csv", "data.validation=t.csv", "cache_dir=cache")
+    (run_dir / "inputs").mkdir()
+    with pytest.raises(UserError, match="inputs/data: is not on this machine"):
+        place_inputs(run_dir, ())
+    monkeypatch.setattr("common.diagnose.moved_runs.verify_inputs", lambda *_: None)
+    for keys in ((), {"data.seed"}, {"data.train", "data.validation"}, {"data"}):
+        assert place_inputs(run_dir, keys) == [f"cache_dir='{run_dir}/inputs'"]
+    with pytest.raises(UserError, match=r"^cache_dir: .*/run has its data .* in inputs/; remove cache_dir="):
+        place_inputs(run_dir, {"cache_dir"})
+
+
+@pytest.mark.slow
 def test_keys_of_the_command_take_precedence(make_run: MakeFinishedRun, tmp_path: Path) -> None:
     (tmp_path / "t.csv").touch()
     run_dir = str(make_run(*FILES))
@@ -108,6 +135,12 @@ def diagnose(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
         return int(str(left.code)), capsys.readouterr().err
     capsys.readouterr()
     return code, Path("out/diagnosis.json").read_text()
+
+
+def test_a_file_that_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x=1.zip").touch()
+    code, error = diagnose(capsys, "x=1.zip", "runs/none")
+    assert code == 2 and error.startswith("error: x=1.zip: a file, but no bundle, or one that is empty")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.config.compose import save_config
 from common.config.models import CustomModelSettings
 from common.errors import UserError
 from common.models.initial_weights import InitialCheckpoint
@@ -75,6 +76,28 @@ def test_a_run_takes_what_the_bundle_brings(unpacked: Path, small_config: MakeCo
 
 
 @pytest.mark.slow
+def test_no_path_of_the_bundle_is_read(unpacked: Path, make_config: MakeConfig, tmp_path: Path) -> None:
+    """Test what is built anew with a path of the packed config, a file here, and that its extensions stay out."""
+    (tmp_path / "train.csv").write_text("sentence,label\n")
+    names = [f"data.train={tmp_path}/train.csv", f"data.validation={tmp_path}/train.csv"]
+    config = make_config(f"cache_dir={unpacked / 'inputs'}", "data=files", *names)
+    save_config(replace(config, extensions=["module_of_the_sender"]), unpacked / "config.yaml")
+    changed = replace(config, train=replace(config.train, max_length=9))
+    with pytest.raises(UserError, match=r"^data\.train=/.*, data\.validation=/.*: of the machine that made the bundle"):
+        find_packed_inputs(changed)
+    here = replace(changed, data=replace(config.data, train="./a.csv", validation="./b.csv"))  # type: ignore[call-arg]
+    assert find_packed_inputs(here) == (None, None)
+    pretrained = make_config(
+        f"cache_dir={unpacked / 'inputs'}", "data=files", *names, "model=pretrained", f"model.checkpoint={tmp_path}"
+    )
+    save_config(pretrained, unpacked / "config.yaml")
+    cache, initial = find_packed_inputs(replace(pretrained, task=make_config("task.label_smoothing=0.1").task))
+    assert cache is not None and initial is not None
+    with pytest.raises(UserError, match=rf"^model\.checkpoint={tmp_path}: .* that change the initial weights, or give"):
+        find_packed_inputs(replace(pretrained, train=replace(pretrained.train, seed=5)))
+
+
+@pytest.mark.slow
 def test_damaged_data_of_a_bundle(unpacked: Path, small_config: MakeConfig) -> None:
     config = small_config(f"cache_dir={unpacked / 'inputs'}")
     (unpacked / "inputs" / "data" / "train.tokens.npy").write_bytes(b"\x80\x04pickle")
@@ -95,6 +118,9 @@ def test_weights_name_no_code(make_config: MakeConfig, tmp_path: Path) -> None:
         _check_code(model, initial)
 
     check({"torch": "my:build"}, {"width": 3})
+    (tmp_path / "config.json").write_text('{"factories":' * 100_000)
+    with pytest.raises(UserError, match=r"config\.json: not valid JSON"):
+        _check_code(model, initial)
     for factories, arguments in (
         ({"torch": "os:system"}, {"width": 3}),
         ({"torch": "my:build"}, {"width": 4}),
