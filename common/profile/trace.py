@@ -14,7 +14,8 @@ PHASES = ("forward", "backward", "update", "reduce, exposed", "reduce, hidden", 
 BACKWARD = re.compile(r"^gradient_tape/|(^|/)gradients/")
 REDUCES = re.compile(r"(gloo|nccl|mpi):all_?reduce|reduce$|Collective(Reduce|Gather)|(^|/)(Nccl)?AllReduce")
 
-MAX_BYTES = 256 << 20  # of the decompressed trace, which may come from somebody else
+# Limits of the decompressed trace, which may come from somebody else. A value, such as {}, takes up to 100 bytes.
+MAX_BYTES, MAX_VALUES = 64 << 20, 4 << 20
 
 Interval = tuple[float, float]  # start and end in microseconds
 
@@ -41,6 +42,8 @@ def read_trace(path: Path) -> list[TraceEvent]:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"has more than {MAX_BYTES >> 20} MiB, which no five steps have")
+    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise ValueError(f"has more than {MAX_VALUES:,} values, which no five steps have")
     events: list[TraceEvent] = json.loads(content)["traceEvents"]
     return [event for event in events if event.get("ph") == "X" and event["dur"] > 0]
 

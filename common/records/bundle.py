@@ -16,7 +16,7 @@ import stat
 import struct
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from common.errors import UserError, build_write_error, error_reason, one_line
 
 FORMAT = 1
 RUN, RECORD = "run", "record"  # kinds of bundles
-FACTS = "bundle.json"  # format, kind, and the names of the other members
+FACTS = "bundle.json"  # format, kind, the names of the other members, and the formats of the inputs
 INPUTS = "inputs"  # directory of a run's data and initial weights
 MAX_MEMBERS, MAX_READ_BYTES, CHUNK_BYTES = 10_000, 4 << 20, 1 << 20
 FIRST_BYTES = b"PK\x03\x04"
@@ -105,13 +105,14 @@ def open_bundles(paths: Iterable[Path], only_curves: bool = False) -> Iterator[O
             raise
 
 
-def write_bundle(path: Path, kind: str, members: Mapping[str, Path]) -> None:
+def write_bundle(path: Path, kind: str, members: Mapping[str, Path], formats: Mapping[str, int] | None = None) -> None:
     """Write a bundle. The file appears complete or not at all.
 
     Args:
         path: The file to create.
         kind: RUN or RECORD.
         members: The file of each member.
+        formats: The formats of the data and the weights of a run.
 
     Raises:
         UserError: A member has no place in a bundle, or the file cannot be written.
@@ -125,7 +126,7 @@ def write_bundle(path: Path, kind: str, members: Mapping[str, Path]) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="lockstep-") as temporary:
             partial = Path(temporary, "bundle")
             with zipfile.ZipFile(partial, "x") as archive:
-                facts = {"format": FORMAT, "kind": kind, "members": [*members]}
+                facts = {"format": FORMAT, "kind": kind, "members": [*members], "formats": {**(formats or {})}}
                 archive.writestr(zipfile.ZipInfo(FACTS), json.dumps(facts))
                 for name, file in members.items():
                     with (
@@ -147,16 +148,13 @@ def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> Non
         with _BoundedReader(path) as file, zipfile.ZipFile(file) as archive:
             kind, names = _read_facts(path, archive)
             members = _check_members(path, archive, kind)
-            # The index of an archive has no checksum.
-            if missing := {*names} - {member.filename for member in members}:
-                raise UserError(f"{path}: {_shorten(min(missing))}: is missing; copy the bundle again")
-            for part in REQUIRED[kind]:
-                if not any(member.filename.startswith(part) for member in members):
-                    raise UserError(f"{path}: has no {part}, which every bundle of a {kind} has; make the bundle again")
+            _check_complete(path, kind, names, [member.filename for member in members])
             if only_curves:
                 members = [member for member in members if PARTS_OF_CURVES[kind].fullmatch(member.filename)]
             _check_space(path, directory.parent, sum(member.file_size for member in members))
             directory.mkdir(0o700)
+            if kind == RUN and not only_curves:
+                _unpack_member(path, archive, archive.infolist()[0], directory / FACTS)
             for member in members:
                 _unpack_member(path, archive, member, directory / member.filename)
     except ZIP_ERRORS as error:
@@ -212,6 +210,15 @@ def _check_members(path: Path, archive: zipfile.ZipFile, kind: str) -> list[zipf
     if sum(member.file_size for member in members) > path.stat().st_size:
         raise UserError(f"{path}: its members are larger than the file; make the bundle again")
     return members
+
+
+def _check_complete(path: Path, kind: str, names: Iterable[str], members: Collection[str]) -> None:
+    """Raise UserError if a bundle lacks a member that bundle.json names, or that every bundle of its kind has."""
+    if missing := {*names} - {*members}:  # the index of an archive has no checksum
+        raise UserError(f"{path}: {_shorten(min(missing))}: is missing; copy the bundle again")
+    for part in REQUIRED[kind]:
+        if not any(name.startswith(part) for name in members):
+            raise UserError(f"{path}: has no {part}, which every bundle of a {kind} has; make the bundle again")
 
 
 def _check_member(path: Path, member: zipfile.ZipInfo) -> None:

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.config.saved_config import CONFIG, read_values
+from common.config.compose import read_complete_values
+from common.config.saved_config import CONFIG
 from common.data.atomic_directory import MANIFEST, read_manifest
 from common.errors import UserError, report_write_errors
 from common.recording.record_format import RECORD
@@ -23,7 +24,7 @@ from common.records.summary import SUMMARY, read_final_summary
 from common.run.checkpoint import CHECKPOINTS_DIRECTORY, list_checkpoints, open_checkpoint
 from common.run.checkpoint_state import STATE_FILE
 from common.run.inputs import PREPARED
-from common.run.packed_inputs import DATA_DIRECTORY, WEIGHTS_DIRECTORY, verify_inputs
+from common.run.packed_inputs import DATA_DIRECTORY, WEIGHTS_DIRECTORY, check_formats, list_formats, verify_inputs
 
 log = logging.getLogger("lockstep")
 
@@ -48,13 +49,14 @@ def export_bundle(source: Path, out: Path | None) -> tuple[Path, Counter[str]]:
         raise UserError(f"{out}: exists; choose another path, or remove it")
     is_recorded = is_record(source)
     members = _list_record(source) if is_recorded else _list_run(source)
+    formats = {} if is_recorded else _find_formats(source)
     for file in members.values():
         check_regular_file(file)
     sizes = Counter[str]()
     for name, file in members.items():
         sizes[_name_part(name, is_recorded)] += file.stat().st_size
     with report_write_errors(out):
-        write_bundle(out, bundle.RECORD if is_recorded else bundle.RUN, members)
+        write_bundle(out, bundle.RECORD if is_recorded else bundle.RUN, members, formats)
     return out, sizes
 
 
@@ -73,7 +75,6 @@ def _list_run(run_dir: Path) -> Members:
     summary = read_final_summary(run_dir) if run_dir.is_dir() else None
     if summary is None:
         raise UserError(f"{run_dir}: neither a finished run, which has {SUMMARY}, nor a record; pass its directory")
-    read_values(run_dir / CONFIG)
     data, weights = _find_inputs(run_dir)
     verify_inputs(data, weights, summary)
     optional = [run_dir / name for name in (*ROWS[1:], PROFILE)]
@@ -106,6 +107,14 @@ def _find_inputs(run_dir: Path) -> tuple[Path, Path]:
     if not isinstance(data, str) or not isinstance(weights, str):
         raise UserError(f"{run_dir / PREPARED}: damaged: names no data or no initial weights; start the run again")
     return Path(data), Path(weights)
+
+
+def _find_formats(run_dir: Path) -> dict[str, int]:
+    """Return the formats of a run's data and initial weights. Raise UserError if it has those of another version."""
+    values = read_complete_values(run_dir / CONFIG)
+    if (run_dir / INPUTS).is_dir():
+        check_formats(run_dir, values)
+    return list_formats(values)
 
 
 def _list_directory(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:

@@ -10,18 +10,21 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 from common.config.compose import collect_values, read_complete_values
+from common.config.data import DATA
 from common.config.models import CustomModelSettings
 from common.config.saved_config import CONFIG, Section
 from common.config.schema import Config
 from common.data.atomic_directory import JsonObject, compute_fingerprint, verify_directory
 from common.data.cache import Cache, reopen_cache
 from common.errors import UserError
-from common.models import custom
+from common.models import custom, initial_weights
 from common.models.initial_weights import WEIGHTS, InitialCheckpoint, reopen_initial_checkpoint
-from common.records.bundle import INPUTS
+from common.records.bundle import FACTS, INPUTS
+from common.records.files import read_json_object
 from common.records.summary import Summary
 
 DATA_DIRECTORY, WEIGHTS_DIRECTORY = "data", "weights"
@@ -47,6 +50,7 @@ def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint 
     if _describe_data(asdict(config)) != _describe_data(values):
         _check_paths(config, values, PATH_KEYS, "data")
         return None, None
+    check_formats(packed.parent, asdict(config))
     with _report_damage(packed / DATA_DIRECTORY):
         cache = reopen_cache(config, packed / DATA_DIRECTORY)
     if _describe_weights(asdict(config)) != _describe_weights(values):
@@ -58,6 +62,31 @@ def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint 
             _check_code(config.model, initial)
             custom.check_strategy(config, initial.hf_config)
     return cache, initial
+
+
+def list_formats(values: Section) -> dict[str, int]:
+    """Return the formats in which this version writes the data and the initial weights of a config, by module."""
+    kind = _get_section(values, "data").get("kind")
+    names = [DATA[kind].cache] if isinstance(kind, str) and kind in DATA else []  # not the kind of an extension
+    names += [initial_weights.__name__]
+    names += [custom.__name__] if _get_section(values, "model").get("kind") == "custom" else []
+    return {name: import_module(name).FORMAT for name in names if name.startswith("common.")}
+
+
+def check_formats(run_dir: Path, values: Section) -> None:
+    """Raise UserError unless a run from a bundle has the data and the weights in the formats of this version.
+
+    Args:
+        run_dir: The directory of the run.
+        values: The sections of its config.
+    """
+    packed = read_json_object(run_dir / FACTS).get("formats")
+    for name, version in list_formats(values).items():
+        if not isinstance(packed, dict) or packed.get(name, version) != version:
+            raise UserError(
+                f"{run_dir / INPUTS}: another version of Lockstep made it, with another format of {name}; make the "
+                "bundle again with this version, or use that one here"
+            )
 
 
 def _check_paths(config: Config, packed: Section, keys: Iterable[str], part: str) -> None:

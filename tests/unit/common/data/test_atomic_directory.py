@@ -160,6 +160,15 @@ def test_a_path_that_cannot_be_written(tmp_path: Path, build: Builder) -> None:
         store.open_or_build(tmp_path / "file" / "cache", build)
 
 
+@pytest.mark.parametrize("name", ["./a.bin", "sub/../a.bin", ".//a.bin", "/a.bin", "../a.bin", "", "a.bin/"])
+def test_a_file_is_named_in_one_way(tmp_path: Path, build: Builder, name: str) -> None:
+    """Test that a manifest cannot make a reader read a file over and over under other names."""
+    store.open_or_build(tmp_path / "cache", build)
+    checksum = store.compute_checksum(tmp_path / "cache" / "a.bin")
+    store.write_manifest(tmp_path / "cache", {"checksums": {"a.bin": checksum, name: checksum}})
+    assert store.verify_directory(tmp_path / "cache") == (None, f"{name} is outside of the directory")
+
+
 def test_fingerprint_does_not_depend_on_the_order_of_keys() -> None:
     assert store.compute_fingerprint({"a": 1, "b": [2]}) == store.compute_fingerprint({"b": [2], "a": 1})
     assert store.compute_fingerprint({"a": 1}) != store.compute_fingerprint({"a": 2})

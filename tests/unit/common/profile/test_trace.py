@@ -75,3 +75,8 @@ def test_a_large_trace_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "rank-0.json.gz").write_bytes(gzip.compress(b" " * (2 << 20)))
     with pytest.raises(ValueError, match="has more than 1 MiB"):
         read_trace(tmp_path / "rank-0.json.gz")
+    monkeypatch.setattr(trace, "MAX_VALUES", 1000)
+    for value in (b"{},", b"[{", b"1,"):
+        (tmp_path / "rank-0.json.gz").write_bytes(gzip.compress(b'{"traceEvents": [' + value * 1000))
+        with pytest.raises(ValueError, match="has more than 1,000 values"):
+            read_trace(tmp_path / "rank-0.json.gz")

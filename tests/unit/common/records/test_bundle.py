@@ -57,7 +57,7 @@ def file(tmp_path: Path) -> Path:
 def read_files(directory: Path) -> dict[str, bytes]:
     """Return the content of all files below a directory by their paths."""
     files = [path for path in directory.rglob("*") if not path.is_dir()]
-    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files if path.name != FACTS}
 
 
 class Member(NamedTuple):

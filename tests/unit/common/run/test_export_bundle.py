@@ -98,6 +98,22 @@ def test_no_path_of_the_bundle_is_read(unpacked: Path, make_config: MakeConfig, 
 
 
 @pytest.mark.slow
+def test_inputs_of_another_version(unpacked: Path, small_config: MakeConfig, tmp_path: Path) -> None:
+    facts = json.loads((unpacked / "bundle.json").read_text())
+    assert facts["formats"].keys() == {"common.data.text.token_cache", "common.models.initial_weights"}
+    formats = [{**facts["formats"], name: 999} for name in facts["formats"]]
+    for other in (*formats, None, ["os"]):
+        (unpacked / "bundle.json").write_text(json.dumps({**facts, "formats": other}))
+        with pytest.raises(UserError, match=r"inputs: another version of Lockstep made it, with another format of com"):
+            find_packed_inputs(small_config(f"cache_dir={unpacked / 'inputs'}"))
+        with pytest.raises(UserError, match="another version of Lockstep made it"):
+            export_bundle(unpacked, tmp_path / "again.zip")
+    (unpacked / "bundle.json").unlink()
+    with pytest.raises(UserError, match=r"bundle\.json: cannot be read"):
+        find_packed_inputs(small_config(f"cache_dir={unpacked / 'inputs'}"))
+
+
+@pytest.mark.slow
 def test_damaged_data_of_a_bundle(unpacked: Path, small_config: MakeConfig) -> None:
     config = small_config(f"cache_dir={unpacked / 'inputs'}")
     (unpacked / "inputs" / "data" / "train.tokens.npy").write_bytes(b"\x80\x04pickle")
