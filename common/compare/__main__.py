@@ -70,9 +70,10 @@ def read_comparison(
     paths = [*run_dirs, *(path for _, path in external)]
     signals = interrupt_on_signals() if any(map(is_bundle, paths)) else nullcontext()
     with signals, open_bundles(paths, only_curves=True) as bundles:
-        located = [bundles.locate(path) for path in run_dirs]
-        located_external = [(name, bundles.locate(path)) for name, path in external]
-        runs, left_out, notes = _read_runs(options, located, located_external, failures)
+        located = [bundles.locate(path) for path in run_dirs if path not in bundles.damaged]
+        located_external = [(name, bundles.locate(path)) for name, path in external if path not in bundles.damaged]
+        reasons = [*failures, *bundles.damaged.values()]
+        runs, left_out, notes = _read_runs(options, located, located_external, reasons)
     for run in runs:
         run.path, run.notes = bundles.get_origin(run.path), [*map(bundles.rename, run.notes)]
     left_out = [*map(bundles.rename, left_out)]
@@ -87,7 +88,14 @@ def read_comparison(
 def _read_runs(
     options: CompareOptions, run_dirs: Sequence[Path], external: Sequence[tuple[str, Path]], failures: list[str]
 ) -> tuple[list[Run], list[str], list[str]]:
-    """Return the runs, the reasons why others cannot be read, and notes. The arguments are as in `read_comparison`."""
+    """Return the runs, the reasons why others cannot be read, and notes.
+
+    Args:
+        options: The options of the command.
+        run_dirs: Run directories, or directories with runs below them.
+        external: Name and path of each external run.
+        failures: Reasons why training runs failed, or why bundles cannot be read.
+    """
     notes: list[str] = []
     if run_dirs or external or failures:
         paths, left_out = find_named_runs(run_dirs)

@@ -8,7 +8,6 @@ A bundle may come from somebody else. Only the members of the layouts below are 
 written to a new directory for as long as the command runs.
 """
 
-import io
 import json
 import re
 import shutil
@@ -21,15 +20,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from typing_extensions import override
-
 from common.errors import UserError, build_write_error, error_reason, one_line
+from common.records.bounded_reader import MAX_READ_BYTES, BoundedReader, ReadError
 
 FORMAT = 1
 RUN, RECORD = "run", "record"  # kinds of bundles
 FACTS = "bundle.json"  # format, kind, the names of the other members, and the formats of the inputs
 INPUTS = "inputs"  # directory of a run's data and initial weights
-MAX_MEMBERS, MAX_READ_BYTES, CHUNK_BYTES = 10_000, 4 << 20, 1 << 20
+MAX_MEMBERS, CHUNK_BYTES = 10_000, 1 << 20
 FIRST_BYTES = b"PK\x03\x04"
 FILE = r"[A-Za-z0-9_%~-][A-Za-z0-9_%~.-]{0,199}"
 NUMBER = r"[0-9]{1,16}"
@@ -50,9 +48,11 @@ class OpenBundles:
 
     Attributes:
         directories: The directory of each bundle, by the path of its file.
+        damaged: Why another bundle cannot be read, by the path of its file.
     """
 
-    directories: Mapping[Path, Path] = field(default_factory=dict)
+    directories: dict[Path, Path] = field(default_factory=dict)
+    damaged: dict[Path, str] = field(default_factory=dict)
 
     def locate(self, path: Path) -> Path:
         """Return the directory of a bundle; another path as it is."""
@@ -84,20 +84,30 @@ def is_bundle(path: Path) -> bool:
 def open_bundles(paths: Iterable[Path], only_curves: bool = False) -> Iterator[OpenBundles]:
     """Unpack the bundles among some paths, and remove what was unpacked when the body ends.
 
-    The errors of the body name the bundles and their members. Raises UserError if a bundle is damaged.
+    The errors of the body name the bundles and their members.
 
     Args:
         paths: Bundles and other paths.
-        only_curves: Whether to unpack only what common.compare reads.
+        only_curves: Whether to unpack only what common.compare reads, which leaves out damaged bundles.
+
+    Raises:
+        UserError: A bundle is damaged, unless damaged ones are left out.
     """
     files = [path for path in dict.fromkeys(paths) if is_bundle(path)]
     if not files:
         yield OpenBundles()
         return
     with tempfile.TemporaryDirectory(prefix="lockstep-") as temporary:
-        bundles = OpenBundles({file: Path(temporary, f"{number}-bundle") for number, file in enumerate(files)})
-        for file, directory in bundles.directories.items():
-            unpack_bundle(file, directory, only_curves)
+        bundles = OpenBundles()
+        for number, file in enumerate(files):
+            directory = Path(temporary, f"{number}-bundle")
+            try:
+                unpack_bundle(file, directory, only_curves)
+                bundles.directories[file] = directory
+            except UserError as error:
+                if not only_curves:
+                    raise
+                bundles.damaged[file] = str(error)
         try:
             yield bundles
         except UserError as error:
@@ -145,7 +155,7 @@ def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> Non
     only_curves: whether to leave out what common.compare does not read.
     """
     try:
-        with _BoundedReader(path) as file, zipfile.ZipFile(file) as archive:
+        with BoundedReader(path) as file, zipfile.ZipFile(file) as archive:
             kind, names = _read_facts(path, archive)
             members = _check_members(path, archive, kind)
             _check_complete(path, kind, names, [member.filename for member in members])
@@ -161,7 +171,7 @@ def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> Non
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path}: not a bundle, or cut off: {_shorten(error)}; copy it again") from error
-    except _ReadError as error:
+    except ReadError as error:
         raise UserError(f"{path}: cannot be read: {error_reason(error.args[0])}; copy it again") from error
     except OSError as error:
         raise build_write_error(directory, error) from error
@@ -259,34 +269,3 @@ def _unpack_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
 
 def _shorten(text: object) -> str:
     return one_line(text)[:200]
-
-
-class _ReadError(Exception):
-    """An error of the operating system that a bundle cannot be read, unlike one that a file cannot be written."""
-
-
-class _BoundedReader(io.BufferedReader):
-    """Reader of a file that refuses to read many bytes at once, such as a large index of an archive."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            super().__init__(io.FileIO(path))
-        except OSError as error:
-            raise _ReadError(error) from error
-
-    @override
-    def read(self, size: int | None = -1, /) -> bytes:
-        try:
-            data = super().read(MAX_READ_BYTES + 1 if size is None or size < 0 else min(size, MAX_READ_BYTES + 1))
-        except OSError as error:
-            raise _ReadError(error) from error
-        if len(data) > MAX_READ_BYTES:
-            raise zipfile.BadZipFile(f"has an index of more than {MAX_READ_BYTES >> 20} MiB")
-        return data
-
-    @override
-    def seek(self, target: int, whence: int = 0, /) -> int:
-        try:
-            return super().seek(target, whence)
-        except OSError as error:
-            raise zipfile.BadZipFile("has an index that points out of the file") from error

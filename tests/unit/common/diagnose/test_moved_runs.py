@@ -162,6 +162,12 @@ def test_records_are_diagnosed_and_compared_from_bundles(tmp_path: Path, capsys:
     Path("new.zip").write_bytes(content)
     code, error = diagnose(capsys, "old.zip", "new.zip")
     assert code == 2 and error.startswith("error: new.zip: rank-1/step-00000002.safetensors: damaged: Bad CRC-32")
+    Path("new.zip").write_bytes(content[:5000])
+    assert compare(["old=old.zip", "new=new.zip", "--check"]) == 1
+    assert capsys.readouterr().err.startswith("left out: new.zip: not a bundle, or cut off")
+    with pytest.raises(SystemExit):
+        compare(["new.zip", "new=new.zip"])
+    assert capsys.readouterr().err.startswith("error: new.zip: not a bundle, or cut off")
 
 
 @pytest.mark.slow
