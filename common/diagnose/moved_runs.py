@@ -43,9 +43,11 @@ def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
             f"{run_dir}: its config.yaml names files that are not here: {', '.join(missing)}; pass these keys with "
             "paths of this machine, or a bundle, which python -m common.export bundle=RUN_DIR makes on the other one"
         )
-    # The cache directory of another machine is not created here.
+    # The cache directory of another machine is not created here. One named "inputs" was the temporary one of a bundle,
+    # from which an earlier diagnosis trained this run.
     cache = values.get(CACHE_KEY)
-    return [f"{CACHE_KEY}={quote_value(cache)}"] if isinstance(cache, str) and os.path.isdir(cache) else []  # noqa: PTH112
+    is_here = isinstance(cache, str) and os.path.isdir(cache) and Path(cache).name != INPUTS  # noqa: PTH112
+    return [f"{CACHE_KEY}={quote_value(cache)}"] if is_here else []
 
 
 def check_imports(run_dir: Path) -> None:

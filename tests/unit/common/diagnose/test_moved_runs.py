@@ -55,6 +55,9 @@ def test_paths_of_another_machine_are_named(make_run: MakeFinishedRun, tmp_path:
     (tmp_path / "cache").mkdir()
     run_dir = make_run("data=files", "data.train='*.csv'", "data.validation=v.csv", "cache_dir=cache", name="local")
     assert place_inputs(run_dir, ()) == ["cache_dir='cache'"]
+    (tmp_path / "lockstep-x" / "inputs").mkdir(parents=True)
+    run_dir = make_run(f"cache_dir={tmp_path}/lockstep-x/inputs", name="side-of-a-diagnosis")
+    assert place_inputs(run_dir, ()) == []
 
 
 @pytest.mark.slow
