@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from common.config.compose import CONF, collect_values, load_config
 from common.config.saved_config import CONFIG, read_values
 from common.config.schema import Config, list_code_keys
-from common.config.strategies import ParameterServerSettings
+from common.config.strategies import PACKAGES, ParameterServerSettings
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
 from common.recording.environment import UNKNOWN_DEVICE, read_environment
@@ -45,6 +45,11 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
     if summary is None:
         raise UserError(
             f"{run_dir}: not a finished run; pass two run directories, two records of scripts, or a=... and b=..."
+        )
+    if summary["framework"] not in PACKAGES:  # becomes a part of an argument
+        raise UserError(
+            f"{run_dir}: its summary.json has the framework {summary['framework']}; a diagnosis repeats runs of "
+            f"{' and '.join(PACKAGES)}"
         )
     if trusted is not None:
         check_code(run_dir, trusted)

@@ -136,6 +136,16 @@ def test_code_that_a_run_names_is_trusted_by_name(line: str, tmp_path: Path) -> 
             parse_arguments([str(tmp_path), str(tmp_path), argument])
 
 
+@pytest.mark.parametrize("framework", ["${config_keys:[evil]}", "${oc.env:HOME}", "jax"])
+def test_a_framework_is_no_argument(framework: str, composed: Compose, tmp_path: Path) -> None:
+    save_config(parse_config(composed()), tmp_path / "config.yaml")
+    (tmp_path / "summary.json").write_text(json.dumps({**FACTS, "framework": framework}))
+    with pytest.raises(
+        UserError, match=r"its summary\.json has the framework .*; a diagnosis repeats runs of torch and tf"
+    ):
+        parse_arguments([str(tmp_path), str(tmp_path)])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

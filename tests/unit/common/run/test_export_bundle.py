@@ -129,9 +129,9 @@ def test_weights_name_no_code(make_config: MakeConfig, tmp_path: Path) -> None:
     model = replace(model, arguments={"width": 3}, name="os:system", map="os:system", checkpoint="os:system")
     initial = InitialCheckpoint(tmp_path, "")
 
-    def check(factories: object, arguments: object) -> None:
+    def check(factories: object, arguments: object, settings: CustomModelSettings = model) -> None:
         (tmp_path / "config.json").write_text(json.dumps({"factories": factories, "arguments": arguments}))
-        _check_code(model, initial)
+        _check_code(settings, initial)
 
     check({"torch": "my:build"}, {"width": 3})
     (tmp_path / "config.json").write_text('{"factories":' * 100_000)
@@ -148,10 +148,10 @@ def test_weights_name_no_code(make_config: MakeConfig, tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match="names other code or arguments than the config"):
             check(factories, arguments)
-    model = replace(model, torch=None, keras="my:build")
-    check({"torch": "my:build", "tf": "my:build"}, {"width": 3})
+    of_keras = replace(model, torch=None, keras="my:build")
+    check({"torch": "my:build", "tf": "my:build"}, {"width": 3}, of_keras)
     with pytest.raises(UserError, match="names other code or arguments than the config"):
-        check({"torch": "my:build", "tf": "os:system"}, {"width": 3})
+        check({"torch": "my:build", "tf": "os:system"}, {"width": 3}, of_keras)
 
 
 @pytest.mark.slow
