@@ -185,11 +185,6 @@ def test_code_of_the_command_takes_effect_or_is_refused(make_run: MakeFinishedRu
     assert codes == [["model.torch='examples.a:build'"], ["model.torch='examples.b:build'"]]
     _, sides = parse_arguments([old, new, "trust=true", "a.model.torch=examples.fixed:build"])
     assert [text for text in sides[0].overrides if text.startswith("model.torch=")][-1].endswith("fixed:build")
-    for other in (
-        "model.torch=examples.fixed:build",
-        "model.keras=examples.a:build",
-        "extensions=[os]",
-        "task.tf=null",
-    ):
+    for other in ("model.keras=examples.a:build", "extensions=[os]"):
         with pytest.raises(UserError, match=rf"^{re.escape(other)}: neither run has this code; .*: a\.{other[:5]}"):
             parse_arguments([old, new, "trust=true", other])
