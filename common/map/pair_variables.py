@@ -106,7 +106,8 @@ def pair_variables(
         completed = _complete_steps(variable_pairs.get(path), transformation, torch_description, shape)
         variable_pairs[path] = VariablePair(path, completed)
     parameter_map = ParameterMap(list(variable_pairs.values()), layer_pairs, is_keras=torch_description.is_keras)
-    partial = find_unselected([pair.transformation for pair in parameter_map.variable_pairs], torch_description.shapes)
+    automatic = [pair.transformation for path, pair in variable_pairs.items() if path not in file_transformations]
+    partial = find_unselected(automatic, torch_description.shapes)
     partial -= {name for part in torch_sublayers if part.kind == "embedding" for name in part.variable_names}
     partial -= {source.name for chosen in file_transformations.values() for source in chosen.sources}
     paired = parameter_map.torch_names - partial
