@@ -143,8 +143,5 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
             problem = error.removeprefix("error: ")
         write_aborted_summary(run_dir, context.config, context.framework, status, problem)
     report_end(run_dir, outcome.exit_code)
-    if has_summary and outcome.problem and not outcome.problem.startswith(f"{chief} "):
-        if outcome.exit_code == FAILURE:  # the chief does not know which rank crashed
-            print(f"failed: {outcome.problem}", file=sys.stderr)
-        elif outcome.exit_code == USER_ERROR:
-            print(_find_user_error(run_dir) or f"failed: {outcome.problem}{point_to_log(run_dir)}", file=sys.stderr)
+    if has_summary and outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == FAILURE:
+        print(f"failed: {outcome.problem}", file=sys.stderr)  # the chief does not know which rank crashed
