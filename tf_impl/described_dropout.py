@@ -1,8 +1,6 @@
 """Dropout and noise of a user's model: which layers can be aligned, and a model without them for common.map."""
 
 from collections.abc import Mapping
-from inspect import signature
-from numbers import Real
 
 import keras
 import numpy as np
@@ -10,7 +8,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from common.map.description import RecordedCall
-from common.map.keras_noise import is_dropping, is_noise_layer, set_rates_to_zero
+from common.map.keras_noise import find_numbers, is_dropping, is_noise_layer, may_have_noise, set_rates_to_zero
 from common.map.keras_paths import SEED_STATE, layers_by_path
 from common.map.noise import Noise
 from common.map.recognized_noise import explain_input, has_noise, recognize_noise
@@ -85,39 +83,23 @@ class _LayerFunction:
     def __init__(self, layer: keras.Layer) -> None:
         """Examine a layer."""
         self._layer = layer
-        parameters = [name for name in signature(layer.call).parameters if name != "training"]
-        self.may_have_noise = (
-            not type(layer).__module__.startswith("keras.src.layers.")
-            and layer.built
-            and not layer.weights
-            and not any(True for _ in layer._flatten_layers(include_self=False))
-            and len(parameters) == 1
-        )
-        self.numbers = _find_numbers(layer).values()
+        self.may_have_noise = may_have_noise(layer)
+        self.numbers = find_numbers(layer).values()
 
     def __call__(self, inputs: np.ndarray, training: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
         layer, x = self._layer, tf.convert_to_tensor(inputs)
         states = [(variable, variable.numpy()) for variable in layer.variables]
-        attributes, numbers = {**vars(layer)}, _find_numbers(layer)
+        attributes, numbers = {**vars(layer)}, find_numbers(layer)
         seed_generators(layer, seed)
         try:
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 outputs = layer(x, training=training)
         finally:
-            is_constant = _find_numbers(layer) == numbers
+            is_constant = find_numbers(layer) == numbers
             vars(layer).update({name: attributes[name] for name in numbers})
             for variable, state in states:
                 variable.assign(state)
         if not is_constant:
             raise ValueError("the layer has a state")
         return outputs.numpy(), tape.gradient(outputs, x, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
-
-
-def _find_numbers(layer: keras.Layer) -> dict[str, float]:
-    """Return the numbers among the attributes of a layer by name."""
-    return {
-        name: float(value)
-        for name, value in vars(layer).items()
-        if isinstance(value, Real) and not isinstance(value, bool)
-    }

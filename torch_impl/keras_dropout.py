@@ -1,8 +1,6 @@
 """Dropout and noise of Keras models on PyTorch: layers that draw as TensorFlow's side does, or that draw nothing."""
 
 from collections.abc import Mapping
-from inspect import signature
-from numbers import Real
 from typing import Any
 
 import keras
@@ -11,7 +9,14 @@ import torch
 from typing_extensions import override
 
 from common.data.dropout import compute_normal_table, derive_site_key
-from common.map.keras_noise import get_keras_noise, is_dropping, is_noise_layer, set_rates_to_zero
+from common.map.keras_noise import (
+    find_numbers,
+    get_keras_noise,
+    is_dropping,
+    is_noise_layer,
+    may_have_noise,
+    set_rates_to_zero,
+)
 from common.map.noise import Noise
 from common.map.recognized_noise import has_noise, recognize_noise
 from torch_impl.aligned_layers import KeyedLayer, apply_noise
@@ -99,27 +104,20 @@ class _LayerFunction:
     def __init__(self, layer: Any) -> None:  # noqa: ANN401  a keras.Layer
         """Examine a layer."""
         self._layer = layer
-        parameters = [name for name in signature(layer.call).parameters if name != "training"]
-        self.may_have_noise = (
-            not type(layer).__module__.startswith("keras.src.layers.")
-            and layer.built
-            and not layer.weights
-            and not any(True for _ in layer._flatten_layers(include_self=False))
-            and len(parameters) == 1
-        )
-        self.numbers = _find_numbers(layer).values()
+        self.may_have_noise = may_have_noise(layer)
+        self.numbers = find_numbers(layer).values()
 
     def __call__(self, inputs: np.ndarray, training: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
         layer, x = self._layer, torch.from_numpy(inputs).requires_grad_()
         states = [(variable, variable.numpy().copy()) for variable in layer.variables]
-        attributes, numbers = {**vars(layer)}, _find_numbers(layer)
+        attributes, numbers = {**vars(layer)}, find_numbers(layer)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             seed_layers(layer, seed)
             try:
                 outputs = layer(x, training=training)
             finally:
-                is_constant = _find_numbers(layer) == numbers
+                is_constant = find_numbers(layer) == numbers
                 vars(layer).update({name: attributes[name] for name in numbers})
                 for variable, state in states:
                     variable.assign(state)
@@ -127,12 +125,3 @@ class _LayerFunction:
             raise ValueError("the layer has a state")
         (gradients,) = torch.autograd.grad(outputs.sum(), x, materialize_grads=True)
         return outputs.detach().numpy(), gradients.numpy()
-
-
-def _find_numbers(layer: object) -> dict[str, float]:
-    """Return the numbers among the attributes of a layer by name."""
-    return {
-        name: float(value)
-        for name, value in vars(layer).items()
-        if isinstance(value, Real) and not isinstance(value, bool)
-    }

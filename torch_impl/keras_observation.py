@@ -1,4 +1,4 @@
-"""What a ForwardTrace observes of Keras's layers beside their calls: their activations and dropout functions."""
+"""Observation of Keras's layers in a ForwardTrace, beside their calls: their activations and dropout functions."""
 
 import sys
 from collections.abc import Callable

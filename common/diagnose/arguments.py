@@ -134,11 +134,11 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[Sid
     """Return the command's own options and the two sides. Raise UserError for a mistake in them."""
     run_dirs = [argument for argument in arguments if is_path(argument)]
     keys = [DEVICE_ALIAS.sub(r"\1train.device=", argument) for argument in arguments if not is_path(argument)]
-    given = _sort_arguments(keys)
-    repeated = _sort_arguments(_expand_run_dirs(run_dirs, given, "trust=true" in keys) if run_dirs else [])
-    options = compose_diagnose_options([*repeated.own, *given.own])
-    shared = _drop_trusted_code(given.shared, repeated.sides) if run_dirs else given.shared
-    overrides = {name: [*repeated.sides[name], *shared, *given.sides[name]] for name in SIDE_NAMES}
+    user_arguments = _sort_arguments(keys)
+    repeated = _sort_arguments(_expand_run_dirs(run_dirs, user_arguments, "trust=true" in keys) if run_dirs else [])
+    options = compose_diagnose_options([*repeated.own, *user_arguments.own])
+    shared = _drop_trusted_code(user_arguments.shared, repeated.sides) if run_dirs else user_arguments.shared
+    overrides = {name: [*repeated.sides[name], *shared, *user_arguments.sides[name]] for name in SIDE_NAMES}
     _check_precision(options, list(overrides.values()))
     sides = [_compose_side(options, name, overrides[name]) for name in SIDE_NAMES]
     repeats = map(Path, run_dirs) if run_dirs else (None, None)
@@ -185,24 +185,24 @@ def _normalize_code(override: str) -> str:
     return re.sub(r"[\s'\"]", "", override.lstrip("+"))
 
 
-def _expand_run_dirs(run_dirs: Sequence[str], given: SortedArguments, trust: bool) -> list[str]:
+def _expand_run_dirs(run_dirs: Sequence[str], user_arguments: SortedArguments, trust: bool) -> list[str]:
     """Return the arguments that repeat two runs from before the step at which they diverge.
 
     Args:
         run_dirs: The run directories of A and of B.
-        given: The user's own arguments. Code that they name may run.
+        user_arguments: The user's own arguments. Code that they name may run.
         trust: Whether any code that the runs' configs name may run.
     """
     if len(run_dirs) != len(SIDE_NAMES):
         raise UserError(
             f"{run_dirs[0]}: pass two run directories, or a=torch:ddp b=tf:mirrored and keys of a training run"
         )
-    overrides_of_user = [*given.shared, *given.sides["a"], *given.sides["b"]]
+    overrides_of_user = [*user_arguments.shared, *user_arguments.sides["a"], *user_arguments.sides["b"]]
     trusted = None if trust else [override.lstrip("+~") for override in overrides_of_user]
     arguments = []
     for name, run_dir in zip(SIDE_NAMES, map(Path, run_dirs), strict=True):
         side, overrides = read_run_overrides(run_dir, trusted)
-        keys = {key_of(override) for override in (*given.shared, *given.sides[name])}
+        keys = {key_of(override) for override in (*user_arguments.shared, *user_arguments.sides[name])}
         if PYTHON_KEY not in keys:  # another environment may have other modules
             check_imports(run_dir)
         arguments.append(f"{name}={side}")

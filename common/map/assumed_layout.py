@@ -1,4 +1,4 @@
-"""What the sizes of a PyTorch model do not show about the layout of its parameters."""
+"""Assumptions about the layout of a PyTorch model's parameters, which their sizes do not show."""
 
 from dataclasses import dataclass
 from itertools import product

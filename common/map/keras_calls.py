@@ -1,4 +1,4 @@
-"""How a Keras model takes its inputs. No process of `common` imports Keras, so this reads the classes by name."""
+"""Arguments of the call of a Keras model. No process of `common` imports Keras, so this reads the classes by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar

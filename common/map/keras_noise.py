@@ -4,6 +4,8 @@ No process of `common` imports Keras, so this reads the classes by name.
 """
 
 from collections.abc import Sequence
+from inspect import signature
+from numbers import Real
 from typing import Any
 
 from common.map.noise import Noise, Operation, Unit
@@ -57,6 +59,27 @@ def set_rates_to_zero(layer: Any) -> None:  # noqa: ANN401
     for name in INNER_RATES:
         if isinstance(vars(layer).get(name), float):
             setattr(layer, name, 0.0)
+
+
+def may_have_noise(layer: Any) -> bool:  # noqa: ANN401
+    """Check whether a layer has one input, no weights, no layers in it, and is not Keras's own."""
+    parameters = [name for name in signature(layer.call).parameters if name != "training"]
+    return (
+        not type(layer).__module__.startswith("keras.src.layers.")
+        and layer.built
+        and not layer.weights
+        and not any(True for _ in layer._flatten_layers(include_self=False))
+        and len(parameters) == 1
+    )
+
+
+def find_numbers(layer: object) -> dict[str, float]:
+    """Return the numbers among the attributes of a layer by name."""
+    return {
+        name: float(value)
+        for name, value in vars(layer).items()
+        if isinstance(value, Real) and not isinstance(value, bool)
+    }
 
 
 def _has_own_rates(layer: Any) -> bool:  # noqa: ANN401

@@ -121,13 +121,13 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
     torch_description, keras_description = describe_models({"torch": torch_side, "tf": keras_side}, request).values()
     transformations = read_map(request.map, torch_description, keras_description) if request.map else {}
     initial_weights = torch_side.call("weights")
-    parameter_map = pair_variables(torch_description, keras_description, transformations)
-    if not parameter_map.is_complete:
-        unused = find_unused(torch_side, torch_description, request.seed) - _list_sources(transformations)
-        torch_description = leave_out(torch_description, unused, parameter_map.unmatched_torch)
-        unused = find_unused(keras_side, keras_description, request.seed) - transformations.keys()
-        keras_description = leave_out(keras_description, unused, parameter_map.unmatched_keras)
     maps = _list_maps(torch_description, keras_description, transformations)
+    if not maps[0].is_complete:
+        unused = find_unused(torch_side, torch_description, request.seed) - _list_sources(transformations)
+        torch_description = leave_out(torch_description, unused, maps[0].unmatched_torch)
+        unused = find_unused(keras_side, keras_description, request.seed) - transformations.keys()
+        keras_description = leave_out(keras_description, unused, maps[0].unmatched_keras)
+        maps = _list_maps(torch_description, keras_description, transformations)
     parameter_map = maps[0]
     if len(maps) > 1:
         weights = draw_constants(initial_weights, torch_description, request.seed)

@@ -37,12 +37,15 @@ def extend_history(history: Sequence[EnvironmentStretch], facts: RunFacts, step:
         step: The first step that this process trains.
     """
     environment, framework = read_environment(facts), facts["framework"]
-    history = [each for each in history if each["step"] < step]  # a later run may have rewritten the checkpoint
+    # A later run may have rewritten the checkpoint.
+    history = [stretch for stretch in history if stretch["step"] < step]
     changes = []
     if history:
         # The other framework may have trained the last steps.
-        last = next((each for each in reversed(history) if each["framework"] == framework), history[-1])
-        versions = {name: version for each in history for name, version in each["environment"]["versions"].items()}
+        last = next((stretch for stretch in reversed(history) if stretch["framework"] == framework), history[-1])
+        versions = {
+            name: version for stretch in history for name, version in stretch["environment"]["versions"].items()
+        }
         before: Environment = {**last["environment"], "versions": versions}
         differences = list_differences(before, environment, last["framework"] == framework, THREAD_FLAGS)
         changes = [f"{difference.name} {difference.a} to {difference.b}" for difference in differences]
@@ -53,7 +56,9 @@ def extend_history(history: Sequence[EnvironmentStretch], facts: RunFacts, step:
 
 def list_changes(history: Sequence[EnvironmentStretch]) -> list[EnvironmentChange]:
     """Return the first step of each environment that differs from the ones before it, and how."""
-    return [EnvironmentChange(step=each["step"], changes=each["changes"]) for each in history if each["changes"]]
+    return [
+        EnvironmentChange(step=stretch["step"], changes=stretch["changes"]) for stretch in history if stretch["changes"]
+    ]
 
 
 def is_history(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""What tests that import PyTorch share."""
+"""Fixtures of the tests that import PyTorch."""
 
 from collections.abc import Iterator
 

@@ -99,12 +99,7 @@ def fused(by_head: bool = False) -> keras.Model:
     return Attention()
 
 
-def fused_transposed() -> keras.Model:
-    return Attention()
-
-
-def fused_in_another_order() -> keras.Model:
-    return Attention()
+fused_transposed = fused_in_another_order = fused
 
 
 def fused_groups() -> keras.Model:

@@ -132,9 +132,4 @@ def with_biases() -> nn.Module:
     return nn.Sequential(*(nn.Linear(6, 6, bias=False) for _ in range(7)))
 
 
-def float32_layer() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
-
-
-def gate_last() -> nn.Module:
-    return GatedFeedForward()
+float32_layer, gate_last = without_head, gated
