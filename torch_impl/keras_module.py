@@ -1,9 +1,11 @@
 """A Keras model on the PyTorch backend as a module of PyTorch.
 
-This file imports no Keras, which takes seconds, so that every model can be checked for being one.
+This file imports Keras, which takes seconds, only in the forward pass of such a model, so that every model can be
+checked for being one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -85,11 +87,19 @@ class KerasModule(torch.nn.Module):
         for name, variable in self.variables.items():
             # The tensors may be others than before: copies of the parameters, or buffers that were moved.
             variable._value = self._parameters[name] if name in self._parameters else self._buffers[name]
-        outputs = self.keras(*args, **kwargs, **get_training_argument(self.keras, self.training))
+        with self._select_device():
+            outputs = self.keras(*args, **kwargs, **get_training_argument(self.keras, self.training))
         if self.training not in self._called_modes:  # layers may create variables in their first call of a mode
             self._called_modes.add(self.training)
             self.register_variables()
         return outputs
+
+    def _select_device(self) -> AbstractContextManager[object]:
+        """Make Keras compute on the device of the variables: it moves the inputs to its own device otherwise."""
+        import keras
+
+        variable = next(iter(self.variables.values()), None)
+        return nullcontext() if variable is None else keras.device(str(variable._value.device))
 
     @override
     def named_modules(

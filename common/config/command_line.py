@@ -40,7 +40,7 @@ from common.output import survive_closed_output
 T = TypeVar("T")
 
 PLAN = "--plan" in sys.argv  # print the plan of the run, and do not train
-DEBUG = "--debug" in sys.argv or "HYDRA_FULL_ERROR" in os.environ
+DEBUG = "--debug" in sys.argv or os.environ.get("HYDRA_FULL_ERROR") == "1"
 KEYS_HINT = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
 FIRST_ERROR_SECONDS = 3.0  # how long the other processes wait while the first one prints the error that all have
 

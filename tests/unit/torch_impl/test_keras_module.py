@@ -48,6 +48,28 @@ def test_variables_are_parameters_and_buffers_by_path(python: Python) -> None:
     assert has_tensorflow == "False"
 
 
+DEVICE = """
+import torch
+from torch_impl.keras_backend import prepare_keras
+prepare_keras("float32", 0)
+import keras
+from torch_impl.keras_module import KerasModule
+
+class Shift(keras.layers.Layer):
+    def call(self, x):
+        return x + keras.ops.ones(3)
+
+inputs = keras.Input((4,))
+model = KerasModule(keras.Model(inputs, Shift()(keras.layers.Dense(3)(inputs))))
+print(model(torch.ones(2, 4)).device, model.to("meta")(torch.ones(2, 4, device="meta")).device)
+"""
+
+
+@pytest.mark.slow
+def test_a_model_computes_on_the_device_of_its_variables(python: Python) -> None:
+    assert python(DEVICE).split() == ["cpu", "meta"]
+
+
 MASKED = """
 import numpy as np
 import torch

@@ -61,6 +61,8 @@ def make_model(name: str, rate: float = 0.1) -> PreTrainedModel:
 def test_unfolded_attention_computes_the_same(name: str) -> None:
     """The models have padding, causal masks, fewer heads of keys than of queries, bounded scores and biased scores."""
     module = make_model(name).double().eval()
+    if name == "gemma2":  # with transformers 5.17 only "eager" bounds the scores
+        module.set_attn_implementation("eager")
     expected = module(input_ids=TOKENS, attention_mask=REAL).last_hidden_state[REAL == 1]
     unfold_attention(module, UnfoldedAttention)
     assert module.config._attn_implementation == UNFOLDED

@@ -40,6 +40,7 @@ def server(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """Start a server of plain gradient descent. Yield it and a function that connects to it as a given rank."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     overrides = ["strategy=parameter_server", "strategy.workers=2", "strategy.parameter_servers=1", "train.steps=5"]
+    overrides += ["train.device=cpu"]  # one GPU is not enough for two workers
     overrides += ["optimizer=sgd", "optimizer.momentum=0", "optimizer.max_grad_norm=null", "schedule=constant"]
     context = make_ready(small_config(*overrides, f"optimizer.learning_rate={RATE}"))
     store = dist.HashStore()
