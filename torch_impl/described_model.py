@@ -151,7 +151,8 @@ class DescribedModel:
 
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
         """Return the floating-point tensors of a state dict. Raise UserError if the file has none."""
-        return read_state_dict(path)
+        tensors = read_state_dict(f"model.checkpoint={path}", path)
+        return {name: tensor.double().numpy() for name, tensor in tensors.items() if tensor.is_floating_point()}
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
         """Return the losses of the examples by kind, as `described_losses` describes. Raise UserError if that fails.

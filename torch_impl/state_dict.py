@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 
 from common.errors import UserError, describe_error
@@ -10,8 +9,12 @@ from common.errors import UserError, describe_error
 EXTRA_STATE = "_extra_state"  # end of the name of an entry that a module adds for itself, and that is no tensor
 
 
-def read_state_dict(path: str) -> dict[str, np.ndarray]:
-    """Return the floating-point tensors of a state dict in float64, by name.
+def read_state_dict(place: str, path: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of a state dict by name.
+
+    Args:
+        place: The key and the file, with which errors begin.
+        path: The path of the file.
 
     Raises:
         UserError: The file cannot be read without running code, or has no state dict, or several.
@@ -19,24 +22,16 @@ def read_state_dict(path: str) -> dict[str, np.ndarray]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise UserError(
-            f"model.checkpoint={path}: cannot be read ({describe_error(error)}); save model.state_dict()"
-        ) from error
+        raise UserError(f"{place}: cannot be read ({describe_error(error)}); save model.state_dict()") from error
     state_dicts = {"": content} if _is_state_dict(content) else {}
     if not state_dicts and isinstance(content, Mapping):
         state_dicts = {str(name): value for name, value in content.items() if _is_state_dict(value)}
     if not state_dicts:
-        raise UserError(f"model.checkpoint={path}: is not a state dict; save model.state_dict()")
+        raise UserError(f"{place}: is not a state dict; save model.state_dict()")
     if len(state_dicts) > 1:
-        raise UserError(
-            f"model.checkpoint={path}: has several state dicts, {', '.join(state_dicts)}; save one of them as a file"
-        )
+        raise UserError(f"{place}: has several state dicts, {', '.join(state_dicts)}; save one of them as a file")
     (state_dict,) = state_dicts.values()
-    return {
-        name: tensor.double().numpy()
-        for name, tensor in state_dict.items()
-        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
-    }
+    return {name: tensor for name, tensor in state_dict.items() if isinstance(tensor, torch.Tensor)}
 
 
 def _is_state_dict(value: object) -> bool:

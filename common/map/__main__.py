@@ -1,18 +1,16 @@
 """Pair a PyTorch module with a Keras model and prove that they compute the same.
 
+With weights=FILE and convert=FILE, also convert a file of weights of one model to one of the other.
+
 The exit code is 0 if they do, 1 if they do not or if a variable has no counterpart, and 2 for a mistake of the user.
 """
 
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from common.config.command_line import compose_options, create_parser, report_user_errors
-from common.config.compose import CONF
+from common.config.command_line import create_parser, report_user_errors
 from common.config.strategies import PACKAGES
 from common.errors import FAILURE, UserError
 from common.interpreter import check_interpreter
@@ -20,80 +18,13 @@ from common.map.differing_settings import describe_settings
 from common.map.input_specs import parse_input_spec
 from common.map.map_file import write_map
 from common.map.map_table import format_map_table
+from common.map.options import DEFAULTS, MapModelOptions, load_options
 from common.map.pair_models import PairedModels, PairingRequest, pair_models
 from common.map.side import Side
 from common.map.unmatched import MAX_LINES, describe_unmatched, summarize_unmatched
+from common.models.conversion import Conversion, convert_weights
+from common.models.conversion_paths import ConversionPaths, check_conversion
 from common.training.stop import interrupt_on_signals
-
-DEFAULTS = Path(CONF, "map.yaml")
-FREE_SECTIONS = ("inputs", "model.arguments")  # sections of the config whose keys the user chooses
-
-
-@dataclass
-class MapModelOptions:
-    """The section `model` of conf/map.yaml.
-
-    Attributes:
-        torch: The function that builds PyTorch's model, as module:function.
-        tf: The function that builds Keras's model, as module:function.
-        keras: The function that builds the Keras model of both sides, instead of the two.
-        map: The path of a map file with transformations that take precedence; None if there is none.
-        arguments: The keyword arguments of both functions.
-    """
-
-    torch: str | None
-    tf: str | None
-    keras: str | None
-    map: str | None
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class MapSideOptions:
-    """The sections `torch` and `tf` of conf/map.yaml.
-
-    Attributes:
-        python: The interpreter of the environment in which the side computes; None for that of this command.
-    """
-
-    python: str | None
-
-
-@dataclass
-class MapOptions:
-    """The keys of conf/map.yaml.
-
-    Attributes:
-        model: The two models.
-        torch: The environment of PyTorch's model.
-        tf: The environment of Keras's model.
-        inputs: The inputs by name, as text such as float32[8,16].
-        seed: The seed of the weights and the inputs.
-        write: The path of the map file to create; None creates none.
-        all: Whether to print a line for every variable without a counterpart instead of a summary.
-    """
-
-    model: MapModelOptions
-    torch: MapSideOptions
-    tf: MapSideOptions
-    inputs: dict[str, str]
-    seed: int
-    write: str | None
-    all: bool
-
-
-def load_options(overrides: Sequence[str]) -> MapOptions:
-    """Compose conf/map.yaml with Hydra overrides. Raise UserError for unknown keys and values of the wrong type."""
-    keys = (
-        "the keys are model.torch, model.tf, model.keras, model.arguments, model.map, torch.python, tf.python, inputs, "
-        "seed, write, all"
-    )
-    options = compose_options(MapOptions, "map", [_quote_override(override) for override in overrides], keys)
-    if not options.inputs:
-        raise UserError("inputs: is empty; set the inputs of the models, such as 'inputs={x: float32[8,16]}'")
-    if not 0 <= options.seed < 2**32:
-        raise UserError(f"seed={options.seed}: must be at least 0 and less than {2**32}")
-    return options
 
 
 @report_user_errors(())
@@ -112,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output_path = Path(options.write) if options.write is not None else None
     if output_path is not None:
         _check_output_path(output_path)
+    paths = check_conversion(options.weights, options.convert)
     pythons = {"torch": options.torch.python, "tf": options.tf.python}
     for framework, python in pythons.items():
         if python is not None:
@@ -127,7 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_map(output_path, *described_map)
         print(output_path)
     print_proof(models)
-    return 0 if models.proven else FAILURE
+    if not models.proven:
+        if paths is not None:
+            print(f"not converted: {paths.source}, because the models are not proven to be the same")
+        return FAILURE
+    if paths is not None:
+        with interrupt_on_signals(), ExitStack() as stack:
+            sides = {
+                name: stack.enter_context(Side(PACKAGES[name], "stored_model", python))
+                for name, python in pythons.items()
+            }
+            _print_conversion(paths, convert_weights(paths, models, request, sides))
+    return 0
 
 
 def print_proof(models: PairedModels) -> None:
@@ -148,6 +91,19 @@ def print_proof(models: PairedModels) -> None:
         print(f"not the same: {error}")
     if models.proven:
         print("proven: both models compute the same")
+
+
+def _print_conversion(paths: ConversionPaths, conversion: Conversion) -> None:
+    """Print what a conversion left out, and how far the outputs of the two models with their files differ."""
+    for note in conversion.notes:
+        print(f"note: {note}")
+    rounding = ", ".join(f"{title} {difference:.1e}" for title, difference in conversion.outputs.rounding.items())
+    print(f"outputs of both files in float64: largest relative difference {conversion.outputs.float64:.1e}")
+    print(
+        "outputs of both files in the models' own types: largest relative difference "
+        f"{conversion.outputs.own_types:.1e}; to float64: {rounding}"
+    )
+    print(f"converted: {paths.source} to {paths.target}")
 
 
 def _print_differences(models: PairedModels) -> None:
@@ -177,17 +133,6 @@ def _check_output_path(path: Path) -> None:
         raise UserError(f"write={path}: already exists; choose another name")
     if not path.parent.is_dir():
         raise UserError(f"write={path}: there is no directory {path.parent}; create it or choose another path")
-
-
-def _quote_override(override: str) -> str:
-    """Return an override as Hydra needs it.
-
-    The descriptions of inputs, such as float32[8,16], are quoted. Keys that the user chooses get ++, since they are
-    new.
-    """
-    if override.startswith("inputs"):
-        override = re.sub(r"(?<![\w'\"])(\w+\[[^\]{}'\"]*\](?:\s*[<>]\s*\d+)*)", r"'\1'", override)
-    return f"++{override}" if override.startswith(FREE_SECTIONS) else override
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class Side:
 
         Args:
             package: torch_impl or tf_impl.
-            module: The module of the package whose class is called: described_model or observed_model.
+            module: The module of the package whose class is called, such as described_model.
             python: The interpreter of another environment, which `common.interpreter` has checked; None for this one.
             device: The value of `train.device` of the run: with "cpu", the process sees no GPU.
         """

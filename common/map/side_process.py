@@ -17,7 +17,11 @@ from common.config.strategies import TITLES
 from common.errors import UserError, describe_error
 from common.map.side_messages import encode_message, receive_message, send_parts
 
-CLASSES = {"described_model": "DescribedModel", "observed_model": "ObservedModel"}  # by module, in either package
+CLASSES = {  # by module, in either package
+    "described_model": "DescribedModel",
+    "observed_model": "ObservedModel",
+    "stored_model": "StoredModel",
+}
 
 
 def answer_calls(package: str, module_name: str, connection: Connection) -> None:

@@ -15,7 +15,7 @@ from common.map.description import ModelDescription
 from common.map.pair_models import PairedModels
 from common.map.pair_variables import ParameterMap
 from common.map.side import Side
-from common.models.tensor_names import list_prefixes, remove_wrappers
+from common.models.tensor_names import match_names
 from common.models.weight_files import FLOAT_TYPES, read_weight_file
 
 log = logging.getLogger("lockstep")
@@ -83,7 +83,10 @@ def _read_checkpoint(
     else:
         raise UserError(f"model.checkpoint={path}: unknown kind of file; give {ACCEPTED_FILES}")
     floats = {name: array for name, array in stored.items() if array.dtype.name in FLOAT_TYPES}
-    return _select_weights(path, _match_names(path, floats, drawn.keys() - constants), drawn, constants)
+    named, note = match_names(f"model.checkpoint={path}", floats, drawn.keys() - constants)
+    if note:
+        log.warning("model.checkpoint=%s: %s", path, note)
+    return _select_weights(path, named, drawn, constants)
 
 
 def _read_keras_checkpoint(
@@ -98,29 +101,6 @@ def _read_keras_checkpoint(
     for pair in parameter_map.variable_pairs:
         pair.transformation.to_torch(stored[pair.keras], weights)  # writes into `weights`
     return weights
-
-
-def _match_names(path: Path, stored: Mapping[str, np.ndarray], parameters: Collection[str]) -> dict[str, np.ndarray]:
-    """Return the tensors of a checkpoint under the model's names, if it was saved from a wrapped model.
-
-    Raises:
-        UserError: Several parts of the checkpoint have all parameters of the model.
-    """
-    if set(parameters) <= stored.keys():
-        return dict(stored)
-    tensors = {remove_wrappers(name): array for name, array in stored.items()}
-    prefixes = [] if set(parameters) <= tensors.keys() else list_prefixes(tensors, parameters)
-    if len(prefixes) > 1:
-        raise UserError(
-            f"model.checkpoint={path}: has the model's parameters under each of {', '.join(prefixes)}; save one of "
-            "them under the model's own names"
-        )
-    if prefixes:
-        log.warning("model.checkpoint=%s: only the tensors under %s are used, without this prefix", path, prefixes[0])
-        return {
-            name.removeprefix(prefixes[0]): array for name, array in tensors.items() if name.startswith(prefixes[0])
-        }
-    return tensors
 
 
 def _select_weights(

@@ -1,4 +1,4 @@
-"""The safetensors files of a checkpoint, which any program may have written."""
+"""The files with the weights of a checkpoint, which any program may have written."""
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -26,14 +26,26 @@ def list_weight_files(directory: Path) -> list[Path]:
 
 def read_weight_file(path: Path) -> dict[str, np.ndarray]:
     """Return the tensors of a safetensors file by name, bfloat16 and float16 as float32. Raises UserError."""
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError, TypeError) as error:  # a type that NumPy does not know is a TypeError
-        raise UserError(f"model.checkpoint: {path} cannot be read ({error}); fetch or save it again") from error
     return {
         name: array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
-        for name, array in tensors.items()
+        for name, array in read_safetensors(f"model.checkpoint: {path}", path).items()
     }
+
+
+def read_safetensors(place: str, path: Path) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file by name, in their own types.
+
+    Args:
+        place: The beginning of errors, which names the file.
+        path: The path of the file.
+
+    Raises:
+        UserError: The file is damaged, or has a type that NumPy lacks.
+    """
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError, TypeError) as error:  # a type that NumPy does not know is a TypeError
+        raise UserError(f"{place} cannot be read ({error}); fetch or save it again") from error
 
 
 def read_weight_files(directory: Path) -> dict[str, np.ndarray]:

@@ -5,7 +5,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.conftest import in_matrix
 
@@ -52,10 +55,33 @@ def test_models_that_are_the_same(command: Command, tmp_path: Path) -> None:
     assert (tmp_path / "map.yaml").read_text().count("\nsequential/") == 4
 
 
-def test_models_that_are_not(command: Command) -> None:
-    done = command("wrong", "model.arguments={classes: 5}", INPUTS)
+def test_weights_of_another_program_are_converted(command: Command, tmp_path: Path) -> None:
+    stream = np.random.default_rng(0)
+    shapes = {"0.weight": (4, 3, 3, 3), "0.bias": (4,), "3.weight": (5, 144), "3.bias": (5,)}
+    weights = {f"model.{name}": stream.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+    save_file(weights, tmp_path / "net.safetensors")
+    done = command("build", "model.arguments={classes: 5}", INPUTS, "weights=net.safetensors", "convert=net.weights.h5")
+    assert (done.returncode, done.stderr) == (0, "")
+    proven, note, in_float64, in_own_types, converted = done.stdout.splitlines()[-5:]
+    assert proven == "proven: both models compute the same"
+    assert note == "note: only the tensors under model. are used, without this prefix"
+    assert in_float64.startswith("outputs of both files in float64: largest relative difference ")
+    assert in_own_types.startswith("outputs of both files in the models' own types: largest relative difference ")
+    assert converted == "converted: net.safetensors to net.weights.h5"
+    with h5py.File(tmp_path / "net.weights.h5") as file:
+        kernel = file["layers/dense/vars/0"][()]
+    expected = weights["model.3.weight"].reshape(5, 4, 6, 6).transpose(2, 3, 1, 0).reshape(144, 5)
+    np.testing.assert_array_equal(kernel, expected)
+
+
+def test_models_that_are_not(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "net.safetensors").write_text("")
+    done = command("wrong", "model.arguments={classes: 5}", INPUTS, "weights=net.safetensors", "convert=net.weights.h5")
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.splitlines()[-1].startswith("not the same: in evaluation mode the outputs differ by ")
+    *_, error, conversion = done.stdout.splitlines()
+    assert error.startswith("not the same: in evaluation mode the outputs differ by ")
+    assert conversion == "not converted: net.safetensors, because the models are not proven to be the same"
+    assert not (tmp_path / "net.weights.h5").exists()
     assert "look between 0 (PyTorch) and sequential/conv2d (Keras) and it" in done.stdout
 
 
@@ -67,6 +93,7 @@ def test_models_that_are_not(command: Command) -> None:
         in_matrix([], "inputs: has no value; give inputs=..."),
         in_matrix(["inputs={x: float32}"], "inputs.x=float32: not a dtype with a shape"),
         in_matrix(["model.arguments={classes: 5}", INPUTS, "write=net_torch.py"], "write=net_torch.py: already exists"),
+        in_matrix([INPUTS, "weights=net_torch.pt"], "weights=net_torch.pt: has no target; set convert=FILE too"),
         in_matrix(
             ["model.arguments={classes: 5}", INPUTS, "write=none/map.yaml"],
             "write=none/map.yaml: there is no directory",

@@ -1,0 +1,215 @@
+"""Conversion of weights between a user's PyTorch and Keras models that are proven to be the same.
+
+Fresh models load the source and the converted file from disk, and their outputs are compared, before the converted file
+gets its name.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from common.errors import UserError, report_write_errors
+from common.map.description import Arrays, ComputedPass
+from common.map.input_specs import draw_inputs
+from common.map.output_pairs import OutputPair, largest_difference, pair_outputs
+from common.map.pair_models import PairedModels, PairingRequest
+from common.map.pair_variables import ParameterMap
+from common.map.proof import OUTPUT_TOLERANCE, map_weights
+from common.map.side import Side, receive_all
+from common.models.conversion_notes import describe_conversion
+from common.models.conversion_paths import ConversionPaths
+from common.models.loaded_weights import LoadedWeights, fit_types
+from common.models.user_weights import CONSTANT_ROUNDING
+
+# The largest difference of outputs in float64 if weights were rounded, relative to the norm. It only has to be smaller
+# than that of wrong weights: models of which all weights are exact must agree to OUTPUT_TOLERANCE.
+ROUNDED_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class ConvertedOutputs:
+    """The differences of the outputs of the two models, each with its file, relative to the norm.
+
+    Attributes:
+        own_types: The difference in the models' own types, usually float32.
+        float64: The difference in float64.
+        rounding: The difference of each side's outputs in its own types to those in float64, by the side's title.
+    """
+
+    own_types: float
+    float64: float
+    rounding: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A finished conversion.
+
+    Attributes:
+        outputs: The differences of the outputs.
+        notes: Sentences about what was not converted, or not exactly.
+    """
+
+    outputs: ConvertedOutputs
+    notes: list[str] = field(default_factory=list)
+
+
+def convert_weights(
+    paths: ConversionPaths, models: PairedModels, request: PairingRequest, sides: Mapping[str, Side]
+) -> Conversion:
+    """Convert a file, and write the other one if the outputs agree.
+
+    Args:
+        paths: The files.
+        models: The models, which are proven to be the same.
+        request: The request that paired them.
+        sides: New processes of stored_model, "torch" and "tf".
+
+    Raises:
+        UserError: The source is not that of the model, the target cannot be written, or the outputs differ.
+    """
+    if models.torch_description.is_keras:
+        raise UserError(
+            f"{paths.target_place}: both models are Keras's, whose files of weights are the same; remove convert"
+        )
+    _build_models(sides, request)
+    names = ("torch", "tf") if paths.to_keras else ("tf", "torch")
+    source, target = (sides[name] for name in names)
+    source.send("load", place=paths.source_place, path=paths.source)
+    target.send("weights")
+    loaded, initial = receive_all(source, target)
+    _check_constants(paths, models, loaded, source.call("weights"))
+    converted = _convert(paths, models, loaded.arrays, initial)
+    is_exact = (
+        loaded.is_exact
+        and converted.is_exact
+        and not any(pair.transformation.joined == "+" for pair in models.parameter_map.variable_pairs)
+    )
+    with (
+        report_write_errors(paths.target_place),
+        tempfile.TemporaryDirectory(dir=paths.target.parent, prefix="lockstep-") as directory,
+    ):
+        partial = replace(paths, target=Path(directory, paths.target.name))
+        target.call("save", place=paths.target_place, path=partial.target, weights=converted.arrays)
+        stored = target.call("load", place=paths.target_place, path=partial.target)
+        _check_stored(paths, converted.arrays, stored.arrays)
+        outputs = _compare_outputs(partial, models, sides)
+        tolerance = OUTPUT_TOLERANCE if is_exact else ROUNDED_TOLERANCE
+        if not outputs.float64 <= tolerance:
+            raise UserError(
+                f"{paths.target_place}: not written, because with these weights the outputs of the two models differ "
+                f"by {outputs.float64:.1e} of their norm in float64, which the proof with random weights did not show"
+            )
+        _publish(Path(directory), paths.target)
+    notes = [*loaded.notes, *converted.notes, *describe_conversion(models, loaded.arrays, initial, paths.to_keras)]
+    return Conversion(outputs, notes)
+
+
+def _build_models(sides: Mapping[str, Side], request: PairingRequest) -> None:
+    arrays = draw_inputs(request.inputs, request.seed)
+    for name, side in sides.items():
+        side.send(
+            "build",
+            key=f"model.{name}",
+            factory=request.torch if name == "torch" else request.tf,
+            arguments=request.arguments,
+            inputs=request.inputs,
+            arrays=arrays,
+            seed=request.seed,
+        )
+    receive_all(*sides.values())
+
+
+def _check_constants(paths: ConversionPaths, models: PairedModels, loaded: LoadedWeights, initial: Arrays) -> None:
+    """Raise UserError if a file has other values for what no training changes, which the proof did not cover."""
+    description = models.torch_description if paths.to_keras else models.keras_description
+    paired = models.parameter_map.torch_names | {pair.keras for pair in models.parameter_map.variable_pairs}
+    constants = [name for name, variable in description.variables.items() if variable.constant and name not in paired]
+    for name in constants:
+        stored, own = (arrays[name].astype(np.float64) for arrays in (loaded.arrays, initial))
+        if not np.allclose(stored, own, CONSTANT_ROUNDING, 0, equal_nan=True):
+            raise UserError(
+                f"{paths.source_place}: {name}, which is not trained, has other values than in the model; let the "
+                "factories create it with these values"
+            )
+
+
+def _convert(paths: ConversionPaths, models: PairedModels, arrays: Arrays, initial: Arrays) -> LoadedWeights:
+    """Return the target's variables that have a counterpart, in its own types. Raises UserError."""
+    if paths.to_keras:
+        mapped = map_weights(models.parameter_map, arrays, models.keras_description)
+    else:
+        mapped = _map_to_torch(paths, models.parameter_map, arrays, initial)
+    return fit_types(paths.target_place, mapped, initial)
+
+
+def _map_to_torch(paths: ConversionPaths, parameter_map: ParameterMap, arrays: Arrays, initial: Arrays) -> Arrays:
+    """Return PyTorch's variables. What Keras lacks keeps its initial value.
+
+    Raises:
+        UserError: Two variables of Keras that differ are one parameter of PyTorch.
+    """
+    mapped = {name: initial[name].copy() for name in initial if name in parameter_map.torch_names}
+    for pair in parameter_map.variable_pairs:
+        pair.transformation.to_torch(arrays[pair.keras], mapped)
+    for pair in parameter_map.variable_pairs:
+        if not np.array_equal(pair.transformation.to_keras(mapped), arrays[pair.keras]):
+            raise UserError(
+                f"{paths.source_place}: {pair.keras} differs from another variable that is the same parameter in "
+                f"PyTorch, {pair.transformation.join_sources()}; tie them in Keras too"
+            )
+    return mapped
+
+
+def _check_stored(paths: ConversionPaths, converted: Arrays, stored: Arrays) -> None:
+    """Raise UserError unless a fresh model that has loaded the converted file has the converted weights."""
+    for name, array in converted.items():
+        if not np.array_equal(array, stored[name]):
+            raise UserError(
+                f"{paths.target_place}: not written, because the saved file does not restore {name}; let the "
+                "model save this variable"
+            )
+
+
+def _compare_outputs(paths: ConversionPaths, models: PairedModels, sides: Mapping[str, Side]) -> ConvertedOutputs:
+    """Compute both models with their files, in their own types and then in float64."""
+    own_types = _compute(paths, sides, in_float64=False)
+    float64 = _compute(paths, sides, in_float64=True)
+    pairs, error = pair_outputs(float64[0].outputs, float64[1].outputs, models.torch_description.channels)
+    if error:
+        raise UserError(f"{paths.target_place}: not written, because {error}")
+    torch_pairs = [OutputPair(pair.torch, pair.torch, channels_move=False) for pair in pairs]
+    keras_pairs = [OutputPair(pair.keras, pair.keras, channels_move=False) for pair in pairs]
+    return ConvertedOutputs(
+        largest_difference(pairs, *own_types),
+        largest_difference(pairs, *float64),
+        {
+            "PyTorch": largest_difference(torch_pairs, own_types[0], float64[0]),
+            "Keras": largest_difference(keras_pairs, own_types[1], float64[1]),
+        },
+    )
+
+
+def _compute(paths: ConversionPaths, sides: Mapping[str, Side], in_float64: bool) -> tuple[ComputedPass, ComputedPass]:
+    places = (paths.source_place, paths.source), (paths.target_place, paths.target)
+    for side, (place, path) in zip(sides.values(), places if paths.to_keras else places[::-1], strict=True):
+        side.send("compute", place=place, path=path, in_float64=in_float64)
+    torch_outputs, keras_outputs = receive_all(*sides.values())
+    return ComputedPass(torch_outputs, {}), ComputedPass(keras_outputs, {})
+
+
+def _publish(directory: Path, target: Path) -> None:
+    """Give the files of a directory their place beside each other, an index last.
+
+    Raises:
+        UserError: One of them exists there.
+    """
+    files = sorted(directory.iterdir(), key=lambda file: file.name == target.name)
+    for file in files:
+        if (place := target.with_name(file.name)).exists():
+            raise UserError(f"convert={target}: {place} already exists; choose another name")
+    for file in files:
+        file.rename(target.with_name(file.name))

@@ -1,0 +1,105 @@
+"""A user's Keras model that loads and saves files of weights, in its own types and in float64, for common.map.
+
+Every method builds the model anew, as a program of the user does.
+"""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from common.errors import UserError, describe_error
+from common.map.description import Arrays
+from common.map.factory import call_factory
+from common.map.input_specs import InputSpec
+from common.map.keras_calls import get_training_argument
+from common.models.loaded_weights import LoadedWeights
+from tf_impl.float64 import compute_in_float64, keep_float64
+from tf_impl.input_adapter import build_input_adapter
+from tf_impl.nested_tensors import name_tensors
+from tf_impl.weight_file import load_weight_file, read_weights, save_weight_file, set_weights
+
+OWN_TYPE, OWN_POLICY = keras.config.floatx(), keras.config.dtype_policy()
+
+
+class StoredModel:
+    """The model that a user's factory returns, with the inputs on which it is computed."""
+
+    def __init__(
+        self,
+        key: str,
+        factory: str,
+        arguments: Mapping[str, object],
+        inputs: Mapping[str, InputSpec],
+        arrays: Mapping[str, np.ndarray],
+        seed: int,
+    ) -> None:
+        """Keep the arguments, which are those of DescribedModel."""
+        self.key, self.factory, self.arguments, self.seed = key, factory, arguments, seed
+        self.inputs, self.arrays = inputs, arrays
+
+    def weights(self) -> Arrays:
+        """Return the variables that the factory draws."""
+        return read_weights(self._build())
+
+    def load(self, place: str, path: Path) -> LoadedWeights:
+        """Load a file into the model. Raise UserError if it is not that of the model.
+
+        Args:
+            place: The key and the file, with which errors begin.
+            path: The path of the file.
+        """
+        return load_weight_file(self._build(), place, path)
+
+    def save(self, place: str, path: Path, weights: Arrays) -> None:
+        """Save the model with some of its variables set. Raise UserError if the file cannot be written.
+
+        Args:
+            place: The key and the file, with which errors begin.
+            path: The path of the file.
+            weights: The variables to set by name.
+        """
+        model = self._build()
+        set_weights(model, weights)
+        save_weight_file(model, place, path)
+
+    def compute(self, place: str, path: Path, in_float64: bool) -> Arrays:
+        """Load a file into the model, and return its outputs in evaluation mode. Raises UserError.
+
+        Args:
+            place: The key and the file, with which errors begin.
+            path: The path of the file.
+            in_float64: Whether to build the model in float64; otherwise it has its own types.
+        """
+        model = self._build(in_float64)
+        load_weight_file(model, place, path)
+        outputs = self._call(model, in_float64).items()
+        return {name: (tf.cast(x, tf.float64) if x.dtype.is_floating else x).numpy() for name, x in outputs}
+
+    def _build(self, in_float64: bool = False) -> keras.Layer:
+        """Build the model. A pass creates the variables of its layers."""
+        if in_float64:
+            compute_in_float64()
+        else:
+            keras.config.set_floatx(OWN_TYPE)
+            keras.config.set_dtype_policy(OWN_POLICY)
+        keras.utils.clear_session()  # the numbers in names of layers start again
+        keras.utils.set_random_seed(self.seed)
+        with keep_float64() if in_float64 else nullcontext():
+            model = call_factory(self.key, self.factory, self.arguments)
+        self._call(model, in_float64)
+        return model
+
+    def _call(self, model: keras.Layer, in_float64: bool) -> dict[str, tf.Tensor]:
+        adapt = build_input_adapter(self.key, model, list(self.inputs))
+        dtype = keras.config.floatx()
+        tensors = {name: tf.convert_to_tensor(array) for name, array in self.arrays.items()}
+        args, kwargs = adapt({name: tf.cast(x, dtype) if x.dtype.is_floating else x for name, x in tensors.items()})
+        try:
+            with keep_float64() if in_float64 else nullcontext():
+                return name_tensors(model(*args, **kwargs, **get_training_argument(model, training=False)))
+        except Exception as error:
+            raise UserError(f"{self.key}={self.factory}: its forward pass raised {describe_error(error)}") from error

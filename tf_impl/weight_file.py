@@ -1,0 +1,67 @@
+"""Files with the weights of a user's model: NAME.weights.h5, NAME.weights.json with its shards, and NAME.keras."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from common.errors import UserError, build_write_error, describe_error
+from common.map.description import Arrays
+from common.models.keras_file import has_optimizer, read_keras_file
+from common.models.loaded_weights import LoadedWeights, fit_types
+from tf_impl.described_state import read_state, set_state
+
+MAX_SHARD_GIB = 5.0  # the size of the shards of NAME.weights.json
+
+
+def load_weight_file(model: keras.Layer, place: str, path: Path) -> LoadedWeights:
+    """Load a file into a model, after checks of all names, shapes, types and values.
+
+    Args:
+        model: The model.
+        place: The key and the file, with which errors begin.
+        path: The path of the file.
+
+    Raises:
+        UserError: The file cannot be read without running code, or is not that of the model.
+    """
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
+        own_path = Path(directory, "own.weights.h5")
+        save_weight_file(model, place, own_path)
+        expected = read_keras_file(place, own_path)
+    loaded = fit_types(place, read_keras_file(place, path, expected), expected)
+    notes = ["the slots of the optimizer are left out"] if has_optimizer(place, path) else []
+    try:
+        keras.saving.load_weights(model, path)
+    except Exception as error:
+        raise UserError(f"{place}: cannot be loaded ({describe_error(error)}); save it again") from error
+    return LoadedWeights(read_weights(model), [*notes, *loaded.notes], loaded.is_exact)
+
+
+def save_weight_file(model: keras.Layer, place: str, path: Path) -> None:
+    """Save the weights of a model.
+
+    Args:
+        model: The model.
+        place: The key and the file, with which errors begin.
+        path: The path of the file.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
+    try:
+        keras.saving.save_weights(model, path, max_shard_size=MAX_SHARD_GIB if path.suffix == ".json" else None)
+    except Exception as error:
+        raise build_write_error(place, error) from error
+
+
+def read_weights(model: keras.Layer) -> Arrays:
+    """Return copies of the variables by path, in their own types."""
+    return read_state(model)
+
+
+def set_weights(model: keras.Layer, arrays: Mapping[str, np.ndarray]) -> None:
+    """Set some of the variables."""
+    set_state(model, arrays)

@@ -1,0 +1,170 @@
+"""Files with the weights of a user's model: safetensors, also in shards, and state dicts of torch.save."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from common.errors import UserError, build_write_error
+from common.map.description import Arrays
+from common.models.loaded_weights import LoadedWeights, check_names, fit_types, list_names
+from common.models.tensor_names import match_names
+from common.models.weight_files import read_safetensors
+from common.models.weight_shards import INDEX_SUFFIXES, read_index
+from torch_impl.described_state import get_state
+from torch_impl.state_dict import read_state_dict
+
+SAFETENSORS = ".safetensors"
+
+
+def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWeights:
+    """Load a file into a model, after checks of all names, shapes, types and values.
+
+    Args:
+        model: The model.
+        place: The key and the file, with which errors begin.
+        path: The path of the file.
+
+    Raises:
+        UserError: The file cannot be read without running code, or is not that of the model.
+    """
+    initial, names = read_weights(model), _list_names(model)
+    parameters = dict(model.named_parameters())
+    untied = [name for name, aliases in names.items() if len(aliases) == 1 and name in parameters]
+    stored, note = match_names(place, _read_tensors(place, path), untied or list(names))
+    notes = [note] if note else []
+    chosen = _choose_tensors(place, stored, names)
+    kept = [name for name in names if name not in chosen and initial[name].dtype.kind in "iub"]
+    if kept:
+        notes.append(f"{list_names(kept)}: not in the file; PyTorch's model keeps its own values")
+    aliases = {alias for group in names.values() for alias in group}
+    others = {name: array for name, array in stored.items() if name not in aliases}
+    repeated = [name for name, array in others.items() if _has_equal(name, array, initial, chosen)]
+    if repeated:
+        notes.append(f"{list_names(repeated)}: left out, because the model has the same values already")
+    ignored = [name for name in others if name not in repeated and _is_ignored(name, model)]
+    if ignored:
+        notes.append(f"{list_names(ignored)}: left out, as transformers does")
+    others = {name: array for name, array in others.items() if name not in (*repeated, *ignored)}
+    check_names(place, [*chosen, *others], [name for name in names if name not in kept])
+    loaded = fit_types(place, chosen, initial)
+    tensors = {alias: _to_tensor(array) for name, array in loaded.arrays.items() for alias in names[name]}
+    model.load_state_dict(tensors, strict=False)
+    return LoadedWeights(read_weights(model), [*notes, *loaded.notes], loaded.is_exact)
+
+
+def save_weight_file(model: torch.nn.Module, place: str, path: Path) -> None:
+    """Save the weights of a model. A file of safetensors has tied weights under their first name only.
+
+    Args:
+        model: The model.
+        place: The key and the file, with which errors begin.
+        path: The path of the file.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
+    state_dict = model.state_dict()
+    try:
+        if path.suffix == SAFETENSORS:
+            tensors = {name: state_dict[name].contiguous() for name in _list_names(model)}
+            save_file(tensors, path, metadata={"format": "pt"})
+        else:
+            torch.save(state_dict, path)
+    except Exception as error:
+        raise build_write_error(place, error) from error
+
+
+def read_weights(model: torch.nn.Module) -> Arrays:
+    """Return copies of the parameters, tied ones once, and of the buffers by name, in their own types."""
+    return {name: _to_array(tensor.detach()).copy() for name, tensor in get_state(model).items()}
+
+
+def set_weights(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
+    """Set some of the parameters and buffers."""
+    tensors = get_state(model)
+    with torch.no_grad():
+        for name, array in arrays.items():
+            tensors[name].copy_(_to_tensor(array))
+
+
+def _list_names(model: torch.nn.Module) -> dict[str, list[str]]:
+    """Return all names of each tensor of the state dict by its first name. Tied tensors have several."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, torch.Tensor):
+            names.setdefault(id(tensor), []).append(name)
+    return {group[0]: group for group in names.values()}
+
+
+def _read_tensors(place: str, path: Path) -> dict[str, np.ndarray]:
+    """Return the tensors of a file, or of all shards of an index."""
+    if not path.name.endswith(INDEX_SUFFIXES):
+        return _read_file(place, path)
+    index = read_index(place, path)
+    tensors: dict[str, np.ndarray] = {}
+    for shard in sorted({shard for shards in index.values() for shard in shards}):
+        tensors |= {name: array for name, array in _read_file(place, shard).items() if index.get(name) == [shard]}
+    if missing := [name for name in index if name not in tensors]:
+        raise UserError(f"{place}: its files have no {list_names(missing)}; fetch or save all shards again")
+    return tensors
+
+
+def _read_file(place: str, path: Path) -> dict[str, np.ndarray]:
+    if path.suffix == SAFETENSORS:
+        return read_safetensors(f"{place}:", path)
+    return {name: _to_array(tensor) for name, tensor in read_state_dict(place, str(path)).items()}
+
+
+def _choose_tensors(
+    place: str, stored: Mapping[str, np.ndarray], names: Mapping[str, list[str]]
+) -> dict[str, np.ndarray]:
+    """Return the stored tensors by the first names. Raise UserError if a file has different values for tied tensors."""
+    chosen = {}
+    for first, aliases in names.items():
+        present = [alias for alias in aliases if alias in stored]
+        for alias in present[1:]:
+            if not np.array_equal(stored[alias], stored[present[0]]):
+                raise UserError(
+                    f"{place}: {present[0]} and {alias} differ, and the model has one tensor for both; let the factory "
+                    "build the model of this file"
+                )
+        if present:
+            chosen[first] = stored[present[0]]
+    return chosen
+
+
+def _has_equal(name: str, array: np.ndarray, initial: Arrays, chosen: Mapping[str, np.ndarray]) -> bool:
+    """Check whether a tensor that the model does not save is a buffer of the model, or repeats another tensor.
+
+    A tensor of equal values, such as a bias of zeros, repeats none.
+    """
+    if name in initial:
+        return np.array_equal(initial[name], array)
+    return len(np.unique(array)) > 1 and any(np.array_equal(array, other) for other in chosen.values())
+
+
+def _is_ignored(name: str, model: torch.nn.Module) -> bool:
+    """Check whether a model of transformers ignores a tensor, such as the causal masks in old files of GPT-2."""
+    patterns = {
+        pattern
+        for module in model.modules()
+        for pattern in getattr(module, "_keys_to_ignore_on_load_unexpected", None) or ()
+    }
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
+def _to_array(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:  # NumPy has no such type
+        return tensor.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def _to_tensor(array: np.ndarray) -> torch.Tensor:
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
