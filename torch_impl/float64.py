@@ -1,6 +1,7 @@
 """Float64 computation throughout: some models cast to float32 even if their weights are float64.
 
-transformers, for example, computes norms, softmax and the tables of rotary positions in float32.
+transformers, for example, computes norms, softmax and the tables of rotary positions in float32. It multiplies the
+matrices of all experts with a function of PyTorch that has no float64 kernel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
+
+GROUPED_PRODUCTS = ("grouped_mm", "_grouped_mm")
 
 
 def compute_in_float64() -> None:
@@ -35,8 +38,30 @@ class _KeepFloat64(TorchFunctionMode):
     ) -> object:
         if func is torch.Tensor.float:
             func = torch.Tensor.double
+        if getattr(func, "__name__", "") in GROUPED_PRODUCTS:
+            func = _multiply_groups
         args = tuple(_widen(argument) for argument in args)
         return func(*args, **{name: _widen(argument) for name, argument in (kwargs or {}).items()})
+
+
+def _multiply_groups(
+    inputs: torch.Tensor, weights: torch.Tensor, *, offs: torch.Tensor, bias: None = None, out_dtype: object = None
+) -> torch.Tensor:
+    """Multiply groups of rows with a matrix each, as torch.nn.functional.grouped_mm does.
+
+    Args:
+        inputs: The rows [rows, inputs].
+        weights: The matrices [groups, inputs, outputs].
+        offs: The row after the last of each group [groups]. Rows after the last group are multiplied by 0.
+        bias: None; PyTorch has no other.
+        out_dtype: Not used: the products have the type of the rows.
+
+    Returns:
+        The products [rows, outputs].
+    """
+    bounds = [0, *offs.tolist()]
+    products = [inputs[start:end] @ weight for start, end, weight in zip(bounds, bounds[1:], weights, strict=False)]
+    return torch.cat([*products, inputs.new_zeros(len(inputs) - bounds[-1], weights.shape[2])])
 
 
 def _widen(argument: object) -> object:

@@ -38,7 +38,8 @@ class ForwardTrace:
     Dropout functions drop nothing within the context.
 
     Attributes:
-        entered: The layers by path, in the order in which the pass entered them.
+        entered: The layers by path, in the order in which the pass entered them; then the layers that it did not enter,
+            but whose parameters it read.
         composites: The path of Keras's attention or Bidirectional around a layer, by the path of the layer.
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         calls: The first call of each layer, by path. A layer of Keras with an activation is recorded as returning what
@@ -67,6 +68,8 @@ class ForwardTrace:
         self._activations: dict[
             str, ActivationRecorder
         ] = {}  # of the Keras layers that the pass is in for the first time
+        self._read: dict[str, torch.nn.Module] = {}  # the layers with whose parameters functions compute, by path
+        self._owners: dict[int, tuple[str, torch.nn.Module]] = {}  # by the identity of the parameter
         self._model, self._replacements, self._recorded = model, replacements or {}, paths
         # By path: what a layer with a replacement would have received without it.
         self._received: dict[str, np.ndarray | None] = {}
@@ -80,7 +83,13 @@ class ForwardTrace:
             self._undo.append(module.register_forward_hook(self._make_hook(path), with_kwargs=True).remove)
         if isinstance(self._model, KerasModule):
             self._undo.append(patch_keras_dropout(self._record_noise))
-        observer = _FunctionObserver(self._shapes, self._record_noise)
+        if not isinstance(self._model, KerasModule):  # Keras keeps the parameters of a layer in a module of its own
+            self._owners = {
+                id(parameter): (name, module)
+                for name, module in self._model.named_modules()
+                for parameter in module.parameters(recurse=False)
+            }
+        observer = _FunctionObserver(self._shapes, self._record_noise, self._record_parameter)
         observer.__enter__()
         self._undo.append(lambda: observer.__exit__(None, None, None))
         return self
@@ -90,11 +99,20 @@ class ForwardTrace:
     ) -> None:
         for undo in (*(activation.restore for activation in self._activations.values()), *reversed(self._undo)):
             undo()
+        for path, module in self._read.items():
+            self.entered.setdefault(path, module)
 
     def _record_noise(self, function: str) -> None:
         source = f"{self._stack[-1] if self._stack else 'model'} ({function})"
         if source not in self.noise:
             self.noise.append(source)
+
+    def _record_parameter(self, tensor: object) -> None:
+        """Record the layer that owns a parameter with which a function computes."""
+        path, module = self._owners.get(id(tensor), ("", None))
+        is_in_attention = bool(self._stack) and get_layer_kind(self.entered[self._stack[-1]]) == "MultiheadAttention"
+        if module is not None and path and not is_in_attention:
+            self._read.setdefault(path, module)
 
     def _make_pre_hook(self, path: str) -> Callable[..., object]:
         """Return the hook that PyTorch calls before the forward pass of the layer at this path."""
@@ -152,9 +170,14 @@ class ForwardTrace:
 class _FunctionObserver(TorchFunctionMode):
     """A mode to which PyTorch passes every function call. It records reshapes, and disables dropout functions."""
 
-    def __init__(self, shapes: dict[int, tuple[int, ...]], record_noise: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        shapes: dict[int, tuple[int, ...]],
+        record_noise: Callable[[str], None],
+        record_parameter: Callable[[object], None],
+    ) -> None:
         super().__init__()
-        self.shapes, self.record_noise = shapes, record_noise
+        self.shapes, self.record_noise, self.record_parameter = shapes, record_noise, record_parameter
 
     @override
     def __torch_function__(
@@ -165,6 +188,8 @@ class _FunctionObserver(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
         name, kwargs = getattr(func, "__name__", ""), dict(kwargs or {})
+        for argument in (*args, *kwargs.values()):
+            self.record_parameter(argument)
         if "dropout" in name:
             named = dict(zip(DROPOUT_PARAMETERS, args, strict=False)) | kwargs
             if named.get("p", 0.5) > 0 and named.get("training", named.get("train", True)):

@@ -9,6 +9,7 @@ from common.map.torch_layers import KNOWN_KINDS
 
 ATTRIBUTES = {  # the name of an attribute in PyTorch's layers: its name in common.map
     "eps": "epsilon",
+    "variance_epsilon": "epsilon",
     "momentum": "momentum",
     "groups": "groups",
     "stride": "stride",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from common.map.activations import explain_activations
 from common.map.description import ComputedPass
 from common.map.sublayers import LayerPair
 
@@ -140,10 +141,23 @@ def explain_first_difference(
             input_gap = smallest_difference(torch_call.received, keras_call.received, unflattened_shape)
         if input_gap is not None and input_gap > tolerance:
             place = f"between {last_equal} and it" if last_equal else "before it"
-            return f"{sentence}; its input differs already, by {input_gap:.1e}: look {place}"
+            activations = _explain_between(last_equal, pair, torch_pass, keras_pass)
+            return f"{sentence}; its input differs already, by {input_gap:.1e}: {activations or 'look'} {place}"
         return "; ".join([sentence, *_explain_settings(pair)])
     place = f"after {last_equal}" if last_equal else "at the layers without parameters"
     return f"no output of a layer with parameters differs: look {place}"
+
+
+def _explain_between(
+    before: LayerPair | None, after: LayerPair, torch_pass: ComputedPass, keras_pass: ComputedPass
+) -> str | None:
+    """Name the different activations between two pairs of layers; None if that is not what lies between them."""
+    if before is None:
+        return None
+    calls = [torch_pass.calls.get(pair.torch.output or "") for pair in (before, after)]
+    calls += [keras_pass.calls.get(pair.keras.output or "") for pair in (before, after)]
+    present = [call for call in calls if call is not None]
+    return explain_activations(*present) if len(present) == len(calls) else None
 
 
 def _explain_settings(pair: LayerPair) -> list[str]:

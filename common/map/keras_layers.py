@@ -96,7 +96,8 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
     used = {target.name for piece in pieces for target in piece.targets.values()}
     for role, name in names.items():
         if name not in used and not variables[name].constant:
-            yield Sublayer("parameter", layer.path, shapes[role], {role: KerasTarget(name)}, layer.path)
+            targets, settings = {role: KerasTarget(name)}, layer.attributes
+            yield Sublayer("parameter", layer.path, shapes[role], targets, layer.path, settings=settings)
 
 
 def _split_known_kind(layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]) -> list[_Piece]:

@@ -77,6 +77,17 @@ def align_sublayers(
     ]
 
 
+def list_unpaired(
+    torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], layer_pairs: list[LayerPair]
+) -> tuple[list[Sublayer], list[Sublayer]]:
+    """Return the sublayers of PyTorch and of Keras that no pair has."""
+    torch_paired, keras_paired = [pair.torch for pair in layer_pairs], [pair.keras for pair in layer_pairs]
+    return (
+        [sublayer for sublayer in torch_sublayers if sublayer not in torch_paired],
+        [sublayer for sublayer in keras_sublayers if sublayer not in keras_paired],
+    )
+
+
 def _align(scores: Mapping[tuple[int, int], int], rows: int, columns: int) -> list[tuple[int, int]]:
     """Return the pairs of rows and columns, both in order, whose scores have the largest sum."""
     best = [[0] * (columns + 1) for _ in range(rows + 1)]  # the largest sum of the rows and columns from here on

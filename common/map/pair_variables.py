@@ -2,7 +2,7 @@
 
 First sublayers are paired: layers, or pieces of a layer, with the same variables in both frameworks. A variable's role
 is its name within a sublayer, such as "weight". Pairs of a map file come first, then pairs of equal kinds and sizes,
-then single variables of equal shapes.
+then single variables of equal shapes: a layer that one framework has may be a class of a library in the other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,8 +14,9 @@ from common.map.keras_layers import split_keras_layers
 from common.map.keras_pairs import pair_by_path, use_keras_layouts
 from common.map.layer_norm_axes import align_layer_norms
 from common.map.layer_roles import LayerRoles
-from common.map.pair_sublayers import align_sublayers, pair_by_signature
-from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources, list_variable_names
+from common.map.pair_single_variables import list_single_variables, pair_single_variables, reshape_single
+from common.map.pair_sublayers import align_sublayers, list_unpaired, pair_by_signature
+from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources
 from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep, find_unselected, merge_steps
 
@@ -83,16 +84,18 @@ def pair_variables(
         keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
     if torch_description.is_keras:
-        layer_pairs += pair_by_path(*_list_unpaired(torch_sublayers, keras_sublayers, layer_pairs))
+        layer_pairs += pair_by_path(*list_unpaired(torch_sublayers, keras_sublayers, layer_pairs))
     torch_roles = LayerRoles(torch_sublayers, torch_description.layers)
     keras_roles = LayerRoles(keras_sublayers, keras_description.layers)
-    unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
+    unpaired = list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
     layer_pairs += pair_by_signature(*unpaired, torch_roles, keras_roles)
     layer_pairs += align_sublayers(torch_sublayers, keras_sublayers, layer_pairs)
-    torch_unpaired, keras_unpaired = _list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
-    layer_pairs += _pair_by_shape(
-        _list_single_variables(torch_unpaired, torch_description),
-        _list_single_variables(keras_unpaired, keras_description),
+    torch_unpaired, keras_unpaired = list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
+    layer_pairs += pair_single_variables(
+        list_single_variables(torch_unpaired, torch_description),
+        list_single_variables(keras_unpaired, keras_description),
+        torch_roles,
+        keras_roles,
     )
     torch_names = _list_names(torch_sublayers)
     layer_pairs.sort(key=lambda pair: torch_names.index(pair.torch.variable_names[0]))
@@ -141,16 +144,6 @@ def find_candidates(
 
 def _list_names(sublayers: Iterable[Sublayer]) -> list[str]:
     return list(dict.fromkeys(name for sublayer in sublayers for name in sublayer.variable_names))
-
-
-def _list_unpaired(
-    torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], layer_pairs: list[LayerPair]
-) -> tuple[list[Sublayer], list[Sublayer]]:
-    torch_paired, keras_paired = [pair.torch for pair in layer_pairs], [pair.keras for pair in layer_pairs]
-    return (
-        [sublayer for sublayer in torch_sublayers if sublayer not in torch_paired],
-        [sublayer for sublayer in keras_sublayers if sublayer not in keras_paired],
-    )
 
 
 def _pair_by_file(
@@ -205,45 +198,6 @@ def _reverse_axes(shape: tuple[int, ...]) -> TransformationStep:
     return TransformationStep("transpose", tuple(reversed(range(len(shape)))))
 
 
-def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer]) -> list[LayerPair]:
-    """Pair single variables of any kind if each model has only one of a shape, or of the reversed shape.
-
-    Axes of size 1 do not count in equal shapes.
-    """
-    layer_pairs = []
-    for single in torch_singles:
-        sizes = _squeeze(single.sizes)
-        candidates = [other for other in keras_singles if _squeeze(other.sizes) == sizes] or [
-            other for other in keras_singles if other.sizes == single.sizes[::-1]
-        ]
-        rivals = [other for other in torch_singles if sorted(_squeeze(other.sizes)) == sorted(sizes)]
-        if len(candidates) == len(rivals) == 1 and len(sizes) <= 2:
-            layer_pairs.append(LayerPair(single, candidates[0]))
-    return layer_pairs
-
-
-def _squeeze(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in sizes if size != 1)
-
-
-def _reshape_single(torch_sizes: tuple[int, ...], keras_sizes: tuple[int, ...]) -> TransformationStep:
-    """Return the step between two single variables: new axes of size 1, or the reversed axes."""
-    if _squeeze(torch_sizes) == _squeeze(keras_sizes):
-        return TransformationStep("reshape", keras_sizes)
-    return _reverse_axes(torch_sizes)
-
-
-def _list_single_variables(sublayers: list[Sublayer], description: ModelDescription) -> list[Sublayer]:
-    """Return the sublayers that have a single variable, as sublayers of the kind "parameter"."""
-    return [
-        Sublayer("parameter", sublayer.path, description.variables[name].shape, {role: variable}, sublayer.output)
-        for sublayer in sublayers
-        for role, variable in sublayer.variables.items()
-        for name in list_variable_names(variable)[:1]
-        if len(sublayer.variables) == 1
-    ]
-
-
 def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[VariablePair]:
     """Pair the variables of two sublayers by their roles.
 
@@ -264,7 +218,7 @@ def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[Variabl
         assert isinstance(target, KerasTarget)
         steps = [*sources.steps, *_permute_flattened(layer_pair, role, convolved_axes), *target.steps]
         if torch.kind == "parameter" and torch.sizes != keras.sizes:
-            steps = [_reshape_single(torch.sizes, keras.sizes)]
+            steps = [reshape_single(torch.sizes, keras.sizes)]
         transformation = ParameterTransformation(sources.sources, sources.joined, merge_steps(steps))
         pairs.append(VariablePair(target.name, transformation))
     return pairs

@@ -69,9 +69,24 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         shape, settings = layer.unflattened_shape, layer.attributes
         yield Sublayer(kind, layer.path, sizes, sources, layer.path, unflattened_shape=shape, settings=settings)
         return
+    if _is_linear({role: variables[name].shape for role, name in names.items()}):
+        sources = {role: _build_source(name) for role, name in names.items()}
+        yield Sublayer("linear", layer.path, variables[names["weight"]].shape, sources)
+        return
     for role, name in names.items():
         if not variables[name].constant:
-            yield Sublayer("parameter", layer.path, variables[name].shape, {role: _build_source(name)}, layer.path)
+            sources = {role: _build_source(name)}
+            shape, settings = variables[name].shape, layer.attributes
+            yield Sublayer("parameter", layer.path, shape, sources, layer.path, settings=settings)
+
+
+def _is_linear(shapes: dict[str, tuple[int, ...]]) -> bool:
+    """Check whether a layer of another class has the variables of a linear layer with bias, by role.
+
+    The router of a mixture of experts is such a layer. What it returns need not be the product.
+    """
+    weight = shapes.get("weight", ())
+    return shapes.keys() == {"weight", "bias"} and len(weight) == 2 and shapes["bias"] == weight[:1]
 
 
 def _build_source(name: str, rows: tuple[int, int] | None = None) -> TorchSources:

@@ -91,6 +91,40 @@ class WithHead(keras.Model):
         return self.layers_in_order[1](hidden)
 
 
+class Experts(keras.Model):
+    """A mixture of experts, whose matrices are (inputs, outputs)."""
+
+    def __init__(self, is_gate_first: bool = True) -> None:
+        super().__init__()
+        self.router, self.head = keras.layers.Dense(3, activation="softmax"), keras.layers.Dense(4)
+        self.is_gate_first = is_gate_first
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.gate_up = self.add_weight(name="gate_up", shape=(3, WIDTH, 10))
+        self.down = self.add_weight(name="down", shape=(3, 5, WIDTH))
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        gate, value = keras.ops.split(keras.ops.einsum("nti,eio->nteo", x, self.gate_up), 2, -1)
+        if not self.is_gate_first:
+            gate, value = value, gate
+        experts = keras.ops.einsum("nteo,eoi->ntei", keras.ops.silu(gate) * value, self.down)
+        return self.head(keras.ops.sum(keras.ops.expand_dims(self.router(x), -1) * experts, 2))
+
+
+class PositionTable(keras.Model):
+    """A parameter that is added to all examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = keras.layers.Dense(3)
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.positions = self.add_weight(name="positions", shape=(5, 6))
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        return self.head(x + self.positions)
+
+
 def transposed_linear() -> keras.Model:
     return keras.Sequential([keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(6)])
 
@@ -136,3 +170,34 @@ def float32_layer() -> keras.Model:
 
 def gate_last() -> keras.Model:
     return GatedFeedForward(is_gate_first=False)
+
+
+def norms(last_epsilon: float = 1e-6) -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.layers.RMSNormalization(epsilon=1e-6),
+            keras.layers.Dense(8),
+            keras.layers.RMSNormalization(epsilon=last_epsilon),
+        ]
+    )
+
+
+def norms_of_another_epsilon() -> keras.Model:
+    return norms(1e-2)
+
+
+def experts() -> keras.Model:
+    return Experts()
+
+
+def experts_in_another_order() -> keras.Model:
+    return Experts(is_gate_first=False)
+
+
+def position_table() -> keras.Model:
+    return PositionTable()
+
+
+def gelu() -> keras.Model:
+    activation = keras.layers.Activation(lambda x: keras.activations.gelu(x, approximate=True))
+    return keras.Sequential([keras.layers.Dense(8), activation, keras.layers.Dense(3)])

@@ -88,6 +88,53 @@ class LearnedOffset(nn.Module):
         return self.linear(x) + self.offset
 
 
+class Norm(nn.Module):
+    """A norm of a class of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.variance_epsilon = nn.Parameter(torch.ones(WIDTH)), 1e-6
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+
+class Router(nn.Module):
+    """A layer of its own class with the variables of a linear layer, which returns probabilities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(3, WIDTH)), nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(nn.functional.linear(x, self.weight, self.bias), -1)
+
+
+class Experts(nn.Module):
+    """A mixture of experts, whose gate and value are one matrix, with a linear layer behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.output = Router(), nn.Linear(WIDTH, 4)
+        self.gate_up, self.down = nn.Parameter(torch.randn(3, 10, WIDTH)), nn.Parameter(torch.randn(3, WIDTH, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = torch.einsum("nti,eoi->nteo", x, self.gate_up).chunk(2, -1)
+        experts = torch.einsum("nteo,eio->ntei", nn.functional.silu(gate) * value, self.down)
+        return self.output((self.router(x).unsqueeze(-1) * experts).sum(2))
+
+
+class PositionTable(nn.Module):
+    """An embedding that the model reads without calling the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions, self.output = nn.Embedding(5, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(x + self.positions.weight)
+
+
 def transposed_linear() -> nn.Module:
     return nn.Sequential(Conv1D(8, 6), nn.Tanh(), Conv1D(6, 8))
 
@@ -132,4 +179,21 @@ def with_biases() -> nn.Module:
     return nn.Sequential(*(nn.Linear(6, 6, bias=False) for _ in range(7)))
 
 
+def norms() -> nn.Module:
+    return nn.Sequential(Norm(), nn.Linear(WIDTH, WIDTH), Norm())
+
+
+def experts() -> nn.Module:
+    return Experts()
+
+
+def position_table() -> nn.Module:
+    return PositionTable()
+
+
+def gelu() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3))
+
+
+experts_in_another_order, norms_of_another_epsilon = experts, norms
 float32_layer, gate_last = without_head, gated

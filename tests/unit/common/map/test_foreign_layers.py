@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from common.map.differing_settings import describe_settings
 from common.map.fused_projections import align_fused_projections
 from common.map.sublayers import Sublayer
 from common.map.transformation import TransformationStep, merge_steps, parse_transformation
@@ -24,6 +25,18 @@ PAIRS = [
     ("norm_in_float32", SEQUENCES, {}),
     ("offset", {"x": "float32[3,5,6]"}, {}),
     ("without_head", FEATURES, {}),
+    ("norms", SEQUENCES, {}),
+    ("experts", SEQUENCES, {}),
+    ("position_table", {"x": "float32[3,5,6]"}, {}),
+]
+WRONG_PAIRS = [  # with a part of the error
+    ("fused_in_another_order", SEQUENCES, "the first layer whose output differs is output (PyTorch) and "),
+    ("experts_in_another_order", SEQUENCES, "the first layer whose output differs is output (PyTorch) and "),
+    (
+        "gelu",
+        FEATURES,
+        "PyTorch computes the exact GELU, Keras the tanh approximation of GELU between 0 (PyTorch) and ",
+    ),
 ]
 
 
@@ -38,12 +51,23 @@ def test_a_pair_is_proven(
 
 
 @pytest.mark.slow
-def test_a_wrong_order_of_projections_is_refused(pair_models: PairModels) -> None:
-    name = "fused_in_another_order"
-    models = pair_models(f"foreign_torch:{name}", f"foreign_keras:{name}", SEQUENCES)
+@pytest.mark.parametrize(("name", "inputs", "part"), WRONG_PAIRS)
+def test_a_wrong_pair_is_refused(pair_models: PairModels, name: str, inputs: dict[str, str], part: str) -> None:
+    models = pair_models(f"foreign_torch:{name}", f"foreign_keras:{name}", inputs)
     assert models.proof is not None
     (error,) = models.proof.errors
-    assert "the first layer whose output differs is output (PyTorch) and " in error
+    assert part in error
+
+
+@pytest.mark.slow
+def test_the_epsilon_of_another_class_is_named(pair_models: PairModels) -> None:
+    name = "norms_of_another_epsilon"
+    models = pair_models(f"foreign_torch:{name}", f"foreign_keras:{name}", SEQUENCES)
+    assert not models.proven
+    (difference,) = describe_settings(models.parameter_map)
+    assert (
+        "epsilon is 1e-06 in PyTorch and 0.01 in Keras, in 2 (PyTorch) and sequential/rms_normalization_1" in difference
+    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Public architectures in both frameworks, mapped, proven and trained."""

@@ -1,0 +1,70 @@
+"""Activations by their values: which function two models compute between two layers, as in a difference of GELUs."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from common.map.description import RecordedCall
+
+TOLERANCE = 1e-10  # of the largest value
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return x * (1 + np.asarray(_erf(x / math.sqrt(2)), np.float64)) / 2
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0, -x))
+
+
+ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "nothing": lambda x: x,
+    "the exact GELU": _gelu,
+    "the tanh approximation of GELU": _gelu_tanh,
+    "the sigmoid approximation of GELU": lambda x: x * _sigmoid(1.702 * x),
+    "ReLU": lambda x: np.maximum(x, 0),
+    "ReLU6": lambda x: np.clip(x, 0, 6),
+    "SiLU": lambda x: x * _sigmoid(x),
+    "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "the sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "softplus": lambda x: np.logaddexp(0, x),
+    "LeakyReLU with a slope of 0.01": lambda x: np.where(x > 0, x, 0.01 * x),
+    "LeakyReLU with a slope of 0.2": lambda x: np.where(x > 0, x, 0.2 * x),
+    "LeakyReLU with a slope of 0.3": lambda x: np.where(x > 0, x, 0.3 * x),
+}
+
+
+def explain_activations(
+    torch_before: RecordedCall, torch_after: RecordedCall, keras_before: RecordedCall, keras_after: RecordedCall
+) -> str | None:
+    """Return a sentence if both models compute activations between two layers, and different ones.
+
+    Args:
+        torch_before: The call of the layer before the activation in PyTorch's model.
+        torch_after: The call of the layer after it.
+        keras_before: The same in Keras's model.
+        keras_after: The same in Keras's model.
+    """
+    torch_name, keras_name = _find_activation(torch_before, torch_after), _find_activation(keras_before, keras_after)
+    if torch_name is None or keras_name is None or torch_name == keras_name:
+        return None
+    return f"PyTorch computes {torch_name}, Keras {keras_name}"
+
+
+def _find_activation(before: RecordedCall, after: RecordedCall) -> str | None:
+    """Return the name of the function that computes what a layer receives from what the layer before it returns."""
+    if before.returned is None or after.received is None or before.returned.size != after.received.size:
+        return None
+    inputs, outputs = before.returned.ravel(), after.received.ravel()
+    limit = TOLERANCE * np.abs(outputs).max(initial=0)
+    return next(
+        (name for name, compute in ACTIVATIONS.items() if np.abs(compute(inputs) - outputs).max(initial=0) <= limit),
+        None,
+    )

@@ -1,0 +1,93 @@
+"""Pairs of single variables, whatever the kind of their layers.
+
+A layer that one framework has, such as a norm, may be a class of a library in the other. If each of the two layers has
+one variable, their shapes and their order tell which ones are counterparts.
+"""
+
+from dataclasses import replace
+
+from common.map.description import ModelDescription
+from common.map.layer_roles import LayerRoles
+from common.map.pair_sublayers import list_unpaired, pair_by_signature
+from common.map.sublayers import LayerPair, Sublayer, list_variable_names
+from common.map.transformation import TransformationStep
+
+
+def list_single_variables(sublayers: list[Sublayer], description: ModelDescription) -> list[Sublayer]:
+    """Return the sublayers that have a single variable, as sublayers of the kind "parameter"."""
+    return [
+        Sublayer(
+            "parameter",
+            sublayer.path,
+            description.variables[name].shape,
+            {role: variable},
+            sublayer.output,
+            settings=sublayer.settings,
+        )
+        for sublayer in sublayers
+        for role, variable in sublayer.variables.items()
+        for name in list_variable_names(variable)[:1]
+        if len(sublayer.variables) == 1
+    ]
+
+
+def pair_single_variables(
+    torch_singles: list[Sublayer], keras_singles: list[Sublayer], torch_roles: LayerRoles, keras_roles: LayerRoles
+) -> list[LayerPair]:
+    """Pair single variables of equal shapes, then of the same sizes in another order, then those with axes of size 1.
+
+    Args:
+        torch_singles: The single variables of PyTorch that have no counterpart yet.
+        keras_singles: The same of Keras.
+        torch_roles: The roles of the layers in PyTorch's model.
+        keras_roles: The roles of the layers in Keras's model.
+    """
+    layer_pairs = pair_by_signature(torch_singles, keras_singles, torch_roles, keras_roles)
+    unpaired = list_unpaired(torch_singles, keras_singles, layer_pairs)
+    layer_pairs += _pair_transposed(*unpaired, torch_roles, keras_roles)
+    return layer_pairs + _pair_by_shape(*list_unpaired(torch_singles, keras_singles, layer_pairs))
+
+
+def reshape_single(torch_sizes: tuple[int, ...], keras_sizes: tuple[int, ...]) -> TransformationStep:
+    """Return the step between two single variables: new axes of size 1, or another order of the axes."""
+    if _squeeze(torch_sizes) == _squeeze(keras_sizes):
+        return TransformationStep("reshape", keras_sizes)
+    return TransformationStep("transpose", tuple(map(torch_sizes.index, keras_sizes)))
+
+
+def _pair_transposed(
+    torch_singles: list[Sublayer], keras_singles: list[Sublayer], torch_roles: LayerRoles, keras_roles: LayerRoles
+) -> list[LayerPair]:
+    """Pair single variables of the same sizes in another order, such as the matrices of experts.
+
+    The sizes of a variable must differ from each other, so that they tell which axes correspond.
+    """
+    torch_sorted, keras_sorted = (
+        [
+            replace(single, sizes=tuple(sorted(single.sizes)))
+            for single in singles
+            if len(set(single.sizes)) == len(single.sizes)
+        ]
+        for singles in (torch_singles, keras_singles)
+    )
+    originals = {tuple(single.variable_names): single for single in (*torch_singles, *keras_singles)}
+    return [
+        LayerPair(originals[tuple(pair.torch.variable_names)], originals[tuple(pair.keras.variable_names)])
+        for pair in pair_by_signature(torch_sorted, keras_sorted, torch_roles, keras_roles)
+    ]
+
+
+def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer]) -> list[LayerPair]:
+    """Pair single variables of any kind if each model has only one of a shape, whose axes of size 1 do not count."""
+    layer_pairs = []
+    for single in torch_singles:
+        sizes = _squeeze(single.sizes)
+        candidates = [other for other in keras_singles if _squeeze(other.sizes) == sizes]
+        rivals = [other for other in torch_singles if sorted(_squeeze(other.sizes)) == sorted(sizes)]
+        if len(candidates) == len(rivals) == 1 and len(sizes) <= 2:
+            layer_pairs.append(LayerPair(single, candidates[0]))
+    return layer_pairs
+
+
+def _squeeze(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in sizes if size != 1)
