@@ -29,11 +29,11 @@ from common.map.keras_paths import layers_by_path
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training, read_python_generators
 from tf_impl.batch_norm import list_batch_norm_buffers
-from tf_impl.convolution import patch_strided_convolutions
+from tf_impl.convolution import patch_grouped_convolutions
 from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
 from tf_impl.described_layers import describe_layers, describe_variable
 from tf_impl.described_losses import compute_losses
-from tf_impl.described_state import find_restricted, get_state, read_state, set_state
+from tf_impl.described_state import find_restricted, get_state, read_state, set_state, view_state
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter
@@ -69,7 +69,7 @@ class DescribedModel:
         """
         self.key, self.factory = key, factory
         compute_in_float64()
-        patch_strided_convolutions()
+        patch_grouped_convolutions()
         keras.utils.clear_session()  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
         with keep_float64():
@@ -93,10 +93,7 @@ class DescribedModel:
         before = read_state(self.model)
         with ForwardTrace(self.model) as trace:
             self._call(training=False)
-        changed_in_evaluation = find_changes(before, read_state(self.model))
-        groups = [getattr(layer, "groups", 1) for layer in trace.entered.values()]
-        if any(isinstance(count, int) and count > 1 for count in groups):
-            tf.config.run_functions_eagerly(False)  # on a CPU, gradients of grouped convolutions need XLA
+        changed_in_evaluation = find_changes(before, view_state(self.model))
         training = observe_training(
             self._compute_training, len(next(iter(self.inputs.values()))), list_batch_norm_buffers(self.model)
         )
@@ -231,12 +228,12 @@ class DescribedModel:
         try:
             with ForwardTrace(self.model) as trace:
                 self._call(training=True)
-            changed = find_changes(before, read_state(self.model))
-            has_drawn = read_python_generators() != generators or self._has_random_operations
-            return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
         finally:
             self.inputs = batch
-            set_state(self.model, {name: before[name] for name in find_changes(before, read_state(self.model))})
+            changed = find_changes(before, view_state(self.model))
+            set_state(self.model, {name: before[name] for name in changed})
+        has_drawn = read_python_generators() != generators or self._has_random_operations
+        return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
 
     @cached_property
     def _has_random_operations(self) -> bool:

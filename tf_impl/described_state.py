@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from common.errors import UserError
 from common.map.changing_buffers import find_changes
@@ -20,9 +21,18 @@ def get_state(model: keras.Layer) -> dict[str, keras.Variable]:
     return {path: variable for path, variable in variables_by_path(model).items() if variable.name != SEED_STATE}
 
 
+def view_state(model: keras.Layer) -> dict[str, np.ndarray]:
+    """Return these variables by path as arrays. Those of float64 share the memory of their values."""
+    values = {path: tf.convert_to_tensor(variable.value) for path, variable in get_state(model).items()}
+    return {
+        path: np.asarray(memoryview(value)) if value.dtype == tf.float64 else value.numpy()
+        for path, value in values.items()
+    }
+
+
 def read_state(model: keras.Layer) -> dict[str, np.ndarray]:
     """Return copies of these variables by path."""
-    return {path: np.array(variable) for path, variable in get_state(model).items()}
+    return {path: variable.numpy() for path, variable in get_state(model).items()}
 
 
 def set_state(model: keras.Layer, arrays: Mapping[str, np.ndarray]) -> None:
@@ -49,6 +59,6 @@ def find_restricted(model: keras.Layer, compute: Callable[[], object]) -> list[s
         set_state(model, moved_values)
         with suppress(UserError):  # the model may not accept such values
             compute()
-        restricted |= find_changes(moved_values, read_state(model)).keys()
+        restricted |= find_changes(moved_values, view_state(model)).keys()
         set_state(model, before)
     return sorted(restricted)

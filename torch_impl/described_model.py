@@ -35,7 +35,7 @@ from torch_impl.described_dropout import (
 )
 from torch_impl.described_layers import describe_layers, describe_variable
 from torch_impl.described_losses import compute_losses
-from torch_impl.described_state import find_restricted, get_state, read_state, set_state
+from torch_impl.described_state import find_restricted, get_state, read_state, set_state, view_state
 from torch_impl.float64 import compute_in_float64, keep_float64
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
@@ -93,7 +93,7 @@ class DescribedModel:
         before = read_state(self.model)
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
-        changed_in_evaluation = find_changes(before, read_state(self.model))
+        changed_in_evaluation = find_changes(before, view_state(self.model))
         training = observe_training(
             self._compute_training, len(next(iter(self.inputs.values()))), list_batch_norm_buffers(self.model)
         )
@@ -224,10 +224,11 @@ class DescribedModel:
             with ForwardTrace(self.model) as trace, torch.no_grad():
                 self._call(training=True)
             has_drawn = read_generators(self.model) != before_drawing
-            return ObservedPass(trace.calls, trace.noise, find_changes(before, read_state(self.model)), has_drawn)
         finally:
             self.inputs = batch
-            set_state(self.model, {name: before[name] for name in find_changes(before, read_state(self.model))})
+            changed = find_changes(before, view_state(self.model))
+            set_state(self.model, {name: before[name] for name in changed})
+        return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
 
     def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
         """Compute copies of one example in evaluation mode. Return the first layer that mixes examples, or None.

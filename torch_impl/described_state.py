@@ -19,9 +19,14 @@ def get_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+def view_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Return the parameters and buffers by name as arrays that share their memory."""
+    return {name: tensor.detach().numpy() for name, tensor in get_state(model).items()}
+
+
 def read_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
     """Return copies of the parameters and buffers by name."""
-    return {name: tensor.detach().numpy().copy() for name, tensor in get_state(model).items()}
+    return {name: array.copy() for name, array in view_state(model).items()}
 
 
 @torch.no_grad()
@@ -54,6 +59,6 @@ def find_restricted(model: torch.nn.Module, compute: Callable[[], object]) -> li
         set_state(model, moved_values)
         with suppress(UserError):  # the model may not accept such values
             compute()
-        restricted |= find_changes(moved_values, read_state(model)).keys()
+        restricted |= find_changes(moved_values, view_state(model)).keys()
         set_state(model, before)
     return sorted(restricted)

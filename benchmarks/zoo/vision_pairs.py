@@ -1,5 +1,67 @@
-"""Pairs of models that classify images."""
+"""Pairs of models that classify images or their pixels."""
 
 from benchmarks.zoo.pairs import ZooPair
 
-VISION_PAIRS: tuple[ZooPair, ...] = ()
+PIXEL_TASK = {
+    "task": "custom",
+    "task.torch": "benchmarks.zoo.unet_torch:compute_pixel_loss",
+    "task.tf": "benchmarks.zoo.unet_keras:compute_pixel_loss",
+}
+INPUTS = {"images": "float32[4,32,32,channels=3]"}
+HERE = "benchmarks.zoo"
+
+
+def _build_pair(name: str, torch_source: str, keras_source: str, torch_module: str = "vision_torch") -> ZooPair:
+    """Return the pair of the factories of one name, which ends with an underscore and the library if it has two."""
+    factory = name.removesuffix("_torchvision")
+    return ZooPair(
+        name=name,
+        torch=f"{HERE}.{torch_module}:{factory}",
+        keras=f"{HERE}.vision_keras:{factory}",
+        inputs=INPUTS,
+        torch_source=torch_source,
+        keras_source=keras_source,
+    )
+
+
+def _build_unet_pair(name: str) -> ZooPair:
+    """Return a pair of U-Nets, which no library of both frameworks has."""
+    source = "U-Net of the zoo"
+    return ZooPair(name, f"{HERE}.unet_torch:{name}", f"{HERE}.unet_keras:{name}", INPUTS, source, source, PIXEL_TASK)
+
+
+VISION_PAIRS = (
+    _build_unet_pair("unet_transposed"),
+    _build_unet_pair("unet_bilinear"),
+    _build_pair("resnet_basic", "transformers ResNetModel", "KerasHub ResNetBackbone"),
+    _build_pair("resnet_bottleneck", "transformers ResNetModel", "KerasHub ResNetBackbone"),
+    _build_pair("resnet50", "transformers ResNetForImageClassification", "keras.applications ResNet50"),
+    _build_pair("mobilenet_v1", "transformers MobileNetV1ForImageClassification", "keras.applications MobileNet"),
+    _build_pair("mobilenet_v2", "transformers MobileNetV2ForImageClassification", "keras.applications MobileNetV2"),
+    _build_pair(
+        "efficientnet_b0", "transformers EfficientNetForImageClassification", "keras.applications EfficientNetB0"
+    ),
+    _build_pair("convnext_tiny", "transformers ConvNextForImageClassification", "keras.applications ConvNeXtTiny"),
+    _build_pair("vit", "transformers ViTModel", "KerasHub ViTBackbone"),
+    _build_pair("deit", "transformers DeiTModel", "KerasHub DeiTBackbone"),
+    _build_pair("dinov2", "transformers Dinov2Model", "KerasHub DINOV2Backbone"),
+    _build_pair("dinov2_with_registers", "transformers Dinov2WithRegistersModel", "KerasHub DINOV2Backbone"),
+    _build_pair("dinov3", "transformers DINOv3ViTModel", "KerasHub DINOV3Backbone"),
+    _build_pair("clip", "transformers CLIPVisionModel", "KerasHub CLIPVisionEncoder"),
+    _build_pair("siglip", "transformers SiglipVisionModel", "KerasHub SigLIPVisionEncoder"),
+    _build_pair("swin", "transformers SwinModel", "KerasHub SwinTransformerBackbone"),
+    _build_pair("segformer", "transformers SegformerModel", "KerasHub MiTBackbone"),
+    _build_pair("hgnet", "transformers HGNetV2Backbone", "KerasHub HGNetV2Backbone"),
+    _build_pair("vgg16", "torchvision vgg16", "keras.applications VGG16", "vision_torchvision"),
+    _build_pair("densenet121", "torchvision densenet121", "keras.applications DenseNet121", "vision_torchvision"),
+    _build_pair("resnet50_torchvision", "torchvision resnet50", "keras.applications ResNet50", "vision_torchvision"),
+    _build_pair(
+        "mobilenet_v2_torchvision", "torchvision mobilenet_v2", "keras.applications MobileNetV2", "vision_torchvision"
+    ),
+    _build_pair(
+        "efficientnet_b0_torchvision",
+        "torchvision efficientnet_b0",
+        "keras.applications EfficientNetB0",
+        "vision_torchvision",
+    ),
+)

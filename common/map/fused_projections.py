@@ -35,6 +35,7 @@ def align_fused_projections(
             second one, and so on. Otherwise they are the queries of all heads first.
         is_gate_last: Whether Keras computes the gate of a gated feed-forward network after its value.
     """
+    torch_sublayers = _join_separate_layers(torch_sublayers, keras_sublayers)
     torch_counts, keras_counts = Counter(_list_sizes(torch_sublayers)), Counter(_list_sizes(keras_sublayers))
     heads = _count_heads(keras_sublayers) if by_head else {}
     fused_outputs = _choose_outputs(_list_sizes(torch_sublayers), _list_sizes(keras_sublayers))
@@ -55,6 +56,43 @@ def align_fused_projections(
         else:
             aligned += sublayers
     return aligned
+
+
+def _join_separate_layers(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
+    """Join PyTorch's layers of query, key and value if all that Keras lacks of a size are in its fused layers."""
+    torch_counts, keras_counts = Counter(_list_sizes(torch_sublayers)), Counter(_list_sizes(keras_sublayers))
+    separate_sizes = set()
+    for size in torch_counts:
+        fused_size = (3 * size[0], size[1])
+        fused_count = keras_counts[fused_size] - torch_counts[fused_size]
+        if 0 < 3 * fused_count == torch_counts[size] - keras_counts[size]:
+            separate_sizes.add(size)
+    joined: list[Sublayer] = []
+    start = 0
+    while start < len(torch_sublayers):
+        layers = torch_sublayers[start : start + 3]
+        is_separate = layers[0].kind == "linear" and layers[0].sizes in separate_sizes and _have_one_input(layers)
+        joined.append(_stack(layers) if is_separate else layers[0])
+        start += 3 if is_separate else 1
+    return joined
+
+
+def _have_one_input(sublayers: list[Sublayer]) -> bool:
+    """Check whether three sublayers are whole linear layers of one layer, with the same sizes and roles."""
+    kinds = {(layer.path.rpartition(".")[0], layer.kind, layer.sizes, tuple(layer.variables)) for layer in sublayers}
+    return len(sublayers) == 3 and len(kinds) == 1 and not any(map(_get_fused_parameter, sublayers))
+
+
+def _stack(sublayers: list[Sublayer]) -> Sublayer:
+    """Return the fused linear layer whose outputs are those of three layers, one after the other."""
+    outputs, inputs = sublayers[0].sizes
+    shapes = {"weight": (3 * outputs, inputs), "bias": (3 * outputs,)}
+    sources = {}
+    for role in sublayers[0].variables:
+        names = tuple(SourceParameter(layer.variable_names[list(layer.variables).index(role)]) for layer in sublayers)
+        sources[role] = TorchSources(names, ",", (TransformationStep("reshape", shapes[role]),))
+    path = sublayers[0].path.rpartition(".")[0]
+    return Sublayer("linear", path, shapes["weight"], sources, composite=path)
 
 
 def _list_sizes(sublayers: list[Sublayer]) -> list[Sizes]:

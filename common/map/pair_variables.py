@@ -16,6 +16,7 @@ from common.map.layer_norm_axes import align_layer_norms
 from common.map.layer_roles import LayerRoles
 from common.map.pair_single_variables import list_single_variables, pair_single_variables, reshape_single
 from common.map.pair_sublayers import align_sublayers, list_unpaired, pair_by_signature
+from common.map.pointwise_layers import align_pointwise_layers
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources
 from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep, find_unselected, merge_steps
@@ -81,6 +82,7 @@ def pair_variables(
         torch_sublayers, keras_sublayers = use_keras_layouts(split_keras_layers(torch_description), keras_sublayers)
     else:
         torch_sublayers = layout.align(split_torch_layers(torch_description), keras_sublayers)
+        torch_sublayers = align_pointwise_layers(torch_sublayers, keras_sublayers)
         keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
     if torch_description.is_keras:

@@ -1,4 +1,4 @@
-"""Tests of corrected 1x1 convolutions with strides against those of Keras, in TensorFlow processes."""
+"""Tests of corrected convolutions against those of Keras, in TensorFlow processes."""
 
 import pytest
 
@@ -38,6 +38,48 @@ for layer, x, expected_arrays in zip(LAYERS, inputs, expected):
         assert array.shape == expected_array.shape
         np.testing.assert_allclose(array, expected_array, rtol=1e-12, atol=1e-12)
 """
+COMPARE_GROUPS = """
+import keras
+import numpy as np
+import tensorflow as tf
+from tf_impl.convolution import patch_grouped_convolutions
+
+keras.config.set_floatx("float64")
+patch_grouped_convolutions()
+generator = np.random.default_rng(0)
+
+def convolve_all_channels(layer, x):  # with zeros in place of the weights that a group does not have
+    inputs = layer.kernel.shape[-2]
+    parts = tf.split(layer.kernel.value, layer.groups, axis=-1)
+    window = [[0, 0]] * layer.rank
+    rows = [[number * inputs, (layer.groups - 1 - number) * inputs] for number in range(layer.groups)]
+    kernel = tf.concat([tf.pad(part, [*window, row, [0, 0]]) for part, row in zip(parts, rows)], axis=-1)
+    last = tf.transpose(x, [0, 2, 3, 1]) if layer.data_format == "channels_first" else x
+    y = tf.nn.convolution(last, kernel, layer.strides, layer.padding.upper(), dilations=layer.dilation_rate)
+    return tf.transpose(y, [0, 3, 1, 2]) if layer.data_format == "channels_first" else y
+
+def compute(function, x, kernel):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+        loss = tf.reduce_sum(tf.square(y))
+    return [y, *tape.gradient(loss, [x, kernel])]
+
+for layer, shape in (
+    (keras.layers.Conv2D(6, 3, groups=6, padding="same"), (7, 8, 6)),
+    (keras.layers.Conv2D(12, 3, 2, groups=6, padding="same"), (7, 8, 6)),
+    (keras.layers.Conv2D(6, 2, (1, 2), groups=6), (7, 8, 6)),
+    (keras.layers.Conv2D(6, 3, groups=6, dilation_rate=2), (7, 8, 6)),
+    (keras.layers.Conv2D(4, 3, groups=2), (7, 8, 6)),
+    (keras.layers.Conv2D(4, 3, groups=2, data_format="channels_first"), (6, 7, 8)),
+    (keras.layers.Conv1D(6, 3, groups=3), (7, 6)),
+):
+    x = tf.constant(generator.normal(size=[3, *shape]))
+    layer.build(x.shape)
+    expected = compute(lambda x: convolve_all_channels(layer, x), x, layer.kernel.value)
+    for array, expected_array in zip(compute(layer, x, layer.kernel.value), expected, strict=True):
+        np.testing.assert_allclose(array, expected_array, rtol=1e-12, atol=1e-12)
+"""
 TRAIN = """
 import numpy as np
 import tensorflow as tf
@@ -60,6 +102,10 @@ for strides in (1, 2):
 
 def test_values_and_gradients_are_those_of_keras(python: Python) -> None:
     python(COMPARE)
+
+
+def test_groups_have_the_values_and_gradients_of_all_channels_with_zeros_between_groups(python: Python) -> None:
+    python(COMPARE_GROUPS)
 
 
 def test_gradients_of_any_number_of_examples_leave_memory_intact(python: Python) -> None:

@@ -26,6 +26,19 @@ class Attention(keras.Model):
         return self.projection(ops.transpose(ops.matmul(shares, value), (0, 2, 1, 3)))
 
 
+class FusedProjections(keras.Model):
+    """Self-attention that computes all its projections in one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fused, self.output_dense = keras.layers.Dense(3 * WIDTH), keras.layers.Dense(WIDTH)
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        n, time = x.shape[:2]
+        query, key, value = ops.split(ops.reshape(self.fused(x), (n, time, 3 * HEADS, -1)), 3, 2)
+        return self.output_dense(ops.reshape(ops.dot_product_attention(query, key, value), (n, time, WIDTH)))
+
+
 class GatedFeedForward(keras.Model):
     """A feed-forward network with layers for gate and value. is_gate_first: whether the gate is computed first."""
 
@@ -131,6 +144,17 @@ def transposed_linear() -> keras.Model:
 
 def fused(by_head: bool = False) -> keras.Model:
     return Attention()
+
+
+def pointwise() -> keras.Model:
+    convolution = keras.layers.Conv2D(6, 1, activation="tanh")
+    return keras.Sequential(
+        [keras.Input((6,)), keras.layers.Reshape((1, 1, 6)), convolution, keras.layers.Flatten(), keras.layers.Dense(4)]
+    )
+
+
+def separate(is_value_second: bool = False) -> keras.Model:
+    return FusedProjections()
 
 
 fused_transposed = fused_in_another_order = fused

@@ -39,6 +39,21 @@ class Attention(nn.Module):
         return self.output((shares @ value).transpose(1, 2).reshape(n, time, WIDTH))
 
 
+class SeparateProjections(nn.Module):
+    """Self-attention whose projections are layers of their own. is_value_second: whether the values are before keys."""
+
+    def __init__(self, is_value_second: bool) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.output = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.is_value_second = is_value_second
+
+    def forward(self, x: Tensor) -> Tensor:
+        names = ("query", "value", "key") if self.is_value_second else ("query", "key", "value")
+        parts = {name: getattr(self, name)(x).unflatten(2, (HEADS, -1)).transpose(1, 2) for name in names}
+        attended = nn.functional.scaled_dot_product_attention(parts["query"], parts["key"], parts["value"])
+        return self.output(attended.transpose(1, 2).flatten(2))
+
+
 class GatedFeedForward(nn.Module):
     """A feed-forward network whose gate and value are one layer."""
 
@@ -141,6 +156,25 @@ def transposed_linear() -> nn.Module:
 
 def fused(by_head: bool = False) -> nn.Module:
     return Attention(nn.Linear(WIDTH, 3 * WIDTH), by_head=by_head)
+
+
+class Pointwise(nn.Module):
+    """A linear layer, and a convolution of single elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.convolution = nn.Linear(6, 6), nn.Conv1d(6, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(torch.tanh(self.linear(x))[:, :, None])[:, :, 0]
+
+
+def pointwise() -> nn.Module:
+    return Pointwise()
+
+
+def separate(is_value_second: bool = False) -> nn.Module:
+    return SeparateProjections(is_value_second)
 
 
 def fused_transposed() -> nn.Module:

@@ -1,5 +1,7 @@
 """Layers as libraries other than PyTorch and Keras write them: paired and proven without a map file."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,8 @@ PAIRS = [
     ("fused", SEQUENCES, {"by_head": True}),
     ("fused_transposed", SEQUENCES, {}),
     ("fused_groups", SEQUENCES, {}),
+    ("pointwise", FEATURES, {}),
+    ("separate", SEQUENCES, {}),
     ("gated", SEQUENCES, {}),
     ("gate_last", SEQUENCES, {}),
     ("float32_layer", FEATURES, {}),
@@ -68,6 +72,24 @@ def test_the_epsilon_of_another_class_is_named(pair_models: PairModels) -> None:
     assert (
         "epsilon is 1e-06 in PyTorch and 0.01 in Keras, in 2 (PyTorch) and sequential/rms_normalization_1" in difference
     )
+
+
+@pytest.mark.slow
+def test_separate_projections_in_a_wrong_order_are_refused(pair_models: PairModels) -> None:
+    models = pair_models("foreign_torch:separate", "foreign_keras:separate", SEQUENCES, is_value_second=True)
+    assert models.proof is not None
+    (error,) = models.proof.errors
+    assert "the first layer whose output differs is output (PyTorch) and " in error
+
+
+@pytest.mark.slow
+def test_a_wrong_map_of_a_linear_layer_and_a_convolution_is_refused(pair_models: PairModels, tmp_path: Path) -> None:
+    path = tmp_path / "map.yaml"
+    path.write_text("sequential/conv2d/kernel: linear.weight | reshape 1 1 6 6")  # without a transpose
+    models = pair_models("foreign_torch:pointwise", "foreign_keras:pointwise", FEATURES, path)
+    assert models.proof is not None
+    (error,) = models.proof.errors
+    assert "the first layer whose output differs is linear (PyTorch) and sequential/conv2d (Keras)" in error
 
 
 @pytest.mark.slow

@@ -1,0 +1,54 @@
+"""Alignment of linear layers with convolutions whose window has a single element: both compute the same.
+
+The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs); that of a convolution is
+(groups, outputs, inputs, *window).
+"""
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+from common.map.array_differences import has_strides
+from common.map.sublayers import Sublayer, TorchSources
+from common.map.transformation import TransformationStep
+
+
+def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
+    """Return PyTorch's sublayers with linear layers as convolutions, or the reverse, if Keras has only those of a size.
+
+    Args:
+        torch_sublayers: PyTorch's sublayers.
+        keras_sublayers: Keras's sublayers.
+    """
+    torch_counts = Counter(sublayer.signature for sublayer in torch_sublayers)
+    keras_counts = Counter(sublayer.signature for sublayer in keras_sublayers)
+    counterparts: dict[tuple[str, tuple[int, ...]], Sublayer] = {}
+    for keras in keras_sublayers:
+        for torch in torch_sublayers:
+            has_other_kind = torch.kind != keras.kind and _get_pointwise_size(torch) == _get_pointwise_size(keras)
+            is_alone = not keras_counts[torch.signature] and not torch_counts[keras.signature]
+            has_equal_count = torch_counts[torch.signature] == keras_counts[keras.signature]
+            if _get_pointwise_size(torch) is not None and has_other_kind and is_alone and has_equal_count:
+                counterparts[torch.signature] = keras
+    return [
+        _reshape(sublayer, counterparts[sublayer.signature]) if sublayer.signature in counterparts else sublayer
+        for sublayer in torch_sublayers
+    ]
+
+
+def _get_pointwise_size(sublayer: Sublayer) -> tuple[int, ...] | None:
+    """Return the outputs and inputs of a linear layer or of a convolution of single elements; None for others."""
+    if sublayer.kind == "linear":
+        return sublayer.sizes
+    is_pointwise = sublayer.kind == "convolution" and sublayer.sizes[0] == 1 == math.prod(sublayer.sizes[3:])
+    return sublayer.sizes[1:3] if is_pointwise and not has_strides(sublayer.settings) else None
+
+
+def _reshape(sublayer: Sublayer, counterpart: Sublayer) -> Sublayer:
+    """Return a sublayer of PyTorch as one of the kind and size of its counterpart."""
+    weight = sublayer.variables["weight"]
+    assert isinstance(weight, TorchSources)
+    shape = counterpart.sizes if counterpart.kind == "linear" else counterpart.sizes[1:]
+    reshaped = replace(weight, steps=(*weight.steps, TransformationStep("reshape", shape)))
+    variables = {**sublayer.variables, "weight": reshaped}
+    return replace(sublayer, kind=counterpart.kind, sizes=counterpart.sizes, variables=variables)
