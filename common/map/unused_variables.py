@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from common.map.array_differences import compute_norm
 from common.map.description import Arrays, ComputedPass, ModelDescription
 from common.map.side import Side
 from common.map.torch_layers import RECURRENT_KINDS
@@ -14,9 +15,10 @@ WHOLE_KINDS = {*RECURRENT_KINDS, "MultiheadAttention"}
 
 
 def draw_constants(weights: Arrays, description: ModelDescription, seed: int) -> Arrays:
-    """Return the weights of a model with random values in place of constant arrays.
+    """Return the weights of a model with random values in place of constant arrays, and with larger matrices.
 
-    Zeros and ones, such as the initial bias and scale of a layer, would hide an error.
+    Zeros and ones, such as the initial bias and scale of a layer, would hide an error, and so would matrices as small
+    as many libraries draw them: after some layers the outputs would not depend on the inputs to any digit.
     """
     variances = {name for layer in description.layers for role, name in layer.variables.items() if role in VARIANCES}
     stream = np.random.default_rng(seed)
@@ -27,7 +29,20 @@ def draw_constants(weights: Arrays, description: ModelDescription, seed: int) ->
             drawn[name] = stream.uniform(0.5, 2, array.shape)
         elif is_constant and not description.variables[name].constant:
             drawn[name] = array + 0.2 * stream.standard_normal(array.shape)
+        elif array.dtype.kind == "f" and array.ndim > 1 and array.any() and name not in description.buffers:
+            drawn[name] = array * _get_gain(array, description.is_keras)
     return drawn
+
+
+def _get_gain(array: np.ndarray, is_keras: bool) -> float:
+    """Return the factor with which a matrix or kernel neither shrinks nor enlarges random vectors, at least 1.
+
+    Args:
+        array: The parameter, whose outputs are the first axis in PyTorch and the last one in Keras.
+        is_keras: Whether it has Keras's layout.
+    """
+    inputs = array.size / array.shape[-1 if is_keras else 0]
+    return max(1.0, 1 / (np.sqrt(inputs) * compute_norm(array) / np.sqrt(array.size)))
 
 
 def find_unused(side: Side, description: ModelDescription, seed: int) -> set[str]:

@@ -225,3 +225,9 @@ def position_table() -> keras.Model:
 def gelu() -> keras.Model:
     activation = keras.layers.Activation(lambda x: keras.activations.gelu(x, approximate=True))
     return keras.Sequential([keras.layers.Dense(8), activation, keras.layers.Dense(3)])
+
+
+def small_weights() -> keras.Model:
+    return keras.Sequential(
+        [keras.Input((6,)), keras.layers.Rescaling(0.5), *(keras.layers.Dense(6) for _ in range(8))]
+    )

@@ -37,6 +37,11 @@ WRONG_PAIRS = [  # with a part of the error
     ("fused_in_another_order", SEQUENCES, "the first layer whose output differs is output (PyTorch) and "),
     ("experts_in_another_order", SEQUENCES, "the first layer whose output differs is output (PyTorch) and "),
     (
+        "small_weights",
+        FEATURES,
+        "is 0 (PyTorch) and sequential/dense (Keras), by 5.1e-01 of its norm; its input differs ",
+    ),
+    (
         "gelu",
         FEATURES,
         "PyTorch computes the exact GELU, Keras the tanh approximation of GELU between 0 (PyTorch) and ",
