@@ -15,8 +15,8 @@ def _gelu(x: np.ndarray) -> np.ndarray:
     return x * (1 + np.asarray(_erf(x / math.sqrt(2)), np.float64)) / 2
 
 
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+def _gelu_tanh(x: np.ndarray, factor: float = math.sqrt(2 / math.pi)) -> np.ndarray:
+    return x * (1 + np.tanh(factor * (x + 0.044715 * x**3))) / 2
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -27,6 +27,7 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "nothing": lambda x: x,
     "the exact GELU": _gelu,
     "the tanh approximation of GELU": _gelu_tanh,
+    "the tanh approximation of GELU with 0.79788456 instead of sqrt(2 / pi)": lambda x: _gelu_tanh(x, 0.79788456),
     "the sigmoid approximation of GELU": lambda x: x * _sigmoid(1.702 * x),
     "ReLU": lambda x: np.maximum(x, 0),
     "ReLU6": lambda x: np.clip(x, 0, 6),

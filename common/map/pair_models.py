@@ -3,6 +3,7 @@
 A factory is a user's function that builds a model. Each model lives in a process of its framework, its side.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -175,7 +176,7 @@ def _choose_map(
     descriptions: tuple[ModelDescription, ModelDescription],
     weights: Arrays,
 ) -> ParameterMap:
-    """Return the first map with which the outputs of both models are equal; the first one if there is none.
+    """Return the first map with which the outputs of both models are equal, or else differ least.
 
     Args:
         maps: The maps to try.
@@ -185,18 +186,22 @@ def _choose_map(
         weights: PyTorch's weights.
     """
     torch_description, keras_description = descriptions
+    differences: list[float] = []
     for parameter_map in maps:
         keras_weights = map_weights(parameter_map, weights, keras_description)
-        if _have_equal_outputs(Computation(torch_side, keras_side, weights, keras_weights), torch_description.channels):
-            return parameter_map
-    return maps[0]
+        computation = Computation(torch_side, keras_side, weights, keras_weights)
+        differences.append(_measure_outputs(computation, torch_description.channels))
+        if differences[-1] <= OUTPUT_TOLERANCE:
+            break
+    return maps[differences.index(min(differences))]
 
 
-def _have_equal_outputs(computation: Computation, has_channels: bool) -> bool:
-    """Compute a pass of both models in evaluation mode. Return whether the outputs are equal."""
+def _measure_outputs(computation: Computation, has_channels: bool) -> float:
+    """Compute a pass of both models in evaluation mode. Return the largest relative difference of the outputs."""
     passes = computation.run(training=False)
     pairs, error = pair_outputs(passes[0].outputs, passes[1].outputs, has_channels)
-    return not error and largest_difference(pairs, *passes) <= OUTPUT_TOLERANCE
+    difference = math.inf if error else largest_difference(pairs, *passes)
+    return math.inf if math.isnan(difference) else difference
 
 
 def _agree_without_unmatched(torch_side: Side, keras_side: Side, models: PairedModels) -> bool:
@@ -209,7 +214,7 @@ def _agree_without_unmatched(torch_side: Side, keras_side: Side, models: PairedM
     weights = models.initial_weights | zeros
     keras_weights |= map_weights(parameter_map, weights, models.keras_description)
     computation = Computation(torch_side, keras_side, weights, keras_weights)
-    return _have_equal_outputs(computation, models.torch_description.channels)
+    return _measure_outputs(computation, models.torch_description.channels) <= OUTPUT_TOLERANCE
 
 
 def _read_inputs(side: Side, paths: Iterable[str]) -> Arrays:
