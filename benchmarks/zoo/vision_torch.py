@@ -9,7 +9,8 @@ from torch import nn
 from benchmarks.zoo.pairs import CLASSES
 from benchmarks.zoo.vision_sizes import DEPTH, HEADS, IMAGE_SIZE, INNER_WIDTH, PATCH_SIZE, WIDTH
 
-VIT_SIZES = {
+LABELS: dict[str, Any] = {"num_labels": CLASSES}  # an argument that the configurations of all models take
+VIT_SIZES: dict[str, Any] = {
     "hidden_size": WIDTH,
     "num_hidden_layers": DEPTH,
     "num_attention_heads": HEADS,
@@ -69,14 +70,14 @@ def resnet_bottleneck() -> nn.Module:
 
 def resnet50() -> nn.Module:
     """Return ResNet-50 with strides in the first convolution of a block."""
-    config = transformers.ResNetConfig(num_labels=CLASSES, downsample_in_bottleneck=True)
+    config = transformers.ResNetConfig(downsample_in_bottleneck=True, **LABELS)
     return Logits(transformers.ResNetForImageClassification(config))
 
 
 def mobilenet_v1() -> nn.Module:
     """Return a narrow MobileNet."""
     config = transformers.MobileNetV1Config(
-        num_labels=CLASSES, image_size=IMAGE_SIZE, depth_multiplier=0.25, classifier_dropout_prob=0
+        image_size=IMAGE_SIZE, depth_multiplier=0.25, classifier_dropout_prob=0, **LABELS
     )
     return Logits(transformers.MobileNetV1ForImageClassification(config))
 
@@ -84,7 +85,7 @@ def mobilenet_v1() -> nn.Module:
 def mobilenet_v2() -> nn.Module:
     """Return a narrow MobileNetV2."""
     config = transformers.MobileNetV2Config(
-        num_labels=CLASSES, image_size=IMAGE_SIZE, depth_multiplier=0.35, classifier_dropout_prob=0
+        image_size=IMAGE_SIZE, depth_multiplier=0.35, classifier_dropout_prob=0, **LABELS
     )
     return Logits(transformers.MobileNetV2ForImageClassification(config))
 
@@ -92,7 +93,7 @@ def mobilenet_v2() -> nn.Module:
 def efficientnet_b0() -> nn.Module:
     """Return EfficientNet-B0 with the momentum of BatchNorm that is 0.99 in Keras."""
     config = transformers.EfficientNetConfig(
-        num_labels=CLASSES,
+        **LABELS,
         width_coefficient=1.0,
         depth_coefficient=1.0,
         image_size=IMAGE_SIZE,
@@ -106,7 +107,7 @@ def efficientnet_b0() -> nn.Module:
 
 def convnext_tiny() -> nn.Module:
     """Return ConvNeXt-Tiny with the epsilon of Keras's norms."""
-    config = transformers.ConvNextConfig(num_labels=CLASSES, image_size=IMAGE_SIZE, layer_norm_eps=1e-6)
+    config = transformers.ConvNextConfig(image_size=IMAGE_SIZE, layer_norm_eps=1e-6, **LABELS)
     return Logits(transformers.ConvNextForImageClassification(config))
 
 
