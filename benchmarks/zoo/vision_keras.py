@@ -77,7 +77,7 @@ def mobilenet_v2() -> keras.Model:
 
 
 def efficientnet_b0() -> keras.Model:
-    """Return EfficientNet-B0 without dropout and stochastic depth, on images that are scaled already."""
+    """Return EfficientNet-B0 without dropout and stochastic depth, which scales its images itself."""
     model = keras.applications.EfficientNetB0(**APPLICATION)
     for layer in model.layers:
         if isinstance(layer, keras.layers.Dropout):

@@ -21,15 +21,15 @@ VIT_SIZES: dict[str, Any] = {
 
 
 class Logits(nn.Module):
-    """The logits of a classifier of transformers."""
+    """The logits of a classifier of transformers for images that are multiplied by a factor."""
 
-    def __init__(self, classifier: nn.Module) -> None:
+    def __init__(self, classifier: nn.Module, factor: float = 1) -> None:
         super().__init__()
-        self.classifier = classifier
+        self.classifier, self.factor = classifier, factor
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the logits of images [n, 3, height, width]."""
-        logits: torch.Tensor = self.classifier(pixel_values=images).logits
+        logits: torch.Tensor = self.classifier(pixel_values=images * self.factor).logits
         return logits
 
 
@@ -102,7 +102,7 @@ def efficientnet_b0() -> nn.Module:
         drop_connect_rate=0,
         batch_norm_momentum=0.01,
     )
-    return Logits(transformers.EfficientNetForImageClassification(config))
+    return Logits(transformers.EfficientNetForImageClassification(config), 1 / 255)  # as Keras's model does
 
 
 def convnext_tiny() -> nn.Module:

@@ -2,7 +2,7 @@
 
 from common.map.array_differences import list_different_settings
 from common.map.pair_variables import ParameterMap
-from common.map.sublayers import LayerPair
+from common.map.sublayers import LayerPair, name_pairs
 
 
 def describe_settings(parameter_map: ParameterMap) -> list[str]:
@@ -12,7 +12,4 @@ def describe_settings(parameter_map: ParameterMap) -> list[str]:
         for name, torch_value, keras_value in list_different_settings(pair.torch.settings, pair.keras.settings):
             difference = f"{name} is {torch_value} in PyTorch and {keras_value} in Keras"
             pairs.setdefault(f"{pair.torch.kind}: {difference}", []).append(pair)
-    return [
-        f"{difference}, in {group[0]}" + (f" and {len(group) - 1} more" if len(group) > 1 else "")
-        for difference, group in pairs.items()
-    ]
+    return [f"{difference}, in {name_pairs(group)}" for difference, group in pairs.items()]

@@ -12,7 +12,7 @@ import numpy as np
 from common.map.array_differences import relative_difference
 from common.map.description import Arrays, ComputedPass
 from common.map.pair_variables import ParameterMap
-from common.map.sublayers import LayerPair, Sublayer, list_variable_names
+from common.map.sublayers import LayerPair, Sublayer, list_variable_names, name_pairs
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -40,6 +40,7 @@ def compare_statistics(
         Errors, and notes about the variance.
     """
     errors, notes = [], []
+    momenta: dict[str, list[LayerPair]] = {}
     transformations = {pair.keras: pair.transformation for pair in parameter_map.variable_pairs}
     for pair in _list_with_statistics(parameter_map):
         torch_momentum, keras_momentum = pair.torch.settings.get("momentum"), pair.keras.settings.get("momentum")
@@ -48,7 +49,7 @@ def compare_statistics(
             or not isinstance(keras_momentum, float)
             or abs(torch_momentum - keras_momentum) > 1e-12
         ):
-            errors.append(f"{pair}: {_describe_momentum(torch_momentum, keras_momentum)}")
+            momenta.setdefault(_describe_momentum(torch_momentum, keras_momentum), []).append(pair)
             continue
         for role in STATISTICS:
             (name,) = list_variable_names(pair.keras.variables[role])
@@ -66,7 +67,7 @@ def compare_statistics(
                 )
             if (difference := relative_difference(expected, keras_after)) > tolerance:
                 errors.append(f"{pair}: {role} differs by {difference:.1e} of its norm after a training step")
-    return errors, notes
+    return [*(f"{difference}, in {name_pairs(pairs)}" for difference, pairs in momenta.items()), *errors], notes
 
 
 def compare_state(

@@ -5,7 +5,7 @@ output. An LSTM of two layers consists of two. A role is the name of a variable 
 both frameworks' sublayers use PyTorch's roles.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,6 +86,12 @@ class LayerPair(NamedTuple):
     def __str__(self) -> str:
         """Return the paths of both."""
         return f"{self.torch.path} (PyTorch) and {self.keras.path} (Keras)"
+
+
+def name_pairs(layer_pairs: Sequence[LayerPair]) -> str:
+    """Return the first pair as text, and how many more there are."""
+    more = len(layer_pairs) - 1
+    return f"{layer_pairs[0]} and {more} more" if more else str(layer_pairs[0])
 
 
 def list_variable_names(variable: TorchSources | KerasTarget) -> list[str]:

@@ -16,7 +16,12 @@ pytestmark = pytest.mark.slow
 SMALL = {"x": "float32[2,6,6,channels=3]"}
 WRONG_MODELS = {  # PyTorch's factory, Keras's in wrong_models, inputs, what the error says
     "epsilon": ("layer_norm", "layer_norm", FEATURES, "is 1 (PyTorch) and sequential/layer_normalization (Keras)"),
-    "gelu": ("gelu", "gelu", FEATURES, "tanh approximation of GELU between 0 (PyTorch) and sequential/dense (Keras) and it"),
+    "gelu": (
+        "gelu",
+        "gelu",
+        FEATURES,
+        "tanh approximation of GELU between 0 (PyTorch) and sequential/dense (Keras) and it",
+    ),
     "another activation": ("conv1d", "conv1d", SERIES, "look after model (PyTorch) and sequential/conv1d (Keras)"),
     "pooling": ("conv2d", "conv2d", IMAGES, "look between 0 (PyTorch) and sequential/conv2d (Keras) and it"),
     "padding": ("strided", "strided", SMALL, "is model (PyTorch) and model (Keras), by"),

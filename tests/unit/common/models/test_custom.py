@@ -127,7 +127,11 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         [],
         r"^model.tf=\S*regularized: variable \S*middle/kernel has a ",
     ),
-    "another activation": (("plain", "tanh"), [], r"are not the same: .* PyTorch computes .*, Keras .* between hidden .* and it"),
+    "another activation": (
+        ("plain", "tanh"),
+        [],
+        r"are not the same: .* PyTorch computes .*, Keras .* between hidden .* and it",
+    ),
 }
 MISTAKES = {  # the override, the error
     "no such map": ("model.map=no.yaml", r"^model.map=no.yaml: no such file"),
