@@ -7,7 +7,7 @@ import numpy as np
 
 from common.map.description import RecordedCall
 
-TOLERANCE = 1e-10  # of the largest value
+TOLERANCE = 1e-13  # of the largest value
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 
