@@ -10,7 +10,7 @@ import numpy as np
 from common.errors import UserError, build_write_error, describe_error
 from common.map.description import Arrays
 from common.models.keras_file import has_optimizer, read_keras_file
-from common.models.loaded_weights import LoadedWeights, fit_types
+from common.models.loaded_weights import LoadedWeights, fit_types, is_floating, list_names
 from tf_impl.described_state import read_state, set_state
 
 MAX_SHARD_GIB = 5.0  # the size of the shards of NAME.weights.json
@@ -32,12 +32,17 @@ def load_weight_file(model: keras.Layer, place: str, path: Path) -> LoadedWeight
         save_weight_file(model, place, own_path)
         expected = read_keras_file(place, own_path)
     loaded = fit_types(place, read_keras_file(place, path, expected), expected)
+    moved = {name: array * 1.5 + 1 for name, array in read_weights(model).items() if is_floating(array)}
+    set_weights(model, moved)
     notes = ["the slots of the optimizer are left out"] if has_optimizer(place, path) else []
     try:
         keras.saving.load_weights(model, path)
     except Exception as error:
         raise UserError(f"{place}: cannot be loaded ({describe_error(error)}); save it again") from error
-    return LoadedWeights(read_weights(model), [*notes, *loaded.notes], loaded.is_exact)
+    arrays = read_weights(model)
+    if kept := [name for name, array in moved.items() if np.array_equal(arrays[name], array)]:
+        raise UserError(f"{place}: does not restore {list_names(kept)}; let the model save these variables")
+    return LoadedWeights(arrays, [*notes, *loaded.notes])
 
 
 def save_weight_file(model: keras.Layer, place: str, path: Path) -> None:

@@ -65,16 +65,18 @@ class StoredModel:
         set_weights(model, weights)
         save_weight_file(model, place, path)
 
-    def compute(self, place: str, path: Path, in_float64: bool) -> Arrays:
+    def compute(self, place: str, path: Path, weights: Arrays, in_float64: bool) -> Arrays:
         """Load a file into the model, and return its outputs in evaluation mode. Raises UserError.
 
         Args:
             place: The key and the file, with which errors begin.
             path: The path of the file.
+            weights: The variables to set afterwards by name.
             in_float64: Whether to build the model in float64; otherwise it has its own types.
         """
         model = self._build(in_float64)
         load_weight_file(model, place, path)
+        set_weights(model, weights)
         outputs = self._call(model, in_float64).items()
         return {name: (x.double() if x.is_floating_point() else x).numpy() for name, x in outputs}
 

@@ -54,7 +54,7 @@ def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWe
     loaded = fit_types(place, chosen, initial)
     tensors = {alias: _to_tensor(array) for name, array in loaded.arrays.items() for alias in names[name]}
     model.load_state_dict(tensors, strict=False)
-    return LoadedWeights(read_weights(model), [*notes, *loaded.notes], loaded.is_exact)
+    return LoadedWeights(read_weights(model), [*notes, *loaded.notes])
 
 
 def save_weight_file(model: torch.nn.Module, place: str, path: Path) -> None:

@@ -6,6 +6,7 @@ No process imports both frameworks, so that a comparison of PyTorch with Keras n
 import os
 import signal
 import subprocess
+import tempfile
 from contextlib import suppress
 from multiprocessing import Pipe
 from types import TracebackType
@@ -40,7 +41,9 @@ class Side:
         command = module_command("common.map.side_process", package, module, str(descriptor), python=python)
         # The process ends when its standard input is closed.
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
-        environment = {**os.environ, **hidden}
+        # The process is killed at a Ctrl-C. Its temporary files, also those of a library, must not remain.
+        self.directory = tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True)
+        environment = {**os.environ, **hidden, "TMPDIR": self.directory.name}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor], env=environment)
         child_connection.close()
 
@@ -96,6 +99,7 @@ class Side:
             self.process.wait()
         assert self.process.stdin is not None
         self.process.stdin.close()
+        self.directory.cleanup()
 
 
 def receive_all(*sides: Side) -> tuple[Any, ...]:

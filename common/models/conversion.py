@@ -4,6 +4,7 @@ Fresh models load the source and the converted file from disk, and their outputs
 gets its name.
 """
 
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,6 @@ from common.models.conversion_paths import ConversionPaths
 from common.models.loaded_weights import LoadedWeights, fit_types
 from common.models.user_weights import CONSTANT_ROUNDING
 
-# The largest difference of outputs in float64 if weights were rounded, relative to the norm. It only has to be smaller
-# than that of wrong weights: models of which all weights are exact must agree to OUTPUT_TOLERANCE.
-ROUNDED_TOLERANCE = 1e-4
-
 
 @dataclass(frozen=True)
 class ConvertedOutputs:
@@ -35,7 +32,7 @@ class ConvertedOutputs:
 
     Attributes:
         own_types: The difference in the models' own types, usually float32.
-        float64: The difference in float64.
+        float64: The difference in float64, if the source has weights that become those of the target exactly.
         rounding: The difference of each side's outputs in its own types to those in float64, by the side's title.
     """
 
@@ -83,11 +80,8 @@ def convert_weights(
     loaded, initial = receive_all(source, target)
     _check_constants(paths, models, loaded, source.call("weights"))
     converted = _convert(paths, models, loaded.arrays, initial)
-    is_exact = (
-        loaded.is_exact
-        and converted.is_exact
-        and not any(pair.transformation.joined == "+" for pair in models.parameter_map.variable_pairs)
-    )
+    # The source's weights as the target has them: rounded, and with the sum of two biases in the first one
+    counterparts = _convert(replace(paths, to_keras=not paths.to_keras), models, converted.arrays, loaded.arrays)
     with (
         report_write_errors(paths.target_place),
         tempfile.TemporaryDirectory(dir=paths.target.parent, prefix="lockstep-") as directory,
@@ -96,9 +90,8 @@ def convert_weights(
         target.call("save", place=paths.target_place, path=partial.target, weights=converted.arrays)
         stored = target.call("load", place=paths.target_place, path=partial.target)
         _check_stored(paths, converted.arrays, stored.arrays)
-        outputs = _compare_outputs(partial, models, sides)
-        tolerance = OUTPUT_TOLERANCE if is_exact else ROUNDED_TOLERANCE
-        if not outputs.float64 <= tolerance:
+        outputs = _compare_outputs(partial, models, sides, counterparts.arrays)
+        if not outputs.float64 <= OUTPUT_TOLERANCE:
             raise UserError(
                 f"{paths.target_place}: not written, because with these weights the outputs of the two models differ "
                 f"by {outputs.float64:.1e} of their norm in float64, which the proof with random weights did not show"
@@ -156,7 +149,8 @@ def _map_to_torch(paths: ConversionPaths, parameter_map: ParameterMap, arrays: A
     for pair in parameter_map.variable_pairs:
         pair.transformation.to_torch(arrays[pair.keras], mapped)
     for pair in parameter_map.variable_pairs:
-        if not np.array_equal(pair.transformation.to_keras(mapped), arrays[pair.keras]):
+        restored = pair.transformation.to_keras(mapped)  # in PyTorch's type, which may be narrower
+        if not np.array_equal(restored, arrays[pair.keras].astype(restored.dtype)):
             raise UserError(
                 f"{paths.source_place}: {pair.keras} differs from another variable that is the same parameter in "
                 f"PyTorch, {pair.transformation.join_sources()}; tie them in Keras too"
@@ -174,10 +168,15 @@ def _check_stored(paths: ConversionPaths, converted: Arrays, stored: Arrays) -> 
             )
 
 
-def _compare_outputs(paths: ConversionPaths, models: PairedModels, sides: Mapping[str, Side]) -> ConvertedOutputs:
-    """Compute both models with their files, in their own types and then in float64."""
-    own_types = _compute(paths, sides, in_float64=False)
-    float64 = _compute(paths, sides, in_float64=True)
+def _compare_outputs(
+    paths: ConversionPaths, models: PairedModels, sides: Mapping[str, Side], counterparts: Arrays
+) -> ConvertedOutputs:
+    """Compute both models with their files, in their own types and then in float64.
+
+    In float64, the source gets `counterparts`, so that rounding does not hide a difference of the models.
+    """
+    own_types = _compute(paths, sides, {}, in_float64=False)
+    float64 = _compute(paths, sides, counterparts, in_float64=True)
     pairs, error = pair_outputs(float64[0].outputs, float64[1].outputs, models.torch_description.channels)
     if error:
         raise UserError(f"{paths.target_place}: not written, because {error}")
@@ -193,10 +192,12 @@ def _compare_outputs(paths: ConversionPaths, models: PairedModels, sides: Mappin
     )
 
 
-def _compute(paths: ConversionPaths, sides: Mapping[str, Side], in_float64: bool) -> tuple[ComputedPass, ComputedPass]:
-    places = (paths.source_place, paths.source), (paths.target_place, paths.target)
-    for side, (place, path) in zip(sides.values(), places if paths.to_keras else places[::-1], strict=True):
-        side.send("compute", place=place, path=path, in_float64=in_float64)
+def _compute(
+    paths: ConversionPaths, sides: Mapping[str, Side], source_weights: Arrays, in_float64: bool
+) -> tuple[ComputedPass, ComputedPass]:
+    files = (paths.source_place, paths.source, source_weights), (paths.target_place, paths.target, {})
+    for side, (place, path, weights) in zip(sides.values(), files if paths.to_keras else files[::-1], strict=True):
+        side.send("compute", place=place, path=path, weights=weights, in_float64=in_float64)
     torch_outputs, keras_outputs = receive_all(*sides.values())
     return ComputedPass(torch_outputs, {}), ComputedPass(keras_outputs, {})
 
@@ -209,7 +210,7 @@ def _publish(directory: Path, target: Path) -> None:
     """
     files = sorted(directory.iterdir(), key=lambda file: file.name == target.name)
     for file in files:
-        if (place := target.with_name(file.name)).exists():
+        if os.path.lexists(place := target.with_name(file.name)):
             raise UserError(f"convert={target}: {place} already exists; choose another name")
     for file in files:
         file.rename(target.with_name(file.name))

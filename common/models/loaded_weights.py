@@ -20,12 +20,10 @@ class LoadedWeights:
     Attributes:
         arrays: The variables by name, in the types of the model.
         notes: Sentences about differences between the file and the model that are no errors.
-        is_exact: Whether the types of the model hold all values of the file exactly.
     """
 
     arrays: Arrays
     notes: list[str] = field(default_factory=list)
-    is_exact: bool = True
 
 
 def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> LoadedWeights:
@@ -52,7 +50,7 @@ def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> 
         f"{'which holds all values exactly' if is_same else 'and values are rounded'}"
         for (old, new, is_same), count in changes.items()
     ]
-    return LoadedWeights(fitted, notes, all(is_same for _, _, is_same in changes))
+    return LoadedWeights(fitted, notes)
 
 
 def check_names(place: str, stored: Collection[str], expected: Collection[str]) -> None:
