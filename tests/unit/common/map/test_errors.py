@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from enum import IntEnum
 from pathlib import Path
@@ -144,6 +145,25 @@ def test_a_process_that_ends_is_reported() -> None:
                 call()
 
 
+def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    arguments: dict[str, object] = {"name_path": str(tmp_path / "name")}
+    with Side("torch_impl") as side:
+        with pytest.raises(UserError):
+            side.call(
+                "build",
+                key="model.torch",
+                factory=f"{__name__}:writes_a_temporary_file",
+                arguments=arguments,
+                inputs={},
+                arrays={},
+                seed=0,
+            )
+        temporary = Path((tmp_path / "name").read_text())
+        assert temporary.exists()
+        side.process.kill()
+    assert not temporary.exists()
+
+
 def test_a_process_whose_own_child_goes_on_is_reported(tmp_path: Path) -> None:
     arguments: dict[str, object] = {"pid_path": str(tmp_path / "pid")}
     with Side("torch_impl") as side, pytest.raises(UserError, match="ended with exit code 3; its output says why"):
@@ -194,6 +214,10 @@ def test_a_causal_attention_is_not_one_that_is_not(pair_models: PairModels, caus
     inputs, torch = {"x": "float32[2,5,4]"}, "test_errors:torch_attention"
     assert pair_models(torch, "test_errors:keras_attention", inputs, causal=causal).proven
     assert not pair_models(torch, "test_errors:keras_other_attention", inputs, causal=causal).proven
+
+
+def writes_a_temporary_file(name_path: str) -> None:
+    Path(name_path).write_text(tempfile.mkstemp()[1])
 
 
 def forks(pid_path: str) -> None:
