@@ -34,14 +34,16 @@ def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWe
     """
     initial, names = read_weights(model), _list_names(model)
     parameters = dict(model.named_parameters())
-    untied = [name for name, aliases in names.items() if len(aliases) == 1 and name in parameters]
+    aliases = {alias for group in names.values() for alias in group}
+    if unsaved := [name for name in parameters if name not in aliases]:
+        raise UserError(f"{place}: does not restore {list_names(unsaved)}; let the model save these variables")
+    untied = [name for name, group in names.items() if len(group) == 1 and name in parameters]
     stored, note = match_names(place, _read_tensors(place, path), untied or list(names))
     notes = [note] if note else []
     chosen = _choose_tensors(place, stored, names)
     kept = [name for name in names if name not in chosen and initial[name].dtype.kind in "iub"]
     if kept:
         notes.append(f"{list_names(kept)}: not in the file; PyTorch's model keeps its own values")
-    aliases = {alias for group in names.values() for alias in group}
     others = {name: array for name, array in stored.items() if name not in aliases}
     repeated = [name for name, array in others.items() if _has_equal(name, array, initial, chosen)]
     if repeated:

@@ -195,7 +195,10 @@ def _compare_outputs(
 def _compute(
     paths: ConversionPaths, sides: Mapping[str, Side], source_weights: Arrays, in_float64: bool
 ) -> tuple[ComputedPass, ComputedPass]:
-    files = (paths.source_place, paths.source, source_weights), (paths.target_place, paths.target, {})
+    files: list[tuple[str, Path, Arrays]] = [
+        (paths.source_place, paths.source, source_weights),
+        (paths.target_place, paths.target, {}),
+    ]
     for side, (place, path, weights) in zip(sides.values(), files if paths.to_keras else files[::-1], strict=True):
         side.send("compute", place=place, path=path, weights=weights, in_float64=in_float64)
     torch_outputs, keras_outputs = receive_all(*sides.values())

@@ -42,7 +42,7 @@ def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> 
         own = initial[name]
         check_shape(place, name, array.shape, own.shape)
         fitted[name] = _convert(place, name, array, own)
-        if array.dtype != own.dtype and is_floating(own):
+        if array.dtype.name != own.dtype.name and is_floating(own):  # not the order of bytes
             is_same = np.array_equal(fitted[name].astype(np.float64), array.astype(np.float64), equal_nan=True)
             changes[array.dtype.name, own.dtype.name, is_same] += 1
     notes = [

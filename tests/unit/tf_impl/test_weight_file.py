@@ -113,6 +113,13 @@ def test_other_types_are_reported(tmp_path: Path) -> None:
     assert loaded.notes == ["1 tensor of float64 becomes float32, the type of the model, and values are rounded"]
 
 
+def test_an_order_of_bytes_is_not_reported(tmp_path: Path) -> None:
+    build().save_weights(tmp_path / "a.weights.h5")
+    with h5py.File(tmp_path / "a.weights.h5", "a") as file:
+        replace(np.ones((3, 4), ">f4"))(file)
+    assert load_weight_file(build(), "weights=a", tmp_path / "a.weights.h5").notes == []
+
+
 @pytest.mark.parametrize("name", ["a.weights.h5", "a.keras", "a.weights.json"])
 def test_a_damaged_file_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("nothing")

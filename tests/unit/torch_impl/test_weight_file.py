@@ -148,6 +148,16 @@ def test_other_types_are_reported(tmp_path: Path, dtype: torch.dtype, notes: lis
     assert reported == [notes[0].replace("7", str(sum(x.dtype == dtype for x in tensors.values())))]
 
 
+def test_a_parameter_that_its_module_does_not_save_is_an_error(tmp_path: Path) -> None:
+    class Unsaved(nn.Linear):
+        def _save_to_state_dict(self, destination: Tensors, prefix: str, keep_vars: bool) -> None:
+            destination[f"{prefix}weight"] = self.weight if keep_vars else self.weight.detach()
+
+    torch.save(Unsaved(2, 2).state_dict(), tmp_path / "a.pt")
+    with pytest.raises(UserError, match=r"^weights=a: does not restore bias; let the model save these variables$"):
+        load_weight_file(Unsaved(2, 2), "weights=a", tmp_path / "a.pt")
+
+
 def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
     torch.save(Model(), tmp_path / "model.pt")
     with pytest.raises(UserError, match=r"^weights=model.pt: cannot be read \(.*\); save model.state_dict\(\)$"):
