@@ -1,5 +1,6 @@
 """State dicts that a user's program saved with torch.save, alone or as one entry of a checkpoint."""
 
+import pickle
 from collections.abc import Mapping
 
 import torch
@@ -21,6 +22,8 @@ def read_state_dict(place: str, path: str) -> dict[str, torch.Tensor]:
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # its text recommends to run the code
+        raise UserError(f"{place}: has objects other than tensors, or is damaged; save model.state_dict()") from error
     except Exception as error:
         raise UserError(f"{place}: cannot be read ({describe_error(error)}); save model.state_dict()") from error
     state_dicts = {"": content} if _is_state_dict(content) else {}

@@ -152,7 +152,10 @@ MISTAKES = {  # the override, the error
     "several models": ("model.checkpoint={}/both.pt", r"both.pt: has .* under each of student., teacher.; save one of"),
     "a tensor too many": ("model.checkpoint={}/more.pt", r"more.pt: has more.bias, which the model does not have; rem"),
     "no state dict": ("model.checkpoint={}/none.pt", r"none.pt: is not a state dict; save model.state_dict\(\)"),
-    "a whole model": ("model.checkpoint={}/whole.pt", r"whole.pt: cannot be read \(.*\); save model.state_dict\(\)$"),
+    "a whole model": (
+        "model.checkpoint={}/whole.pt",
+        r"whole.pt: has objects other than tensors, or is damaged; save model.state_dict\(\)$",
+    ),
     "another model": (
         "model.checkpoint={}/wide.pt",
         r"wide.pt: hidden.weight has the shape \[4, 6\], the model's \[4, 5\]",
