@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass
 class ZooResult:
-    """What happened to a pair.
+    """The result of a pair.
 
     Attributes:
         paired: Whether every variable found its counterpart without a map file.

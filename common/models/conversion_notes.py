@@ -31,8 +31,10 @@ def describe_conversion(models: PairedModels, source: Arrays, target: Arrays, to
     transformations = [pair.transformation for pair in pairs]
     longer = sorted(find_unselected(transformations, models.torch_description.shapes))
     if longer:
-        rest = "the other rows are left out" if to_keras else "the other rows keep the values that the factory draws"
-        notes.append(f"{list_names(longer)}: only the rows that Keras's model has are converted; {rest}")
+        others = "are left out" if to_keras else "keep the values that the factory draws"
+        notes.append(
+            f"{list_names(longer)}: only the rows that Keras's model has are converted; the other rows {others}"
+        )
     notes += _describe_sums(models, to_keras)
     counters = [name for name in (source if to_keras else target) if name.endswith(COUNTER)]
     if counters:

@@ -39,12 +39,12 @@ def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> 
     """
     fitted, changes = {}, Counter[tuple[str, str, bool]]()
     for name, array in stored.items():
-        own = initial[name]
-        check_shape(place, name, array.shape, own.shape)
-        fitted[name] = _convert(place, name, array, own)
-        if array.dtype.name != own.dtype.name and is_floating(own):  # not the order of bytes
+        variable = initial[name]
+        check_shape(place, name, array.shape, variable.shape)
+        fitted[name] = _convert(place, name, array, variable)
+        if array.dtype.name != variable.dtype.name and is_floating(variable):  # not the order of bytes
             is_same = np.array_equal(fitted[name].astype(np.float64), array.astype(np.float64), equal_nan=True)
-            changes[array.dtype.name, own.dtype.name, is_same] += 1
+            changes[array.dtype.name, variable.dtype.name, is_same] += 1
     notes = [
         f"{count_tensors(count)} of {old} {'become' if count > 1 else 'becomes'} {new}, the type of the model, "
         f"{'which holds all values exactly' if is_same else 'and values are rounded'}"
