@@ -48,7 +48,7 @@ def unet_bilinear() -> keras.Model:
 
 def compute_pixel_loss(outputs: keras.KerasTensor, labels: keras.KerasTensor) -> keras.KerasTensor:
     """Return the mean cross-entropy [n] over the pixels, whose classes follow from their place and the label [n]."""
-    rows, columns = (ops.arange(size) for size in outputs.shape[1:3])
+    rows, columns = (ops.arange(size, dtype="int32") for size in outputs.shape[1:3])
     classes = (ops.cast(labels, "int32")[:, None, None] + rows[:, None] + columns) % CLASSES
     losses = keras.losses.sparse_categorical_crossentropy(classes, outputs, from_logits=True)
     return ops.mean(losses, axis=(1, 2))
