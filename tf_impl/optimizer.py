@@ -50,7 +50,8 @@ class Optimizer:
         # Updates minus global batches, when the run was resumed: an asynchronous update uses only a part of a batch.
         self.extra_updates = 0
         self.parameters = [shard for variable in model.trainable_variables for shard in _get_shards(variable.value)]
-        self.rate = 1.0  # the learning rate of the last update
+        self.plateau_factor = 1.0  # by which schedule=plateau has lowered the learning rate
+        self.rate = 1.0  # the learning rate of the last update, without `plateau_factor`
         self._native = _build_native(config, model) if self.settings.semantics == "native" else None
         if self._native is not None:
             self._slots = _find_native_slots(self._native, self.settings.kind)
@@ -64,9 +65,10 @@ class Optimizer:
         `correct_for_bias` describes them. They are computed here, because a compiled float32 step would round them.
         """
         self.rate = compute_learning_rate(self.config, step)
+        rate = self.rate * self.plateau_factor
         if self._native is not None:
-            self._native.learning_rate.assign(self.rate)
-        return np.array(self.correct_for_bias(self.rate, step + self.extra_updates))
+            self._native.learning_rate.assign(rate)
+        return np.array(self.correct_for_bias(rate, step + self.extra_updates))
 
     def correct_for_bias(self, rate: Scalar, step: Scalar) -> list[Scalar]:
         """Return the learning rate, epsilon and decay that the fused operations need in update `step`.
@@ -189,6 +191,7 @@ class Optimizer:
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
         """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
+        self.plateau_factor = position.plateau_factor
         self.extra_updates = position.step - position.plan_position
         self.rate = compute_learning_rate(self.config, position.plan_position)
         if self._native is not None:
@@ -222,7 +225,8 @@ class Optimizer:
         """
         settings = self.settings
         if settings.kind == "sgd":
-            return [-self.rate or 1.0] if self._native is not None else [1.0]  # 1 for a rate of 0: it is a divisor
+            rate = self.rate * self.plateau_factor  # of the next update, apart from the schedule
+            return [-rate or 1.0] if self._native is not None else [1.0]  # 1 for a rate of 0: it is a divisor
         if self._native is not None:
             return [1.0, 1.0]
         assert settings.beta1 is not None and settings.beta2 is not None

@@ -25,6 +25,7 @@ class Optimizer:
         """Prepare to update parameters by name."""
         self.config = config
         self.names, self.parameters = list(named_parameters), list(named_parameters.values())
+        self.plateau_factor = 1.0  # by which schedule=plateau has lowered the learning rate
         # Dense buffers, zero between updates, for sparse gradients: the fused optimizers accept only dense ones.
         self._zeros: dict[Parameter, torch.Tensor] = {}
         self._optimizer = (
@@ -50,7 +51,7 @@ class Optimizer:
         if self.config.optimizer.max_grad_norm is not None:  # the formula of torch.nn.utils.clip_grads_with_norm_
             torch._foreach_mul_(gradients, (self.config.optimizer.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         for group in self._optimizer.param_groups:
-            group["lr"] = compute_learning_rate(self.config, step)
+            group["lr"] = compute_learning_rate(self.config, step) * self.plateau_factor
         for parameter, gradient in sparse.items():
             if parameter not in self._zeros:
                 self._zeros[parameter] = torch.zeros_like(parameter)
@@ -72,6 +73,7 @@ class Optimizer:
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
         """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
+        self.plateau_factor = position.plateau_factor
         state = {
             index: {
                 "step": torch.tensor(float(position.step)),

@@ -12,6 +12,7 @@ import numpy as np
 from common.compare.matched_steps import find_common_steps
 from common.compare.runs import Run
 from common.config.keys import Scope
+from common.config.schedules import SCHEDULES, ScheduleSettings
 from common.config.schema import GROUPS, collect_keys
 from common.recording.environment import THREAD_FLAGS, list_differences, read_environment
 
@@ -76,11 +77,12 @@ def _get_unknown_scope(name: str, a: Run, b: Run) -> Scope:
 
 def _may_change_curve(name: str, scope: Scope, a: Run, b: Run) -> bool:
     """Check whether different values of a key may give different curves."""
-    has_constant_rate = all(run.config.get("schedule.kind") == "constant" for run in (a, b))
+    schedules = [SCHEDULES.get(str(run.config.get("schedule.kind")), ScheduleSettings) for run in (a, b)]
+    has_length = any(schedule.uses_total for schedule in schedules)
     if name in LENGTH_KEYS:
-        return not has_constant_rate and any(run.config.get("schedule.total_steps") is None for run in (a, b))
+        return has_length and any(run.config.get("schedule.total_steps") is None for run in (a, b))
     if name == "schedule.total_steps":
-        return not has_constant_rate
+        return has_length
     if scope is Scope.SOURCE:
         return not _has_same_content(name.partition(".")[0], a, b)
     return scope is Scope.CURVE

@@ -20,6 +20,8 @@ ADDED: Mapping[str, Value] = {
     "task.class_weights": None,
 }
 
+FIRST_COSINE: Mapping[str, Value] = {"end_factor": 0.0, "cycles": 1}  # keys of schedule=cosine, without "schedule."
+
 
 def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
     """Return the values of a config of any version by today's keys. Values of today's version stay as they are.
@@ -30,8 +32,9 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
         flat: values by full names of keys.
     """
     if "optimizer.name" not in flat:  # a version after the first
-        return {**ADDED, **_upgrade_buffers(flat), **flat, **_upgrade_dropout(flat)}
-    values = {**ADDED, **_upgrade_dropout(flat), **{RENAMED.get(name, name): value for name, value in flat.items()}}
+        return {**ADDED, **_upgrade_buffers(flat), **_upgrade_cosine(flat), **flat, **_upgrade_dropout(flat)}
+    renamed = {RENAMED.get(name, name): value for name, value in flat.items()}
+    values = {**ADDED, **_upgrade_dropout(flat), **_upgrade_cosine(renamed), **renamed}
     if values.get("data.kind") == "mnli":
         values["data.kind"] = "hub"
     elif values.get("data.kind") == "mnist":
@@ -57,3 +60,10 @@ def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
 def _upgrade_buffers(flat: Mapping[str, Value]) -> dict[str, Value]:
     """Return the first value of model.buffers. Before this key, custom models could have no such buffers."""
     return {"model.buffers": "equal"} if "model.arguments" in flat else {}
+
+
+def _upgrade_cosine(flat: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the first values of the keys of schedule=cosine. Before these keys, it always fell to 0 once."""
+    if flat.get("schedule.kind") != "cosine":
+        return {}
+    return {f"schedule.{name}": value for name, value in FIRST_COSINE.items()}

@@ -16,6 +16,7 @@ from common.config.clusters import CLUSTERS, ClusterSettings
 from common.config.data import DATA, DataSettings
 from common.config.keys import CURVE, HOST, RUN, Key, key, list_keys, section
 from common.config.models import MODELS, ModelSettings
+from common.config.schedules import SCHEDULES, ScheduleSettings
 from common.config.strategies import STRATEGIES, StrategySettings
 from common.config.tasks import TASKS, TaskSettings
 from common.errors import UserError
@@ -50,18 +51,6 @@ class OptimizerSettings:
         if self.kind == "sgd":
             return ("momentum_buffer",) if self.momentum else ()
         return ("exp_avg", "exp_avg_sq")
-
-
-@dataclass(frozen=True)
-class ScheduleSettings:
-    """Settings of the learning rate schedule.
-
-    `total_steps: null` means all steps of the run. `warmup_steps: null` means a sixth of the total steps, at most 50.
-    """
-
-    kind: str = key(CURVE)
-    warmup_steps: int | None = key(CURVE, at_least=0)
-    total_steps: int | None = key(CURVE, at_least=1)
 
 
 @dataclass(frozen=True)
@@ -159,7 +148,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
     "task": TASKS,
     "optimizer": dict.fromkeys(("adamw", "adam", "sgd"), OptimizerSettings),
-    "schedule": dict.fromkeys(("constant", "linear", "cosine"), ScheduleSettings),
+    "schedule": SCHEDULES,
     "strategy": STRATEGIES,
     "cluster": CLUSTERS,
 }

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from common.config.data import DATA
 from common.config.keys import iterate_keys
 from common.config.models import MODELS, CustomModelSettings
+from common.config.schedules import PlateauSettings
 from common.config.schema import Config
 from common.config.strategies import COMMANDS, STRATEGIES, TITLES, list_strategies
 from common.config.tasks import CustomTaskSettings
@@ -32,12 +33,14 @@ def check_config(config: Config, framework: str | None = None) -> None:
             key.check(name, value)
     config.data.check()
     config.optimizer.check()
+    config.schedule.check()
     config.model.check(config.train.max_length)
     config.task.check()
     config.cluster.check()
     config.train.check()
     _check_data_fits_model(config)
     _check_task(config)
+    _check_plateau(config)
     _check_model_support(config)
     _check_trackers(config)
     _check_run_options(config)
@@ -106,6 +109,17 @@ def _check_task(config: Config) -> None:
         )
     if config.train.early_stopping.patience is not None and metric not in ("loss", task.metric):
         raise UserError(f"train.early_stopping.metric={metric}: task={task.kind} has no {metric}; choose loss")
+
+
+def _check_plateau(config: Config) -> None:
+    """Raise UserError if the schedule follows evaluations that the run does not make, or a metric that it lacks."""
+    schedule, task, train = config.schedule, config.task, config.train
+    if not isinstance(schedule, PlateauSettings):
+        return
+    if train.eval_every is None and train.virtual_epoch_examples is None:
+        raise UserError("schedule=plateau: follows evaluations; give train.eval_every=... too")
+    if schedule.metric not in ("loss", task.metric):
+        raise UserError(f"schedule.metric={schedule.metric}: task={task.kind} has no {schedule.metric}; choose loss")
 
 
 def _check_model_support(config: Config) -> None:

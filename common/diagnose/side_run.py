@@ -120,6 +120,13 @@ class SideRun:
         return [State(_to_float64(state.weights), _to_float64(state.slots)) for state in states]
 
     @cached_property
+    def plateau_factors(self) -> list[float]:
+        """By how much schedule=plateau had lowered the learning rate of each compared step."""
+        checkpoints = [open_unverified_checkpoint(path) for path in list_checkpoints(self.directory)]
+        start = [] if self.steps_before else [1.0]
+        return [*start, *(checkpoint.position.plateau_factor for checkpoint in checkpoints)]
+
+    @cached_property
     def rows(self) -> list[Mapping[str, float]]:
         """Rows of metrics.jsonl for the compared steps."""
         return [row for row in read_rows(self.directory / "metrics.jsonl") if row["step"] > self.steps_before]

@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict, cast
 from common.models.initial_weights import WEIGHTS
 from common.records.files import is_count, is_number
 from common.run.environment_history import EnvironmentStretch, is_history
-from common.training.state import Position, PositionValues
+from common.training.state import PlateauValues, Position, PositionValues
 
 FORMAT = 2  # of state.json; in format 1 the settings have the names that config keys had in the first edition
 OPTIMIZER_FILE, STATE_FILE = "optimizer.safetensors", "state.json"
@@ -65,6 +65,18 @@ def _is_validation(value: object) -> bool:
     )
 
 
+def _is_plateau(value: object) -> bool:
+    return value is None or (
+        isinstance(value, dict)
+        and value.keys() == PlateauValues.__annotations__.keys()
+        and _is_duration(value["factor"])
+        and 0.0 <= float(value["factor"]) <= 1.0
+        and is_number(value["best"], null=True)
+        and is_count(value["bad_evaluations"])
+        and is_count(value["cooldown"])
+    )
+
+
 def _has_checksums(value: object) -> bool:
     return (
         isinstance(value, dict)
@@ -87,4 +99,5 @@ POSITION_CHECKS: Checks = (
     ("seconds", _is_duration, "be a number of seconds"),
     ("validation", _is_validation, "be null or have numbers, the loss among them"),
     ("best", lambda value: is_number(value, null=True), "be a number or null"),
+    ("plateau", _is_plateau, "be null or the progress of schedule=plateau"),
 )

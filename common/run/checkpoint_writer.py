@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +47,7 @@ class CheckpointWriter(Observer):
         """Start to save a checkpoint. Raises UserError if the previous checkpoint could not be written."""
         self.finish()
         copied_state = State(_copy_arrays(state.weights), _copy_arrays(state.slots))
-        self._writing = self._thread.submit(self._write, copied_state, Position(**asdict(position)))
+        self._writing = self._thread.submit(self._write, copied_state, replace(position))
 
     def finish(self) -> None:
         """Wait until the last checkpoint is on the disk. Raises UserError if it could not be written."""
@@ -63,7 +63,7 @@ class CheckpointWriter(Observer):
         directory = self.directory / f"step-{position.step:08}"
         extra_fields = {
             "format": FORMAT,
-            "position": asdict(position),
+            "position": position.to_values(),
             "config_fingerprint": compute_fingerprint(self.settings),
             "settings": self.settings,
             "environments": self.environments,

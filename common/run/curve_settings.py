@@ -42,13 +42,13 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
         )
     # Keys that a later version of Lockstep no longer knows still count.
     keys = [key for key in {**saved, **wanted} if key != DATA and (key not in table or table[key].scope is CURVE)]
-    if saved.get("schedule.kind") == wanted["schedule.kind"] == "constant":
+    if saved.get("schedule.kind") == wanted["schedule.kind"] and not config.schedule.uses_total:
         keys.remove(TOTAL_STEPS)  # only the other schedules read it
     if differing := [key for key in keys if saved.get(key) != wanted.get(key)]:
         listed = ", ".join(f"{key} ({wanted.get(key)}, not {saved.get(key)})" for key in differing)
         end = ""
         if TOTAL_STEPS in differing:
-            end = f"; with {TOTAL_STEPS}={saved.get(TOTAL_STEPS)} the learning rate stays at 0 after that step"
+            end = f"; with {TOTAL_STEPS}={saved.get(TOTAL_STEPS)} the learning rate no longer changes after that step"
         raise UserError(
             f"resume={config.resume}: {checkpoint.directory} was trained with other values of {listed}; pass the same "
             f"values, or start from its weights with {_format_start_from_weights(config, checkpoint)}{end}"

@@ -11,6 +11,8 @@ from common.config.schema import Config
 from common.data.batch_plan import count_steps_for, steps_per_epoch
 from common.data.batches import Split
 from common.data.padding import choose_padding
+from common.errors import UserError
+from common.training.schedule import find_highest_rate
 
 log = logging.getLogger("lockstep")
 
@@ -28,6 +30,18 @@ def complete_config(config: Config, split: Split) -> Config:
             steps = count_steps_for(examples, train.global_batch_size, train.epochs * train.virtual_epoch_examples)
         log.info("train.epochs=%d: %d steps (train.steps is not used)", train.epochs, steps)
     config = resolve_steps(config, steps)
+    schedule = config.schedule
+    assert schedule.total_steps is not None and schedule.warmup_steps is not None
+    if (
+        schedule.uses_total
+        and schedule.total_steps < config.train.steps
+        and schedule.warmup_steps >= schedule.total_steps
+    ):
+        raise UserError(
+            f"schedule.warmup_steps={schedule.warmup_steps}: schedule.total_steps={schedule.total_steps} leaves no "
+            "step after the warm-up; lower it or raise schedule.total_steps"
+        )
+    find_highest_rate(config)  # raises UserError if a rate is invalid
     if config.model.has_global_batch_norm and train.padding == "auto":
         config = replace(config, train=replace(config.train, padding="global"))  # statistics are of the global batch
     elif train.padding == "auto":

@@ -9,7 +9,7 @@ from common.data.batch_plan import compute_shard_bounds, count_examples_until
 from common.models.spec import count_parameters
 from common.run.directory import choose_run_dir
 from common.run.prepare import prepare_inputs
-from common.training.schedule import compute_learning_rate
+from common.training.schedule import find_highest_rate
 
 
 def describe_plan(config: Config, framework: str) -> str:
@@ -22,7 +22,7 @@ def describe_plan(config: Config, framework: str) -> str:
     # A shard is one replica's part of a global batch. The sizes of the shards differ by at most one example.
     shard_sizes = np.unique(np.diff(compute_shard_bounds(batch, strategy.world_size)))[::-1]
     processes = ", ".join(f"{count} {role}" for role, count in strategy.roles.items())
-    peak = max(compute_learning_rate(config, step) for step in {1, min(steps, schedule.warmup_steps or 1), steps})
+    peak = find_highest_rate(config)
     parameters = count_parameters(config.model, inputs.initial.hf_config)
     start = inputs.checkpoint.directory if inputs.checkpoint else "the initial weights"
     lines = {

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
+from common.config.schedules import PlateauSettings
 from common.config.schema import Config
 from common.data.batch_plan import count_examples_until
 from common.data.cache import Cache
 from common.errors import Interrupted
 from common.training.observer import Observer
 from common.training.planned_batches import planned_batches, validation_batches
+from common.training.plateau import follow_evaluation
 from common.training.rows import Row
 from common.training.schedule import compute_learning_rate
 from common.training.state import Position
@@ -197,7 +199,7 @@ class Loop:
             "loss": loss,
             "examples": position.examples,
             "tokens": position.tokens,
-            "learning_rate": compute_learning_rate(self.config, batch.step),
+            "learning_rate": compute_learning_rate(self.config, batch.step) * position.plateau_factor,
             "grad_norm": grad_norm,
             "seconds": seconds,
             "replicas": self.strategy.world_size,
@@ -221,6 +223,7 @@ class Loop:
         evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
         self.reported_at = self._seconds()
         self._compare_with_best(evaluation)
+        self._follow_plateau(evaluation)
         row: Row = {
             "step": self.position.step,
             "examples": self.position.examples,
@@ -240,6 +243,26 @@ class Loop:
             position.best, position.waited = value, 0
         else:
             position.waited += 1
+
+    def _follow_plateau(self, evaluation: Evaluation) -> None:
+        """Lower the learning rate of all ranks if schedule=plateau does after this evaluation.
+
+        An evaluation at the end of a run counts only if a longer run makes it too, which may be resumed from here.
+        """
+        schedule, position = self.config.schedule, self.position
+        if not isinstance(schedule, PlateauSettings) or not self._is_due(self.config.train.eval_every):
+            return
+        value = evaluation.loss if schedule.metric == "loss" else evaluation.metric
+        before = position.plateau_factor
+        position.plateau = follow_evaluation(schedule, position.plateau, value)
+        if position.plateau_factor != before:
+            log.info(
+                "schedule=plateau: no better validation %s; learning rate %g after step %d",
+                schedule.metric,
+                compute_learning_rate(self.config, position.plan_position + 1) * position.plateau_factor,
+                position.step,
+            )
+            self.strategy.set_plateau_factor(position.plateau_factor)
 
     def _seconds(self) -> float:
         """Return the training time until now, that of the resumed runs included."""

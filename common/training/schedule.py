@@ -1,27 +1,53 @@
-"""Learning-rate schedules: pure functions of the step that both sides use instead of a framework's scheduler."""
+"""The learning rate of each update. `common.config.schedules` has the formulas."""
 
 import math
 
+from common.config.schedules import CustomScheduleSettings
 from common.config.schema import Config
+from common.errors import UserError, describe_error
+from common.map.factory import import_factory
 
 
 def compute_learning_rate(config: Config, step: int) -> float:
     """Return the learning rate of update `step` (from 1).
 
-    The rate is `optimizer.learning_rate` times a factor. In the first `warmup_steps` updates the factor of update s is
-    s / warmup_steps. After them it is 1 for `constant`, 1 - p for `linear` and (1 + cos(pi p)) / 2 for `cosine`, where
-    p = (s - 1 - warmup_steps) / (total_steps - warmup_steps) rises from 0 to 1. These are Hugging Face's
-    get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, but without a first step of rate 0.
+    The rate is `optimizer.learning_rate` times the factor of the schedule. In the first `warmup_steps` updates it rises
+    in a straight line from 0 to the first rate of the schedule: the rate of update s is s / warmup_steps of it. The
+    schedule counts the updates after them from 0. With `schedule=plateau`, the plateaus lower the rate further.
     """
-    schedule = config.schedule
-    base, warmup = config.optimizer.learning_rate, schedule.warmup_steps
+    schedule, base = config.schedule, config.optimizer.learning_rate
+    warmup, total = schedule.warmup_steps, schedule.total_steps or config.train.steps
     assert warmup is not None, "resolve the config first"
-    total = schedule.total_steps or config.train.steps
+    total = max(1, total - warmup)
     if step <= warmup:
-        return base * step / warmup
-    if schedule.kind == "constant":
-        return base
-    progress = min(1.0, (step - 1 - warmup) / max(1, total - warmup))
-    if schedule.kind == "linear":
-        return base * (1 - progress)
-    return base * (1 + math.cos(math.pi * progress)) / 2
+        return base * schedule.compute_factor(0, total) * step / warmup
+    return base * schedule.compute_factor(step - 1 - warmup, total)
+
+
+def find_highest_rate(config: Config) -> float:
+    """Return the highest learning rate of a run. Raise UserError if a rate is not a finite number of at least 0.
+
+    config: a config whose steps are resolved.
+    """
+    if isinstance(config.schedule, CustomScheduleSettings):
+        assert config.schedule.function is not None
+        import_factory("schedule.function", config.schedule.function)
+    return max(_compute_valid_rate(config, step) for step in range(1, config.train.steps + 1))
+
+
+def _compute_valid_rate(config: Config, step: int) -> float:
+    schedule = config.schedule
+    name = f"schedule={schedule.kind}"
+    if isinstance(schedule, CustomScheduleSettings):
+        name = f"schedule.function={schedule.function}"
+    try:
+        rate = compute_learning_rate(config, step)
+    except OverflowError:
+        rate = math.inf
+    except Exception as error:
+        if not isinstance(schedule, CustomScheduleSettings):
+            raise
+        raise UserError(f"{name}: raised {describe_error(error)} at step {step}") from error
+    if not 0 <= rate < math.inf:
+        raise UserError(f"{name}: the learning rate of step {step} is {rate}; it must be finite and at least 0")
+    return rate

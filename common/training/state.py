@@ -1,7 +1,7 @@
 """State and position of a run, independent of the framework. A checkpoint holds both."""
 
-from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from dataclasses import asdict, dataclass
+from typing import NotRequired, Protocol, TypedDict, cast
 
 import numpy as np
 
@@ -20,8 +20,22 @@ class State:
     slots: dict[str, np.ndarray]
 
 
+class PlateauValues(TypedDict):
+    """The progress of schedule=plateau, which is replaced as a whole after each evaluation.
+
+    factor: the factor of the learning rate so far. best: the best value of the metric so far; None if there is none.
+    bad_evaluations: the number of evaluations since it was improved. cooldown: the number of evaluations to come that
+    do not count.
+    """
+
+    factor: float
+    best: float | None
+    bad_evaluations: int
+    cooldown: int
+
+
 class PositionValues(TypedDict):
-    """The fields of a Position, as state.json holds them."""
+    """The fields of a Position, as state.json holds them. `plateau` is missing if it is None."""
 
     step: int
     plan_position: int
@@ -31,6 +45,7 @@ class PositionValues(TypedDict):
     validation: dict[str, float] | None
     best: float | None
     waited: int
+    plateau: NotRequired[PlateauValues]
 
 
 @dataclass
@@ -46,6 +61,7 @@ class Position:
         validation: validation loss and metric at this step; None if it was not evaluated.
         best: the best value so far of the metric for early stopping, negated for an accuracy: lower is better.
         waited: the number of evaluations since the best value, which early stopping compares with its patience.
+        plateau: the progress of schedule=plateau; None with other schedules, and before the first evaluation.
     """
 
     step: int = 0
@@ -56,6 +72,19 @@ class Position:
     validation: dict[str, float] | None = None
     best: float | None = None
     waited: int = 0
+    plateau: PlateauValues | None = None
+
+    @property
+    def plateau_factor(self) -> float:
+        """Return the factor of the learning rate of schedule=plateau, or 1."""
+        return 1.0 if self.plateau is None else self.plateau["factor"]
+
+    def to_values(self) -> PositionValues:
+        """Return the fields as state.json holds them. Earlier versions, which know no `plateau`, can read them too."""
+        values = asdict(self)
+        if self.plateau is None:
+            del values["plateau"]
+        return cast(PositionValues, values)
 
 
 class SavedState(Protocol):

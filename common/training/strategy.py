@@ -6,7 +6,7 @@ A strategy is one way to train data-parallel, such as DDP: it turns global batch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Generic, SupportsFloat, get_args, get_origin
+from typing import ClassVar, Generic, Protocol, SupportsFloat, get_args, get_origin
 
 from typing_extensions import TypeVar, get_original_bases
 
@@ -32,6 +32,12 @@ class StepResult:
     staleness: int | None = None
     worker: int | None = None  # asynchronous strategies: index of the worker that computed the gradient
     traffic: dict[str, list[int]] | None = None  # by kind, the bytes of each replica, if the strategy counts them
+
+
+class RateReducer(Protocol):
+    """Optimizer whose learning rate schedule=plateau lowers."""
+
+    plateau_factor: float
 
 
 @dataclass(frozen=True)
@@ -66,11 +72,13 @@ class Strategy(ABC, Generic[SettingsT]):
         rank: number of this process; 0 is the chief.
         world_size: number of replicas of the whole run.
         is_chief: whether this process reports results and decides for all ranks.
+        optimizer: the optimizer of this process.
     """
 
     settings_type: ClassVar[type[StrategySettings]] = StrategySettings
     world_size: int
     is_chief: bool
+    optimizer: RateReducer
 
     def __init_subclass__(cls) -> None:
         """Set `settings_type` to the argument of the generic base class, if the subclass names one."""
@@ -105,6 +113,13 @@ class Strategy(ABC, Generic[SettingsT]):
     @abstractmethod
     def load(self, checkpoint: SavedState) -> None:
         """Load the state of a checkpoint. Every rank calls it before anything is trained."""
+
+    def set_plateau_factor(self, factor: float) -> None:
+        """Multiply the learning rate of all later updates by this factor. Every rank calls it between two `train`.
+
+        `load` does the same with the factor of the checkpoint. A strategy without `self.optimizer` overrides it.
+        """
+        self.optimizer.plateau_factor = factor
 
     @abstractmethod
     def report(self) -> dict[str, object]:

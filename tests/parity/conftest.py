@@ -70,6 +70,9 @@ BERT = {
     ),
 }
 BERT["sgd64"] = (*BERT["sgd"], FLOAT64)
+FALLING = ("schedule.patience=0", "schedule.threshold=0.5", "schedule.factor=0.5", "train.eval_every=3")
+BERT["plateau64"] = ("train.steps=10", LAYER, *ADAMW[:2], "schedule=plateau", *FALLING, FLOAT64)
+BERT["one_cycle64"] = ("train.steps=10", LAYER, *ADAMW[:2], "schedule=one_cycle", "schedule.warmup_steps=2", FLOAT64)
 BERT["dropout"] = (*BERT["adamw"], LAYER, "model.dropout=0.1")
 BERT["dropout64"] = (*BERT["dropout"], FLOAT64)
 BERT["compiled64"] = (*BERT["dropout64"], "train.steps=10")
@@ -106,6 +109,8 @@ PAIRED = {
     ),
     "adamw64": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
     "sgd64": SINGLES,
+    "plateau64": (*SINGLES, "torch-ddp-3", "torch-parameter_server-3", "tf-mirrored-2"),
+    "one_cycle64": SINGLES,
     "dropout": (*SINGLES, "torch-dp-4", "torch-ddp-3", "tf-parameter_server-3", "tf-central_storage-3"),
     "dropout64": (
         *SINGLES,

@@ -18,7 +18,11 @@ TOLERANCES = {
     "float64": Tolerance(loss=1e-9, grad_norm=1e-9),
 }
 WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
-STEPS = dict.fromkeys((*EXPERIMENTS, *EXAMPLES), 30) | {"adamw64": 50, "compiled64": 10}
+STEPS = (
+    dict.fromkeys((*EXPERIMENTS, *EXAMPLES), 30)
+    | {"adamw64": 50}
+    | dict.fromkeys(("compiled64", "plateau64", "one_cycle64"), 10)
+)
 
 
 def find_violations(pair: RunPair, ignored: str = "") -> list[str]:
@@ -70,6 +74,12 @@ def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str, strate
     (pair,) = compare_runs([correct, faulty], TOLERANCES).pairs
     assert find_violations(pair)
     assert pair.a.precision == "float32" or pair.first_step_beyond is not None
+
+
+@pytest.mark.parametrize("strategy", PAIRED["plateau64"])
+def test_plateaus_lowered_the_rate(runs: Runs, strategy: str) -> None:
+    rates = [row["learning_rate"] for row in read_rows(runs.path("plateau64", strategy) / "metrics.jsonl")]
+    assert rates == [1e-3] * 6 + [5e-4] * 3 + [2.5e-4]
 
 
 @pytest.mark.parametrize("experiment", [experiment for experiment in PAIRED if experiment in EXPERIMENTS])

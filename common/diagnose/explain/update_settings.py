@@ -47,15 +47,18 @@ class UpdateSettings:
     max_grad_norm: float | None = None
 
 
-def read_update_settings(config: Config, step: int) -> UpdateSettings:
-    """Return the hyperparameters of a run's update, from 1, as its config has them."""
+def read_update_settings(config: Config, step: int, plateau_factor: float = 1.0) -> UpdateSettings:
+    """Return the hyperparameters of a run's update, from 1, as its config has them.
+
+    plateau_factor: by how much schedule=plateau has lowered the learning rate before the update.
+    """
     optimizer = config.optimizer
     return UpdateSettings(
         kind=optimizer.kind,
         precision=config.train.precision,
-        rate=compute_learning_rate(config, step),
-        previous_rate=compute_learning_rate(config, step - 1) if step > 1 else 0.0,
-        next_rate=compute_learning_rate(config, step + 1),
+        rate=compute_learning_rate(config, step) * plateau_factor,
+        previous_rate=compute_learning_rate(config, step - 1) * plateau_factor if step > 1 else 0.0,
+        next_rate=compute_learning_rate(config, step + 1) * plateau_factor,
         base_rate=optimizer.learning_rate,
         momentum=optimizer.momentum or 0.0,
         betas=(optimizer.beta1 or 0.0, optimizer.beta2 or 0.0),

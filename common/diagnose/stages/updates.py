@@ -14,7 +14,7 @@ from common.diagnose.explain.batch_mistakes import BatchMistake, list_batch_mist
 from common.diagnose.explain.reduction_faults import SLOT_CAUSES, is_unexplained
 from common.diagnose.explain.step_gradients import StepGradients, estimate_slot_noise, recover_gradients
 from common.diagnose.explain.update_formula import OptimizerUpdate
-from common.diagnose.explain.update_settings import read_update_settings
+from common.diagnose.explain.update_settings import UpdateSettings, read_update_settings
 from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.side_run import Shards, SideRun, split_batch
 from common.diagnose.stages.optimizer import compare_optimizer
@@ -37,7 +37,7 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
         computed = _compute_gradients(comparison, runs, index, shards)
         for name, run in runs.items():
             gradients = StepGradients(
-                settings=read_update_settings(run.config, run.batches[index].step),
+                settings=_read_settings(run, index),
                 step=run.batches[index].step,
                 shard_gradients=computed[name],
                 shard_weights=[sum(float(part["weights"].sum()) for part in shard) for shard in shards[name]],
@@ -92,21 +92,25 @@ def _compute_gradients(
 def _recover_gradients(run: SideRun, index: int) -> Gradients:
     """Return the gradients that the update of a step used."""
     before, after = run.states[index], run.states[index + 1]
-    settings = read_update_settings(run.config, run.batches[index].step)
+    settings = _read_settings(run, index)
     return recover_gradients(settings, before.slots, after.slots, before.weights)
 
 
 def _estimate_noise(run: SideRun, index: int, gradient_noise: Mapping[str, float]) -> dict[str, float]:
     """Return, for each gradient, the norm of the rounding errors of its computation and of its recovery from slots."""
-    settings = read_update_settings(run.config, run.batches[index].step)
+    settings = _read_settings(run, index)
     slot_noise = estimate_slot_noise(settings, run.states[index].slots, run.states[index + 1].slots)
     return {name: noise + gradient_noise.get(name, 0.0) for name, noise in slot_noise.items()}
+
+
+def _read_settings(run: SideRun, index: int) -> UpdateSettings:
+    return read_update_settings(run.config, run.batches[index].step, run.plateau_factors[index])
 
 
 def _build_update(run: SideRun, index: int, gradients: Gradients) -> OptimizerUpdate:
     before, after = run.states[index], run.states[index + 1]
     return OptimizerUpdate(
-        settings=read_update_settings(run.config, run.batches[index].step),
+        settings=_read_settings(run, index),
         step=run.batches[index].step,
         replicas=run.replicas,
         weights_before=before.weights,

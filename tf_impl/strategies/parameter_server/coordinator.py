@@ -97,7 +97,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             yield StepResult(batch, row.loss, row.grad_norm, int(row.staleness), int(row.worker))
 
     def _schedule(self, batch: GlobalBatch) -> RemoteValue:
-        rate = compute_learning_rate(self.config, batch.step)
+        rate = compute_learning_rate(self.config, batch.step) * self.optimizer.plateau_factor
         shard = to_tensors(batch.shard(rank=0, world_size=1))
         arguments = (shard, batch.weight, rate, self.log.key_of(batch))
         return self.coordinator.schedule(self.update_step, arguments)

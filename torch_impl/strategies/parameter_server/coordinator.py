@@ -26,6 +26,7 @@ from torch_impl.models.weights import read_weights
 from torch_impl.step import compute_evaluation_sums, evaluate
 from torch_impl.strategies.parameter_server.messages import (
     ComputeGradient,
+    SetPlateauFactor,
     WorkerJoined,
     WorkerResult,
     receive_message,
@@ -155,6 +156,13 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     @override
     def load(self, checkpoint: SavedState) -> None:
         """Do nothing: the servers have loaded the checkpoint themselves."""
+
+    @override
+    def set_plateau_factor(self, factor: float) -> None:
+        for server in self.servers:
+            send_message(server, SetPlateauFactor(factor))
+        for server in self.servers:  # no worker may send a gradient to a server that does not know the factor yet
+            receive_message(server, SetPlateauFactor)
 
     @override
     def report(self) -> dict[str, object]:

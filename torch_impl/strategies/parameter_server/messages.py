@@ -7,6 +7,7 @@
 | any process  | server      | ReadParameters                                | ParametersVersion, then parameters  |
 | worker       | server      | ApplyGradient, then its gradient              | AppliedUpdate                       |
 | coordinator  | server      | ReadSlots                                     | the values of each slot in turn     |
+| coordinator  | server      | SetPlateauFactor                              | the same                            |
 
 A message consists of numbers. It travels as one float64 tensor: the index of its type in MESSAGE_TYPES, then its fields
 in their order. float64 holds every integer up to 2**53 exactly. Parameters, gradients and slots travel as flat tensors
@@ -70,6 +71,13 @@ class ReadSlots(Message):
 
 
 @dataclass(frozen=True)
+class SetPlateauFactor(Message):
+    """The coordinator tells a server by how much schedule=plateau lowers the learning rate of all later updates."""
+
+    factor: float
+
+
+@dataclass(frozen=True)
 class ApplyGradient(Message):
     """A worker asks a server to apply a gradient, which follows this message."""
 
@@ -105,6 +113,7 @@ MESSAGE_TYPES: tuple[type[Message], ...] = (
     ReadParameters,
     ParametersVersion,
     ReadSlots,
+    SetPlateauFactor,
     ApplyGradient,
     AppliedUpdate,
     WorkerResult,

@@ -23,6 +23,7 @@ from torch_impl.strategies.parameter_server.messages import (
     ParametersVersion,
     ReadParameters,
     ReadSlots,
+    SetPlateauFactor,
     receive_message,
     send_message,
 )
@@ -127,7 +128,7 @@ class Server:
             ranks |= {connection: rank for rank, connection in arrivals}
 
     def _answer(self, client: socket.socket) -> None:
-        request = receive_message(client, ReadParameters, ReadSlots, ApplyGradient)
+        request = receive_message(client, ReadParameters, ReadSlots, SetPlateauFactor, ApplyGradient)
         match request:
             case ReadParameters():
                 send_message(client, ParametersVersion(self.version))
@@ -136,6 +137,9 @@ class Server:
                 slots = self.optimizer.slots()
                 for slot in self.config.optimizer.slots:
                     send_flat(client, (torch.from_numpy(slots[f"{slot}.{name}"]) for name in self.shard))
+            case SetPlateauFactor():
+                self.optimizer.plateau_factor = request.factor
+                send_message(client, request)
             case ApplyGradient():
                 gradient = receive_flat(client, self.shard.values())
                 if self.settings.synchronous:

@@ -54,7 +54,11 @@ def test_a_missing_package_is_refused() -> None:
         (["extensions=lab"], "extensions=lab: must be a list; give 'extensions=[lab]'"),
         (["data=files", "data.classes=yes"], "data.classes: must be a list; give 'data.classes=[...,...]'"),
         (["optimizer.kind=lion"], "optimizer.kind=lion: no such kind; there are adamw, adam, sgd"),
-        (["schedule.kind=step"], "schedule.kind=step: no such kind; there are constant, linear, cosine"),
+        (
+            ["schedule.kind=sine"],
+            "schedule.kind=sine: no such kind; there are constant, linear, cosine, cosine_restarts, polynomial, step, "
+            "multi_step, exponential, piecewise, inverse_sqrt, one_cycle, plateau, custom",
+        ),
         (["data.kind=cifar"], "data.kind=cifar: no such kind; there are builtin_nli, files, hub, digits, idx, hub_im"),
         (["strategy.kind=horovod"], "strategy.kind=horovod: no such kind; there are single, dp, ddp, allreduce, mirr"),
         (["~data"], "data=null: must be one of the files in conf/data"),

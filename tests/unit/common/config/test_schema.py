@@ -28,6 +28,13 @@ MANDATORY = {
     "data=arrays": CUSTOM[1:],
     "data=lines": CUSTOM[1:],
     **{f"task={kind}": CUSTOM for kind in ("binary", "regression", "language_model")},
+    "schedule=cosine_restarts": ["schedule.first_cycle_steps=5"],
+    "schedule=step": ["schedule.step_size=5"],
+    "schedule=multi_step": ["schedule.milestones=[5]"],
+    "schedule=exponential": ["schedule.gamma=0.9"],
+    "schedule=piecewise": ["schedule.boundaries=[5]", "schedule.factors=[1,0.5]"],
+    "schedule=plateau": ["train.eval_every=5"],
+    "schedule=custom": ["schedule.function=a:b"],
     "task=custom": [*CUSTOM, "task.torch=a:b", "task.tf=c:d"],
     "model=custom": CUSTOM,
     "model=pretrained": ["model.checkpoint=owner/name"],
@@ -126,6 +133,27 @@ def test_the_convnet_chooses_data_and_optimizer(make_config: MakeConfig) -> None
             ["train.early_stopping.patience=2"],
             "train.early_stopping.patience: counts evaluations; give train.eval_every=... too",
         ),
+        (["schedule=plateau"], "schedule=plateau: follows evaluations; give train.eval_every=... too"),
+        (
+            ["schedule=custom"],
+            "schedule.function: has no value; schedule=custom needs schedule.function=module:function",
+        ),
+        (
+            ["schedule=multi_step", "schedule.milestones=[5,3]"],
+            "schedule.milestones=[5, 3]: must be numbers of steps, at least 0 and increasing",
+        ),
+        (
+            ["schedule=multi_step", "schedule.milestones=[-1,3]"],
+            "schedule.milestones=[-1, 3]: must be numbers of steps, at least 0 and increasing",
+        ),
+        (
+            ["schedule=piecewise", "schedule.boundaries=[5,9]", "schedule.factors=[1,0.5]"],
+            "schedule.factors=[1.0, 0.5]: must be one more than the 2 boundaries",
+        ),
+        (
+            ["schedule=one_cycle", "schedule.three_phase=true", "schedule.pct_start=0.6"],
+            "schedule.pct_start=0.6: with three_phase it must be at most 0.5; lower it",
+        ),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(
@@ -171,4 +199,6 @@ def test_every_key_that_names_code_says_so() -> None:
         if key.type in (str, str | None) and not key.choices and not name.startswith("data.") and name[-5:] != ".kind"
     }
     assert texts - PLAIN_TEXTS == set(list_code_keys())
-    assert {"model.keras", "model.torch", "model.tf", "task.torch", "task.tf"} == set(list_code_keys())
+    assert {"model.keras", "model.torch", "model.tf", "task.torch", "task.tf", "schedule.function"} == set(
+        list_code_keys()
+    )

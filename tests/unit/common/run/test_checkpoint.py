@@ -147,6 +147,10 @@ def test_a_damaged_one_is_refused_and_the_one_before_it_taken(
         ({"seconds": math.nan}, "'position.seconds' in state.json must"),
         ({"validation": {"accuracy": 1}}, "'position.validation' in state.json must"),
         ({"best": "x"}, "'position.best' in state.json must"),
+        (
+            {"plateau": {"factor": 0.5}},
+            "'position.plateau' in state.json must be null or the progress of schedule=plat",
+        ),
         ({"other": 1}, "'position' in state.json has the unknown field 'other'"),
     ],
 )

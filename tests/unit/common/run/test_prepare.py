@@ -202,6 +202,11 @@ def test_what_is_seldom_meant_is_said(
     assert len(messages) == len(expected) and all(map(str.startswith, messages, expected)), messages
 
 
+def test_a_warm_up_longer_than_the_schedule_is_refused(small_config: MakeConfig) -> None:
+    with pytest.raises(UserError, match=r"^schedule.warmup_steps=20: schedule.total_steps=10 leaves no step after the"):
+        prepare_inputs(small_config("schedule.warmup_steps=20", "schedule.total_steps=10"), None)
+
+
 @pytest.mark.slow
 def test_a_run_is_complete_once_its_summary_says_so(
     make_run: MakeRun, small_config: MakeConfig, caplog: pytest.LogCaptureFixture

@@ -10,6 +10,7 @@ import pytest
 
 from common.config import compose as configs
 from common.config.keys import CURVE
+from common.config.legacy import upgrade_values
 from common.config.schema import Config, collect_keys
 from common.data import batch_plan
 from common.errors import UserError
@@ -220,8 +221,46 @@ def test_a_constant_schedule_has_no_length(small_config: MakeConfig) -> None:
         check_resume(linear, CACHE, checkpoint)
     of_linear = saved_with(collect_curve_settings(linear, CACHE.fingerprint))
     longer = small_config("schedule=linear", "schedule.warmup_steps=2", "train.steps=20", "schedule.total_steps=20")
-    with pytest.raises(UserError, match=r"; with schedule.total_steps=9 the learning rate stays at 0 after that step$"):
+    with pytest.raises(
+        UserError, match=r"; with schedule.total_steps=9 the learning rate no longer changes after that step$"
+    ):
         check_resume(longer, CACHE, of_linear)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "may_be_longer"),
+    [
+        ("multi_step", ("schedule.milestones=[2]",), True),
+        ("inverse_sqrt", (), True),
+        ("plateau", ("train.eval_every=2",), True),
+        ("one_cycle", (), False),
+        ("polynomial", (), False),
+    ],
+)
+def test_only_a_total_that_the_schedule_uses_is_guarded(
+    small_config: MakeConfig, kind: str, keys: tuple[str, ...], may_be_longer: bool
+) -> None:
+    short, long = (
+        small_config(f"schedule={kind}", *keys, f"train.steps={steps}", f"schedule.total_steps={steps}")
+        for steps in (4, 9)
+    )
+    checkpoint = saved_with(collect_curve_settings(short, CACHE.fingerprint))
+    if may_be_longer:
+        check_resume(long, CACHE, checkpoint)
+    else:
+        with pytest.raises(UserError, match=r"other values of schedule.total_steps \(9, not 4\)"):
+            check_resume(long, CACHE, checkpoint)
+
+
+def test_a_cosine_of_earlier_versions_is_the_same_schedule(small_config: MakeConfig, tmp_path: Path) -> None:
+    config = small_config("schedule=cosine", "schedule.warmup_steps=2", "schedule.total_steps=9")
+    configs.save_config(config, tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(text.replace("  end_factor: 0.0\n", "").replace("  cycles: 1\n", ""))
+    assert "cycles" in text and configs.load_config(tmp_path / "config.yaml") == config
+    saved = collect_curve_settings(config, CACHE.fingerprint)
+    earlier = {name: saved[name] for name in saved if name not in ("schedule.end_factor", "schedule.cycles")}
+    check_resume(config, CACHE, saved_with(upgrade_values(earlier)))
 
 
 def test_more_steps_where_the_schedule_stays(make_run: MakeRun, small_config: MakeConfig, tmp_path: Path) -> None:
@@ -363,7 +402,11 @@ def first_edition_with_todays_plan() -> Checkpoint:
     [
         ("optimizer.learning_rate=1e-3", "other values of optimizer.learning_rate (0.001, not 0.0002); pass the same"),
         ("model.layers=2", "other values of model.layers (2, not 1); pass the same"),
-        ("schedule=cosine", "other values of schedule.kind (cosine, not linear); pass the same"),
+        (
+            "schedule=cosine",
+            "other values of schedule.kind (cosine, not linear), schedule.end_factor (0.0, not None), schedule.cycles "
+            "(1, not None); pass the same",
+        ),
         ("schedule.warmup_steps=5", "other values of schedule.warmup_steps (5, not 2); pass the same"),
         ("optimizer=adam", "other values of optimizer.kind (adam, not adamw), optimizer.weight_decay (0.0, not 0.01)"),
         ("data.seed=1", "differs from the data of"),

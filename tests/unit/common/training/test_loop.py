@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -658,3 +659,23 @@ def test_ranks_whose_clocks_decide_alone_are_noticed(
     monkeypatch.setattr(sharded, "SECONDS", 1.0)
     raised = timed_run("run", 1e-9)()
     assert isinstance(raised[0], MismatchError) and "state after step 1" in str(raised[0])
+
+
+@pytest.mark.parametrize("stops_at", [None, 1, 2, 3, 5])
+def test_plateaus_lower_the_rate(run: Run, make_config: MakeConfig, stops_at: int | None) -> None:
+    """The same holds if the run was interrupted on the way, or ended there first, with one more evaluation."""
+    keys = ("schedule.patience=0", "schedule.factor=0.5", "schedule.threshold=0", "train.eval_every=2")
+    run.config = make_config("schedule=plateau", *keys, "optimizer.learning_rate=1.0")
+    losses = {2: 0.5, 4: 0.5, 6: 0.4}
+    start, fakes = None, []
+    for steps in (7,) if stops_at is None else (stops_at, 7):
+        first = 0 if start is None else start.step
+        validation = [(losses.get(step, 0.9), 0.0) for step in range(first + 1, steps + 1) if step in (2, 4, 6, steps)]
+        fake = Fake(validation=validation)
+        fake.optimizer = SimpleNamespace(plateau_factor=1.0 if start is None else start.plateau_factor)
+        fakes.append(fake)
+        run(fake, start=start, steps=steps, eval_every=2)
+        start = run.saved.positions[-1]
+    assert [row["learning_rate"] for row in run.steps] == [1, 1, 1, 1, 0.5, 0.5, 0.5]
+    assert fakes[-1].optimizer.plateau_factor == 0.5
+    assert start is not None and start.plateau == {"factor": 0.5, "best": 0.4, "bad_evaluations": 0, "cooldown": 0}

@@ -1,0 +1,300 @@
+"""Settings and formulas of the kinds of learning rate schedules.
+
+A schedule is a pure function of the step, which both sides use instead of a framework's scheduler. Each field is a key
+of the config, such as schedule.gamma. The files in conf/schedule have the default values and explain the keys. A new
+kind needs a class here and a YAML file in conf/schedule.
+"""
+
+import math
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from typing_extensions import override
+
+from common.config.import_object import import_object
+from common.config.keys import CURVE, key
+from common.errors import UserError
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """Settings that every kind of schedule has.
+
+    `total_steps: null` means all steps of the run. `warmup_steps: null` means a sixth of the total steps, at most 50.
+    """
+
+    uses_total: ClassVar[bool] = True  # whether the factors depend on `total_steps`
+
+    kind: str = key(CURVE)
+    warmup_steps: int | None = key(CURVE, at_least=0)
+    total_steps: int | None = key(CURVE, at_least=1)
+
+    def compute_factor(self, step: int, total: int) -> float:
+        """Return the factor of `optimizer.learning_rate` after the warm-up.
+
+        Args:
+            step: the number of updates between the warm-up and this update, from 0. PyTorch calls it `last_epoch`.
+            total: the number of steps of the schedule after the warm-up, at least 1.
+        """
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise UserError if values do not fit together."""
+
+
+@dataclass(frozen=True)
+class ConstantSettings(ScheduleSettings):
+    """Stay at `optimizer.learning_rate`."""
+
+    uses_total = False
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class LinearSettings(ScheduleSettings):
+    """Fall to 0 in a straight line."""
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        return 1 - min(1.0, step / total)
+
+
+@dataclass(frozen=True)
+class CosineSettings(ScheduleSettings):
+    """Fall along half a cosine, `cycles` times over the whole schedule."""
+
+    end_factor: float = key(CURVE, at_least=0)
+    cycles: int = key(CURVE, at_least=1)
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        progress = min(1.0, step / total)
+        progress = self.cycles * progress % 1.0 if progress < 1 else 1.0
+        return self.end_factor + (1 - self.end_factor) * _compute_half_cosine(progress)
+
+
+@dataclass(frozen=True)
+class CosineRestartsSettings(ScheduleSettings):
+    """Fall along half a cosine again and again. Each cycle is `cycle_multiplier` times as long as the one before."""
+
+    uses_total = False
+
+    first_cycle_steps: int = key(CURVE, at_least=1, unit="steps")
+    cycle_multiplier: float = key(CURVE, at_least=1)
+    peak_multiplier: float = key(CURVE, at_least=0)
+    end_factor: float = key(CURVE, at_least=0)
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        length, start, cycle = float(self.first_cycle_steps), 0.0, 0
+        if self.cycle_multiplier == 1:
+            cycle = step // self.first_cycle_steps
+            start = float(cycle * self.first_cycle_steps)
+        while step >= start + length:
+            start, length, cycle = start + length, length * self.cycle_multiplier, cycle + 1
+        height = self.peak_multiplier**cycle * _compute_half_cosine((step - start) / length)
+        return self.end_factor + (1 - self.end_factor) * height
+
+
+@dataclass(frozen=True)
+class PolynomialSettings(ScheduleSettings):
+    """Fall to `end_factor` along a power of the remaining part of the schedule."""
+
+    power: float = key(CURVE, above=0)
+    end_factor: float = key(CURVE, at_least=0)
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        return self.end_factor + (1 - self.end_factor) * (1 - min(1.0, step / total)) ** self.power
+
+
+@dataclass(frozen=True)
+class StepSettings(ScheduleSettings):
+    """Multiply the rate by `gamma` after every `step_size` updates."""
+
+    uses_total = False
+
+    step_size: int = key(CURVE, at_least=1, unit="steps")
+    gamma: float = key(CURVE, at_least=0)
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        return self.gamma ** (step // self.step_size)
+
+
+@dataclass(frozen=True)
+class MultiStepSettings(ScheduleSettings):
+    """Multiply the rate by `gamma` after each of these numbers of updates."""
+
+    uses_total = False
+
+    milestones: list[int] = key(CURVE, unit="steps")
+    gamma: float = key(CURVE, at_least=0)
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        return self.gamma ** bisect_right(self.milestones, step)
+
+    @override
+    def check(self) -> None:
+        _check_increasing("milestones", self.milestones)
+
+
+@dataclass(frozen=True)
+class ExponentialSettings(ScheduleSettings):
+    """Multiply the rate by `gamma` in the course of `decay_steps` updates, a little at each of them."""
+
+    uses_total = False
+
+    gamma: float = key(CURVE, at_least=0)
+    decay_steps: int = key(CURVE, at_least=1, unit="steps")
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        return self.gamma ** (step / self.decay_steps)
+
+
+@dataclass(frozen=True)
+class PiecewiseSettings(ScheduleSettings):
+    """Have a factor up to each boundary, and the last factor after the last boundary.
+
+    As in Keras, the update with a boundary's number, from 0, still has the factor before the boundary.
+    """
+
+    uses_total = False
+
+    boundaries: list[int] = key(CURVE, unit="steps")
+    factors: list[float] = key(CURVE)
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        return self.factors[bisect_left(self.boundaries, step)]
+
+    @override
+    def check(self) -> None:
+        _check_increasing("boundaries", self.boundaries)
+        if len(self.factors) != len(self.boundaries) + 1:
+            raise UserError(
+                f"schedule.factors={self.factors}: must be one more than the {len(self.boundaries)} boundaries"
+            )
+        if not all(0 <= factor < math.inf for factor in self.factors):
+            raise UserError(f"schedule.factors={self.factors}: must be finite and at least 0")
+
+
+@dataclass(frozen=True)
+class InverseSqrtSettings(ScheduleSettings):
+    """Fall with the inverse square root of the step. `timescale: null` means `warmup_steps`, or 10,000 without any."""
+
+    uses_total = False
+
+    timescale: int | None = key(CURVE, at_least=1, unit="steps")
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        timescale = self.timescale or self.warmup_steps or 10_000  # as in transformers
+        return 1 / math.sqrt((step + timescale) / timescale)
+
+
+@dataclass(frozen=True)
+class OneCycleSettings(ScheduleSettings):
+    """Rise from 1 / `div_factor` to 1 in `pct_start` of the schedule, then fall to `final_div_factor` times less.
+
+    With `three_phase`, the rate first falls back to where it started, as slowly as it rose, and then further.
+    """
+
+    pct_start: float = key(CURVE, at_least=0, at_most=1)
+    anneal: str = key(CURVE, choices=("cosine", "linear"))
+    div_factor: float = key(CURVE, above=0)
+    final_div_factor: float = key(CURVE, above=0)
+    three_phase: bool = key(CURVE)
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        first = 1 / self.div_factor
+        final, peak = first / self.final_div_factor, self.pct_start * total - 1
+        second_phase = [(2 * self.pct_start * total - 2, first)] if self.three_phase else []
+        points = [(0.0, first), (peak, 1.0), *second_phase, (total - 1.0, final)]
+        for (start, start_factor), (end, end_factor) in pairwise(points):
+            if step <= end and start < end:
+                progress = (step - start) / (end - start)
+                if self.anneal == "linear":
+                    return start_factor + (end_factor - start_factor) * progress
+                return end_factor + (start_factor - end_factor) * _compute_half_cosine(progress)
+        return final
+
+    @override
+    def check(self) -> None:
+        if self.three_phase and self.pct_start > 0.5:
+            raise UserError(f"schedule.pct_start={self.pct_start:g}: with three_phase it must be at most 0.5; lower it")
+
+
+@dataclass(frozen=True)
+class PlateauSettings(ScheduleSettings):
+    """Multiply the rate by `factor` if more than `patience` evaluations in a row do not improve `metric`.
+
+    An evaluation improves it if it is better than the best one by `threshold`: a part of the best value, or a
+    difference. `cooldown` evaluations after each reduction do not count. `common.training.plateau` has the rule.
+    """
+
+    uses_total = False
+
+    factor: float = key(CURVE, at_least=0, below=1)
+    patience: int = key(CURVE, at_least=0, unit="evaluations")
+    threshold: float = key(CURVE, at_least=0)
+    threshold_mode: str = key(CURVE, choices=("relative", "absolute"))
+    cooldown: int = key(CURVE, at_least=0, unit="evaluations")
+    min_factor: float = key(CURVE, at_least=0, at_most=1)
+    metric: str = key(CURVE, choices=("loss", "accuracy"))
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        return 1.0  # the training loop multiplies the rate by the factor of the plateaus so far
+
+
+@dataclass(frozen=True)
+class CustomScheduleSettings(ScheduleSettings):
+    """Call a function of the user, named as module:function, with `step` and `total`. It returns the factor."""
+
+    function: str | None = key(CURVE, names_code=True)
+
+    @override
+    def compute_factor(self, step: int, total: int) -> float:
+        assert self.function is not None
+        return float(import_object(self.function)(step, total))
+
+    @override
+    def check(self) -> None:
+        if self.function is None:
+            raise UserError("schedule.function: has no value; schedule=custom needs schedule.function=module:function")
+
+
+def _compute_half_cosine(progress: float) -> float:
+    """Return a factor that falls from 1 to 0 along half a cosine while the progress rises from 0 to 1."""
+    return (1 + math.cos(math.pi * progress)) / 2
+
+
+def _check_increasing(name: str, steps: list[int]) -> None:
+    if not steps or steps[0] < 0 or any(first >= second for first, second in pairwise(steps)):
+        raise UserError(f"schedule.{name}={steps}: must be numbers of steps, at least 0 and increasing")
+
+
+SCHEDULES: dict[str, type[ScheduleSettings]] = {
+    "constant": ConstantSettings,
+    "linear": LinearSettings,
+    "cosine": CosineSettings,
+    "cosine_restarts": CosineRestartsSettings,
+    "polynomial": PolynomialSettings,
+    "step": StepSettings,
+    "multi_step": MultiStepSettings,
+    "exponential": ExponentialSettings,
+    "piecewise": PiecewiseSettings,
+    "inverse_sqrt": InverseSqrtSettings,
+    "one_cycle": OneCycleSettings,
+    "plateau": PlateauSettings,
+    "custom": CustomScheduleSettings,
+}

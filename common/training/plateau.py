@@ -1,0 +1,40 @@
+"""The plateaus of the validation metric, which lower the learning rate with schedule=plateau.
+
+The rule is that of torch.optim.lr_scheduler.ReduceLROnPlateau, without its argument eps.
+"""
+
+import math
+
+from common.config.schedules import PlateauSettings
+from common.training.state import PlateauValues
+
+
+def follow_evaluation(settings: PlateauSettings, plateau: PlateauValues | None, value: float) -> PlateauValues:
+    """Return the progress after one more evaluation.
+
+    Args:
+        settings: the settings of the schedule.
+        plateau: the progress before the evaluation; None before the first one.
+        value: the validation loss or metric that the schedule follows. nan is no improvement.
+    """
+    if plateau is None:
+        plateau = PlateauValues(factor=1.0, best=None, bad_evaluations=0, cooldown=0)
+    factor, best, bad, cooldown = plateau["factor"], plateau["best"], plateau["bad_evaluations"], plateau["cooldown"]
+    if _is_better(settings, value, best):
+        best, bad = value, 0
+    else:
+        bad += 1
+    if cooldown > 0:
+        cooldown, bad = cooldown - 1, 0
+    if bad > settings.patience:
+        factor, cooldown, bad = max(factor * settings.factor, settings.min_factor), settings.cooldown, 0
+    return PlateauValues(factor=factor, best=best, bad_evaluations=bad, cooldown=cooldown)
+
+
+def _is_better(settings: PlateauSettings, value: float, best: float | None) -> bool:
+    falls, threshold = settings.metric == "loss", settings.threshold
+    if best is None:
+        return math.isfinite(value)
+    if settings.threshold_mode == "relative":
+        return value < best * (1 - threshold) if falls else value > best * (1 + threshold)
+    return value < best - threshold if falls else value > best + threshold
