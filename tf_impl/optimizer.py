@@ -1,30 +1,37 @@
 """The optimizer of a run, with the values of `optimizer.semantics`.
 
-`aligned` is PyTorch's arithmetic with every value from the config, computed by TensorFlow's fused operations. `native`
-is Keras's own optimizer. A slot is an array that the optimizer keeps for each parameter, such as Adam's first moment.
-With parameter servers, a large variable is divided into shards, one on each server; otherwise it is its only shard.
+`aligned` is PyTorch's arithmetic with every value from the config, `keras` the update that Keras documents, and
+`native` Keras's own optimizer with Keras's defaults. A slot is an array that the optimizer keeps for each parameter,
+such as Adam's first moment. With parameter servers, a large variable is divided into shards, one on each server;
+otherwise it is its only shard.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from common.config.optimizers import NadamSettings
+from common.config.parameter_groups import GroupSettings
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.models.spec import LARGE_EMBEDDING
+from common.training.optimizer_rules import compute_nadam_product
 from common.training.schedule import compute_learning_rate
 from common.training.state import Position
+from tf_impl.clipping import clip_gradients
+from tf_impl.fused_optimizer import FusedOptimizer, Scalar
 from tf_impl.models.layout import NamedParameter, TransformedParameter
+from tf_impl.models.parameter_groups import find_groups
+from tf_impl.native_optimizer import build_native, find_native_slots
+from tf_impl.rule_optimizer import RuleOptimizer
 from tf_impl.step import Gradient
 
-SCALARS = tf.TensorSpec([3], tf.float64)  # type of what `Optimizer.compute_scalars` returns, for compiled steps
-Scalar: TypeAlias = float | tf.Tensor
+# Type of what `Optimizer.compute_scalars` returns, for compiled steps
+SCALARS = tf.TensorSpec([None, None], tf.float64)
 
 
 @dataclass(frozen=True)
@@ -44,25 +51,43 @@ class Optimizer:
     """
 
     def __init__(self, config: Config, model: keras.Model) -> None:
-        """Create zero slots for the trainable parameters of a model."""
+        """Create the slots of the trainable parameters of a model, with their initial values."""
         self.settings, self.config, self.model = config.optimizer, config, model
         self.on_servers = isinstance(config.strategy, ParameterServerSettings)  # several workers share the parameters
         # Updates minus global batches, when the run was resumed: an asynchronous update uses only a part of a batch.
         self.extra_updates = 0
-        self.parameters = [shard for variable in model.trainable_variables for shard in _get_shards(variable.value)]
         self.plateau_factor = 1.0  # by which schedule=plateau has lowered the learning rate
         self.rate = 1.0  # the learning rate of the last update, without `plateau_factor`
-        self._native = _build_native(config, model) if self.settings.semantics == "native" else None
+        self._native = build_native(config, model) if self.settings.semantics == "native" else None
+        self.parameters = [shard for variable in model.trainable_variables for shard in _get_shards(variable.value)]
+        groups = self._find_groups()
+        self._groups = list(dict.fromkeys(groups))
+        self._group_indices = [self._groups.index(group) for group in groups]  # of the parameters
+        dtype = self.parameters[0].dtype.as_numpy_dtype
+        has_fused = self.settings.has_fused_operation
+        self._rule = FusedOptimizer(config, dtype) if has_fused else RuleOptimizer(config)
         if self._native is not None:
-            self._slots = _find_native_slots(self._native, self.settings.kind)
+            self._slots = [
+                [shard for variable in variables for shard in _get_shards(variable.value)]
+                for variables in find_native_slots(self._native, config)
+            ]
         else:
-            slot_count = 1 if self.settings.kind == "sgd" else 2
-            self._slots = [[_create_slot(parameter) for parameter in self.parameters] for _ in range(slot_count)]
+            value = self.settings.initial_slot_value
+            self._slots = [
+                [_create_slot(parameter, value) for parameter in self.parameters] for _ in range(self._rule.slot_count)
+            ]
+
+    def _find_groups(self) -> list[GroupSettings]:
+        """Return the parameter group of each shard."""
+        by_variable = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
+        variables = self.model.trainable_variables
+        groups = find_groups((by_variable[id(variable)] for variable in variables), self.config)
+        return [group for group, x in zip(groups, variables, strict=True) for _ in _get_shards(x.value)]
 
     def compute_scalars(self, step: int) -> np.ndarray:
-        """Return learning rate, epsilon and decay of the update by global batch `step`, float64 [3].
+        """Return the scalars of the update by global batch `step`, float64 [groups, scalars].
 
-        `correct_for_bias` describes them. They are computed here, because a compiled float32 step would round them.
+        They are computed here, because a compiled float32 step would round them.
         """
         self.rate = compute_learning_rate(self.config, step)
         rate = self.rate * self.plateau_factor
@@ -70,25 +95,12 @@ class Optimizer:
             self._native.learning_rate.assign(rate)
         return np.array(self.correct_for_bias(rate, step + self.extra_updates))
 
-    def correct_for_bias(self, rate: Scalar, step: Scalar) -> list[Scalar]:
-        """Return the learning rate, epsilon and decay that the fused operations need in update `step`.
-
-        AdamW multiplies the parameters by the decay. The other optimizers multiply the parameters by the decay and add
-        the product to the gradients.
-
-        Adam's fused operation adds epsilon to sqrt(v) before bias correction, PyTorch after it. With t = step and
-        c = sqrt(1 - beta2^t), both agree if the learning rate is multiplied by c / (1 - beta1^t) and epsilon by c. In
-        float32 the slots of the operation are the moments m and v multiplied by a rounding factor each, by which the
-        results are divided (`_compute_rounding_factor`).
-        """
-        settings = self.settings
-        decay = 1 - rate * settings.weight_decay if settings.kind == "adamw" else settings.weight_decay
-        if settings.kind == "sgd":
-            return [rate, 0.0, decay]
-        assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
-        first_factor, second_factor = self._compute_slot_factors()
-        correction = (1 - settings.beta2**step) ** 0.5 * math.sqrt(second_factor)
-        return [rate * correction / (1 - settings.beta1**step) / first_factor, settings.epsilon * correction, decay]
+    def correct_for_bias(self, rate: Scalar, step: Scalar) -> list[list[Scalar]]:
+        """Return the scalars of update `step` for each parameter group, with the bias correction of that update."""
+        return [
+            self._rule.compute_scalars(rate * group.learning_rate_scale, group.weight_decay, step)
+            for group in self._groups
+        ]
 
     def densify(self, gradients: list[Gradient], keep_large_sparse: bool = False) -> list[Gradient]:
         """Convert the gradients of embeddings, which are sparse, to dense tensors. Native optimizers get them sparse.
@@ -117,59 +129,24 @@ class Optimizer:
 
         Args:
             gradients: The gradients, summed over the replicas.
-            scalars: Learning rate, epsilon and decay, from `compute_scalars`.
+            scalars: The result of `compute_scalars`.
         """
         with tf.name_scope("update"):  # for profiles
             if self._native is None:
                 gradients = [_merge_rows(x) if isinstance(x, tf.IndexedSlices) else x for x in gradients]
             norm = tf.linalg.global_norm(gradients)
-            if self.settings.max_grad_norm is not None:  # the formula of torch.nn.utils.clip_grad_norm_
-                scale = tf.minimum(tf.constant(self.settings.max_grad_norm, norm.dtype) / (norm + 1e-6), 1)
-                gradients = [tf.math.scalar_mul(scale, gradient) for gradient in gradients]
+            gradients = clip_gradients(self.config, gradients, norm)
             if self._native is not None:
                 self._apply_native(gradients)
                 return norm
+            scalars = tf.cast(scalars, norm.dtype)
+            rows = [tf.unstack(row, self._rule.scalar_count) for row in tf.unstack(scalars, len(self._groups))]
             for index, gradient in enumerate(gradients):
-                with tf.device(self.parameters[index].device) if self.on_servers else nullcontext():
-                    self._apply_aligned(index, gradient, tf.unstack(tf.cast(scalars, gradient.dtype)))
+                parameter, slots = self.parameters[index], [slot[index] for slot in self._slots]
+                row, decays = rows[self._group_indices[index]], self._groups[self._group_indices[index]].weight_decay
+                with tf.device(parameter.device) if self.on_servers else nullcontext():
+                    self._rule.step(parameter, tf.convert_to_tensor(gradient), slots, row, bool(decays))
             return norm
-
-    def _apply_aligned(self, index: int, gradient: Gradient, scalars: list[tf.Tensor]) -> None:
-        rate, epsilon, decay = scalars
-        gradient = tf.convert_to_tensor(gradient)
-        # A handle is this replica's copy of a variable. Each replica makes the same update from the same gradients.
-        parameter, slots = self.parameters[index], [slot[index].handle for slot in self._slots]
-        if self.settings.weight_decay and self.settings.kind == "adamw":
-            # A subtraction, because 1 - decay is exact, and because an assignment would undo other workers' updates.
-            tf.raw_ops.ResourceApplyGradientDescent(
-                var=parameter.handle, alpha=1 - decay, delta=parameter, use_locking=True
-            )
-        elif self.settings.weight_decay:
-            gradient += parameter * decay
-        if self.settings.kind == "sgd":
-            tf.raw_ops.ResourceApplyMomentum(
-                var=parameter.handle,
-                accum=slots[0],
-                lr=rate,
-                grad=gradient,
-                momentum=tf.constant(self.settings.momentum or 0.0, gradient.dtype),
-                use_locking=True,
-            )
-            return
-        no_power = tf.zeros([], gradient.dtype)  # no bias correction in the operation: `rate` includes it already
-        tf.raw_ops.ResourceApplyAdam(
-            var=parameter.handle,
-            m=slots[0],
-            v=slots[1],
-            beta1_power=no_power,
-            beta2_power=no_power,
-            lr=rate,
-            beta1=tf.constant(self.settings.beta1, gradient.dtype),
-            beta2=tf.constant(self.settings.beta2, gradient.dtype),
-            epsilon=epsilon,
-            grad=gradient,
-            use_locking=True,
-        )
 
     def _apply_native(self, gradients: Sequence[Gradient]) -> None:
         assert self._native is not None
@@ -177,7 +154,7 @@ class Optimizer:
         self._native.apply([gradient / tf.cast(replicas, gradient.dtype) for gradient in gradients])
 
     def slots(self) -> dict[str, np.ndarray]:
-        """Return the slots, such as moments, as `<slot>.<parameter>`; they are zero before the first update.
+        """Return the slots, such as moments, as `<slot>.<parameter>`; before the first update their initial values.
 
         If a slot differs from PyTorch's by a factor, its float32 values become float64, so that `load` restores them
         exactly.
@@ -196,6 +173,8 @@ class Optimizer:
         self.rate = compute_learning_rate(self.config, position.plan_position)
         if self._native is not None:
             self._native.iterations.assign(position.step)
+            if isinstance(self.settings, NadamSettings):
+                self._native._u_product.assign(compute_nadam_product(self.settings, position.step))
         by_slot = {
             slot: {name.removeprefix(f"{slot}."): array for name, array in slots.items() if name.startswith(f"{slot}.")}
             for slot in self.config.optimizer.slots
@@ -223,15 +202,11 @@ class Optimizer:
         The momentum of Keras's SGD includes the negative learning rate. The slots of the fused Adam include a rounding
         factor.
         """
-        settings = self.settings
-        if settings.kind == "sgd":
-            rate = self.rate * self.plateau_factor  # of the next update, apart from the schedule
-            return [-rate or 1.0] if self._native is not None else [1.0]  # 1 for a rate of 0: it is a divisor
-        if self._native is not None:
-            return [1.0, 1.0]
-        assert settings.beta1 is not None and settings.beta2 is not None
-        dtype = self.parameters[0].dtype.as_numpy_dtype
-        return [_compute_rounding_factor(settings.beta1, dtype), _compute_rounding_factor(settings.beta2, dtype)]
+        if self._native is None:
+            return self._rule.slot_factors
+        if self.settings.kind == "sgd":
+            return [-self.rate * self.plateau_factor or 1.0]  # 1 for a rate of 0: it is a divisor
+        return [1.0] * len(self._slots)
 
 
 def _get_shards(variable: tf.Variable) -> list[tf.Variable]:
@@ -247,33 +222,7 @@ def _merge_rows(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
-def _create_slot(parameter: tf.Variable) -> tf.Variable:
-    """Create a slot of zeros on the device of its parameter."""
+def _create_slot(parameter: tf.Variable, value: float) -> tf.Variable:
+    """Create a slot whose elements have a value, on the device of its parameter."""
     with tf.distribute.get_strategy().extended.colocate_vars_with(parameter):
-        return tf.Variable(tf.zeros(parameter.shape, parameter.dtype), trainable=False)
-
-
-def _compute_rounding_factor(beta: float, dtype: type[np.floating]) -> float:
-    """Return 1 - beta as the fused operation rounds it, divided by 1 - beta: 1 - 1.3e-5 for 0.999 in float32."""
-    return float(dtype(1) - dtype(beta)) / (1 - beta)
-
-
-def _find_native_slots(optimizer: keras.Optimizer, kind: str) -> list[list[tf.Variable]]:
-    """Return the shards of each slot of a Keras optimizer, in the order of the parameters."""
-    slots: Sequence[Sequence[keras.Variable]]
-    slots = [optimizer.momentums] if kind == "sgd" else [optimizer._momentums, optimizer._velocities]
-    return [
-        [shard for variable in variables for shard in _get_shards(variable.value)] for variables in slots if variables
-    ]
-
-
-def _build_native(config: Config, model: keras.Model) -> keras.Optimizer:
-    """Build Keras's optimizer with Keras's defaults for all values but the learning rate and the momentum."""
-    settings = config.optimizer
-    if settings.kind == "sgd":
-        optimizer = keras.optimizers.SGD(settings.learning_rate, settings.momentum or 0.0)
-    else:
-        kind = keras.optimizers.AdamW if settings.kind == "adamw" else keras.optimizers.Adam
-        optimizer = kind(settings.learning_rate)
-    optimizer.build(model.trainable_variables)
-    return optimizer
+        return tf.Variable(tf.fill(parameter.shape, tf.constant(value, parameter.dtype)), trainable=False)

@@ -1,10 +1,12 @@
 """The optimizer of a run, with the values of `optimizer.semantics`.
 
-`aligned` takes every value from the config, as TensorFlow's side does. `native` uses PyTorch's defaults. A slot is an
-array that the optimizer keeps for each parameter, such as Adam's first moment.
+`aligned` is PyTorch's own optimizer with every value from the config, `keras` the update that Keras documents, and
+`native` PyTorch's optimizer with PyTorch's defaults. A slot is an array that the optimizer keeps for each parameter,
+such as Adam's first moment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,10 +14,32 @@ from torch.nn import Parameter
 from torch.nn.utils import get_total_norm
 from torch.profiler import record_function
 
+from common.config.optimizers import (
+    AdadeltaSettings,
+    AdagradSettings,
+    AdamaxSettings,
+    AdamSettings,
+    NadamSettings,
+    RmspropSettings,
+    SgdSettings,
+)
+from common.config.parameter_groups import GroupSettings
 from common.config.schema import Config
+from common.training.optimizer_rules import compute_nadam_product
 from common.training.schedule import compute_learning_rate
 from common.training.state import Position
+from torch_impl.clipping import clip_gradients
+from torch_impl.models.parameter_groups import find_groups
+from torch_impl.rule_optimizer import RuleOptimizer
 from torch_impl.step import collect_gradients
+
+Groups: TypeAlias = list[dict[str, Any]]  # as torch.optim takes them
+NATIVE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "adagrad": torch.optim.Adagrad,
+    "adadelta": torch.optim.Adadelta,
+    "adamax": torch.optim.Adamax,
+    "nadam": torch.optim.NAdam,
+}
 
 
 class Optimizer:
@@ -24,15 +48,20 @@ class Optimizer:
     def __init__(self, config: Config, named_parameters: Mapping[str, Parameter]) -> None:
         """Prepare to update parameters by name."""
         self.config = config
-        self.names, self.parameters = list(named_parameters), list(named_parameters.values())
         self.plateau_factor = 1.0  # by which schedule=plateau has lowered the learning rate
+        self._groups: dict[GroupSettings, list[str]] = {}  # names of the parameters of each group
+        for name, group in find_groups(named_parameters, config).items():
+            self._groups.setdefault(group, []).append(name)
+        self.names = [name for names in self._groups.values() for name in names]
+        self.parameters = [named_parameters[name] for name in self.names]
         # Dense buffers, zero between updates, for sparse gradients: the fused optimizers accept only dense ones.
         self._zeros: dict[Parameter, torch.Tensor] = {}
-        self._optimizer = (
-            _build_native(config, self.parameters)
-            if config.optimizer.semantics == "native"
-            else _build_aligned(config, self.parameters)
-        )
+        build = {"aligned": _build_aligned, "keras": RuleOptimizer, "native": _build_native}
+        groups = [
+            {"params": [named_parameters[name] for name in names], "lr": 0.0, "weight_decay": group.weight_decay}
+            for group, names in self._groups.items()
+        ]
+        self._optimizer = build[config.optimizer.semantics](groups, config)
 
     @record_function("update")
     def update(self, step: int, norm: torch.Tensor | None = None) -> torch.Tensor:
@@ -48,10 +77,10 @@ class Optimizer:
         gradients = [*dense, *(gradient.values() for gradient in sparse.values())]
         if norm is None:
             norm = get_total_norm(gradients)
-        if self.config.optimizer.max_grad_norm is not None:  # the formula of torch.nn.utils.clip_grads_with_norm_
-            torch._foreach_mul_(gradients, (self.config.optimizer.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        for group in self._optimizer.param_groups:
-            group["lr"] = compute_learning_rate(self.config, step) * self.plateau_factor
+        clip_gradients(self.config, gradients, norm)
+        rate = compute_learning_rate(self.config, step) * self.plateau_factor
+        for values, group in zip(self._optimizer.param_groups, self._groups, strict=True):
+            values["lr"] = rate * group.learning_rate_scale
         for parameter, gradient in sparse.items():
             if parameter not in self._zeros:
                 self._zeros[parameter] = torch.zeros_like(parameter)
@@ -64,19 +93,29 @@ class Optimizer:
         return norm
 
     def slots(self) -> dict[str, np.ndarray]:
-        """Return the slots, such as moments, as `<slot>.<parameter>`; they are zero before the first update."""
+        """Return the slots, such as moments, as `<slot>.<parameter>`; before the first update their initial values."""
+        initial = self.config.optimizer.initial_slot_value
         return {
-            f"{slot}.{name}": self._optimizer.state[parameter].get(slot, torch.zeros_like(parameter)).cpu().numpy()
+            f"{slot}.{name}": self._get_slot(slot, parameter, initial).cpu().numpy()
             for slot in self.config.optimizer.slots
             for name, parameter in zip(self.names, self.parameters, strict=True)
         }
 
+    def _get_slot(self, slot: str, parameter: Parameter, initial: float) -> torch.Tensor:
+        value = self._optimizer.state[parameter].get(slot)
+        return torch.full_like(parameter, initial) if value is None else value
+
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
         """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
         self.plateau_factor = position.plateau_factor
+        if position.step == 0:
+            return  # the slots have their initial values, and SGD's first momentum is the gradient
+        scalars = {"step": torch.tensor(float(position.step))}
+        if isinstance(self.config.optimizer, NadamSettings):
+            scalars["mu_product"] = torch.tensor(compute_nadam_product(self.config.optimizer, position.step))
         state = {
             index: {
-                "step": torch.tensor(float(position.step)),
+                **{name: scalar.clone() for name, scalar in scalars.items()},
                 **{slot: torch.from_numpy(slots[f"{slot}.{name}"]) for slot in self.config.optimizer.slots},
             }
             for index, name in enumerate(self.names)
@@ -85,29 +124,37 @@ class Optimizer:
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def _build_aligned(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
+def _build_aligned(groups: Groups, config: Config) -> torch.optim.Optimizer:
     """Build PyTorch's optimizer with every value from the config."""
     settings = config.optimizer
-    if settings.kind == "sgd":
-        return torch.optim.SGD(
-            parameters, settings.learning_rate, settings.momentum or 0.0, weight_decay=settings.weight_decay, fused=True
-        )
-    kind = torch.optim.AdamW if settings.kind == "adamw" else torch.optim.Adam
-    assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
-    return kind(
-        parameters,
-        settings.learning_rate,
-        (settings.beta1, settings.beta2),
-        settings.epsilon,
-        settings.weight_decay,
-        fused=True,
-    )
+    betas, epsilon = (settings.beta1 or 0.0, settings.beta2 or 0.0), settings.epsilon or 0.0  # null if not used
+    match settings:
+        case SgdSettings(momentum=momentum, dampening=dampening, nesterov=nesterov):
+            return torch.optim.SGD(groups, momentum=momentum or 0.0, dampening=dampening, nesterov=nesterov, fused=True)
+        case AdamSettings(kind=kind, amsgrad=amsgrad):
+            build = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+            return build(groups, betas=betas, eps=epsilon, amsgrad=amsgrad, fused=True)
+        case RmspropSettings(rho=rho, momentum=momentum, centered=centered):
+            return torch.optim.RMSprop(groups, alpha=rho, eps=epsilon, momentum=momentum or 0.0, centered=centered)
+        case AdagradSettings(initial_slot_value=initial):
+            return torch.optim.Adagrad(groups, initial_accumulator_value=initial, eps=epsilon)
+        case AdadeltaSettings(rho=rho):
+            return torch.optim.Adadelta(groups, rho=rho, eps=epsilon)
+        case AdamaxSettings():
+            return torch.optim.Adamax(groups, betas=betas, eps=epsilon)
+    return RuleOptimizer(groups, config)  # PyTorch's own NAdam keeps the product of its momentums in float32
 
 
-def _build_native(config: Config, parameters: list[Parameter]) -> torch.optim.Optimizer:
-    """Build PyTorch's optimizer with PyTorch's defaults for all values but the learning rate and the momentum."""
+def _build_native(groups: Groups, config: Config) -> torch.optim.Optimizer:
+    """Build PyTorch's optimizer with PyTorch's defaults for all values but those that choose an algorithm."""
     settings = config.optimizer
-    if settings.kind == "sgd":
-        return torch.optim.SGD(parameters, settings.learning_rate, settings.momentum or 0.0)
-    kind = torch.optim.AdamW if settings.kind == "adamw" else torch.optim.Adam
-    return kind(parameters, settings.learning_rate)
+    (parameters,) = (group["params"] for group in groups)
+    match settings:
+        case SgdSettings(momentum=momentum, nesterov=nesterov):
+            return torch.optim.SGD(parameters, momentum=momentum or 0.0, nesterov=nesterov)
+        case RmspropSettings(momentum=momentum, centered=centered):
+            return torch.optim.RMSprop(parameters, momentum=momentum or 0.0, centered=centered)
+        case AdamSettings(kind=kind, amsgrad=amsgrad):
+            build = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+            return build(parameters, amsgrad=amsgrad)
+    return NATIVE[settings.kind](parameters)

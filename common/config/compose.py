@@ -19,7 +19,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 
 from common.config.interpolations import escape_interpolations
 from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
-from common.config.legacy import FIRST_COSINE
+from common.config.legacy import FIRST_COSINE, list_added_optimizer_keys
 from common.config.saved_config import Section, read_values
 from common.config.schema import EXTENSIBLE_GROUPS, GROUPS, Config, RunOptions, TrainSettings
 from common.errors import UserError, first_line
@@ -151,13 +151,15 @@ def load_config(path: Path) -> Config:
 def read_complete_values(path: Path) -> Section:
     """Read the sections of a config.yaml with the defaults of keys that earlier versions lacked. Imports nothing."""
     values = read_values(path)
-    train, model, schedule = values.get("train"), values.get("model"), values.get("schedule")
+    train, model, optimizer, schedule = (values.get(group) for group in ("train", "model", "optimizer", "schedule"))
     if isinstance(train, dict):
         values = {**values, "train": {"device": "auto", **train}}
     if isinstance(model, dict) and model.get("kind") == "custom":
         values = {**values, "model": {"keras": None, **model}}
     if isinstance(schedule, dict) and schedule.get("kind") == "cosine":
         values = {**values, "schedule": {**FIRST_COSINE, **schedule}}
+    if isinstance(optimizer, dict):
+        values = {**values, "optimizer": {**list_added_optimizer_keys(optimizer.get("kind")), **optimizer}}
     return {"python": None, **values}
 
 

@@ -19,6 +19,12 @@ ADDED: Mapping[str, Value] = {
     "task.label_smoothing": 0.0,
     "task.class_weights": None,
 }
+ADDED_TO_OPTIMIZERS: Mapping[str, Value] = {"clip_norm": None, "clip_value": None, "groups": []}
+ADDED_BY_KIND: Mapping[Value, Mapping[str, Value]] = {
+    "sgd": {"nesterov": False, "dampening": 0.0},
+    "adam": {"amsgrad": False},
+    "adamw": {"amsgrad": False},
+}
 
 FIRST_COSINE: Mapping[str, Value] = {"end_factor": 0.0, "cycles": 1}  # keys of schedule=cosine, without "schedule."
 
@@ -32,9 +38,10 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
         flat: values by full names of keys.
     """
     if "optimizer.name" not in flat:  # a version after the first
-        return {**ADDED, **_upgrade_buffers(flat), **_upgrade_cosine(flat), **flat, **_upgrade_dropout(flat)}
+        added = {**ADDED, **_upgrade_optimizer(flat), **_upgrade_buffers(flat), **_upgrade_cosine(flat)}
+        return {**added, **flat, **_upgrade_dropout(flat)}
     renamed = {RENAMED.get(name, name): value for name, value in flat.items()}
-    values = {**ADDED, **_upgrade_dropout(flat), **_upgrade_cosine(renamed), **renamed}
+    values = {**ADDED, **_upgrade_optimizer(renamed), **_upgrade_dropout(flat), **_upgrade_cosine(renamed), **renamed}
     if values.get("data.kind") == "mnli":
         values["data.kind"] = "hub"
     elif values.get("data.kind") == "mnist":
@@ -67,3 +74,13 @@ def _upgrade_cosine(flat: Mapping[str, Value]) -> dict[str, Value]:
     if flat.get("schedule.kind") != "cosine":
         return {}
     return {f"schedule.{name}": value for name, value in FIRST_COSINE.items()}
+
+
+def list_added_optimizer_keys(kind: Value) -> dict[str, Value]:
+    """Return the keys of an optimizer that the first versions lacked, with the values that describe their runs."""
+    return {**ADDED_TO_OPTIMIZERS, **ADDED_BY_KIND.get(kind, {})}
+
+
+def _upgrade_optimizer(flat: Mapping[str, Value]) -> dict[str, Value]:
+    kind = flat.get("optimizer.kind")
+    return {f"optimizer.{name}": value for name, value in list_added_optimizer_keys(kind).items()}

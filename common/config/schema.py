@@ -16,41 +16,11 @@ from common.config.clusters import CLUSTERS, ClusterSettings
 from common.config.data import DATA, DataSettings
 from common.config.keys import CURVE, HOST, RUN, Key, key, list_keys, section
 from common.config.models import MODELS, ModelSettings
+from common.config.optimizers import OPTIMIZERS, OptimizerSettings
 from common.config.schedules import SCHEDULES, ScheduleSettings
 from common.config.strategies import STRATEGIES, StrategySettings
 from common.config.tasks import TASKS, TaskSettings
 from common.errors import UserError
-
-
-@dataclass(frozen=True)
-class OptimizerSettings:
-    """Settings of the optimizer. `momentum` is for sgd; `beta1`, `beta2` and `epsilon` are for adam and adamw.
-
-    With `semantics: aligned` both sides compute PyTorch's update, with `native` each framework computes its own.
-    """
-
-    kind: str = key(CURVE)
-    semantics: str = key(CURVE, choices=("aligned", "native"))
-    learning_rate: float = key(CURVE, at_least=0)
-    weight_decay: float = key(CURVE, at_least=0)
-    max_grad_norm: float | None = key(CURVE, above=0, finite=False, null="for no clipping")
-    momentum: float | None = key(CURVE, at_least=0, below=1)
-    beta1: float | None = key(CURVE, at_least=0, below=1)
-    beta2: float | None = key(CURVE, at_least=0, below=1)
-    epsilon: float | None = key(CURVE, at_least=0)
-
-    def check(self) -> None:
-        """Raise UserError if Adam lacks a value."""
-        for name in ("beta1", "beta2", "epsilon"):
-            if self.kind != "sgd" and getattr(self, name) is None:
-                raise UserError(f"optimizer.{name}=null: {self.kind} needs a value; give optimizer.{name}=...")
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """PyTorch's names of the slots, the arrays that the optimizer keeps for each parameter."""
-        if self.kind == "sgd":
-            return ("momentum_buffer",) if self.momentum else ()
-        return ("exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True)
@@ -147,7 +117,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "data": DATA,
     "model": MODELS,
     "task": TASKS,
-    "optimizer": dict.fromkeys(("adamw", "adam", "sgd"), OptimizerSettings),
+    "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
     "strategy": STRATEGIES,
     "cluster": CLUSTERS,

@@ -10,7 +10,7 @@ from common.config.keys import iterate_keys
 from common.config.models import MODELS, CustomModelSettings
 from common.config.schedules import PlateauSettings
 from common.config.schema import Config
-from common.config.strategies import COMMANDS, STRATEGIES, TITLES, list_strategies
+from common.config.strategies import COMMANDS, STRATEGIES, TITLES, ParameterServerSettings, list_strategies
 from common.config.tasks import CustomTaskSettings
 from common.errors import UserError
 from common.hardware import count_visible_gpus, has_cpp_compiler
@@ -67,10 +67,31 @@ def _check_framework(config: Config, framework: str) -> None:
             )
     if config.train.compile:
         _check_compilation(config, framework)
+    if framework == "tf" and isinstance(strategy, ParameterServerSettings):
+        _check_shared_variables(config)
     if config.train.profile and framework not in strategy.profiles:
         raise UserError(
             f"train.profile=true: {TITLES[framework]}'s profiler may crash with strategy={strategy.kind}; set it to "
             "false"
+        )
+
+
+def _check_shared_variables(config: Config) -> None:
+    """Raise UserError if TensorFlow's parameter servers cannot compute the update."""
+    optimizer, strategy = config.optimizer, config.strategy
+    if (
+        not getattr(strategy, "synchronous", True)
+        and optimizer.semantics != "native"
+        and not optimizer.has_fused_operation
+    ):
+        raise UserError(
+            f"optimizer.kind={optimizer.kind}: TensorFlow's asynchronous workers need an operation that locks the "
+            "variables, which only the plain aligned sgd, adam and adamw have; choose one, or strategy.max_staleness=0"
+        )
+    if optimizer.clip_norm is not None:
+        raise UserError(
+            f"optimizer.clip_norm={optimizer.clip_norm:g}: TensorFlow's parameter servers hold parts of a parameter; "
+            "use optimizer.max_grad_norm"
         )
 
 

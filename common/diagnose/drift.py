@@ -7,7 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.config.schema import Config
+from common.config.optimizers import (
+    AdadeltaSettings,
+    AdagradSettings,
+    AdamaxSettings,
+    OptimizerSettings,
+    RmspropSettings,
+    SgdSettings,
+)
 from common.diagnose.side_run import SideRun
 from common.map.array_differences import compute_norm
 from common.training.schedule import compute_learning_rate
@@ -37,11 +44,10 @@ class RoundingDrift:
             for name, noise in gradient_noise.items():
                 weight = state.weights[name]
                 noise_per_element = noise / weight.size**0.5
-                second_moment = state.slots.get(f"exp_avg_sq.{name}")
-                if second_moment is None:
-                    change = np.full(weight.shape, _sgd_change(run.config, noise_per_element))
-                else:
-                    change = _adam_change(run.config, noise_per_element, second_moment, batch.step)
+                keys = {slot: f"{slot}.{name}" for slot in run.config.optimizer.slots}
+                slots = {slot: state.slots[key] for slot, key in keys.items() if key in state.slots}
+                change = _compute_change(run.config.optimizer, noise_per_element, slots, batch.step)
+                change = np.broadcast_to(change, weight.shape)
                 drift[name] = drift.get(name, 0.0) + rate * change
             self._drift_norms.append({name: compute_norm(distance) for name, distance in drift.items()})
 
@@ -67,14 +73,30 @@ def _norms(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {name: compute_norm(array) for name, array in arrays.items()}
 
 
-def _sgd_change(config: Config, noise: float) -> float:
-    """Return how far SGD moves an element by noise, over all steps in which the momentum keeps that noise."""
-    return noise / (1 - (config.optimizer.momentum or 0.0))
+def _compute_change(
+    settings: OptimizerSettings, noise: float, slots: Mapping[str, np.ndarray], step: int
+) -> np.ndarray | float:
+    """Return how far an update moves each element by noise in its gradient, before the learning rate.
 
-
-def _adam_change(config: Config, noise: float, second_moment: np.ndarray, step: int) -> np.ndarray:
-    """Return how far Adam moves each element by noise, before the learning rate; 1 at most."""
-    corrected = second_moment / (1 - (config.optimizer.beta2 or 0.0) ** step)
-    root = np.sqrt(corrected) + (config.optimizer.epsilon or 0.0)
-    change = np.minimum(1.0, noise / np.where(second_moment > 0, root, 1.0))
-    return np.where(second_moment > 0, change, 0.0)
+    SGD moves it over all steps in which the momentum keeps the noise. The other optimizers divide by a size of the
+    gradient, so an element moves by 1 at most.
+    """
+    if not slots:  # SGD without momentum, or a parameter that is not trained
+        return noise
+    epsilon, rest = settings.epsilon or 0.0, 1 - (settings.momentum or 0.0)
+    match settings:
+        case SgdSettings():
+            return noise / rest
+        case AdamaxSettings():
+            size = slots["exp_inf"]
+        case RmspropSettings(centered=centered):
+            mean = slots["grad_avg"] if centered else 0.0
+            size = np.sqrt(np.maximum(slots["square_avg"] - np.square(mean), 0.0))
+        case AdagradSettings():
+            size = np.sqrt(slots["sum"])
+        case AdadeltaSettings():
+            size = np.sqrt((slots["square_avg"] + epsilon) / (slots["acc_delta"] + epsilon))
+        case _:
+            size = np.sqrt(slots["exp_avg_sq"] / (1 - (settings.beta2 or 0.0) ** step))
+    change = np.minimum(1.0, noise / np.where(size > 0, size + epsilon, 1.0)) / rest
+    return np.where(size > 0, change, 0.0)

@@ -80,7 +80,9 @@ REMEDY_GROUPS = {
     "environment": "use the same versions, device and flags on both sides, or expect this difference",
     "learning_rate schedule scheduler_stepped_twice scheduler_per_micro_batch updates_per_schedule_step "
     "schedule_restarted": ("use one learning rate and one schedule, and step the scheduler once after each update"),
-    "betas momentum nesterov amsgrad": ("set the hyperparameter to the same value in both optimizers"),
+    "betas momentum nesterov dampening centered amsgrad": (
+        "set the hyperparameter to the same value in both optimizers"
+    ),
     "rho initial_accumulator_value momentum_decay": (
         "set it on both sides: RMSprop's rho is 0.9 in Keras and 0.99 in PyTorch (`alpha`); Adagrad's sum "
         "begins with 0.1 in Keras and 0 in PyTorch; Keras's Nadam is PyTorch's with `momentum_decay=1`"

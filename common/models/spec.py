@@ -50,6 +50,16 @@ def load_spec(model: ModelSettings) -> ModelSpec:
     return cast(ModelSpec, import_module(model.spec))
 
 
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked", "moving_mean", "moving_variance")
+
+
 def count_parameters(model: ModelSettings, hf_config: HfConfig) -> int:
     """Return the number of values in all parameters of a model."""
     return sum(map(math.prod, load_spec(model).get_parameter_shapes(hf_config).values()))
+
+
+def get_trained_shapes(model: ModelSettings, hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the parameters that the model itself does not freeze, without moving statistics."""
+    others = {*hf_config.get("frozen", ()), *hf_config.get("statistics", ()), *hf_config.get("buffers", ())}
+    shapes = load_spec(model).get_parameter_shapes(hf_config)
+    return {name: shape for name, shape in shapes.items() if name not in others and not name.endswith(STATISTICS)}

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from common.config import compose
 from common.config.models import TrainedTokenizerSettings
+from common.config.parameter_groups import expand_groups
 from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.data.cache import open_cache
 from common.errors import UserError, report_write_errors
 from common.models.initial_weights import open_initial_checkpoint
 from common.models.pretrained import find_source, open_source
+from common.models.spec import get_trained_shapes
 from common.records.summary import read_final_summary
 from common.run.checkpoint import Checkpoint
 from common.run.context import RunContext
@@ -90,6 +92,9 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
         cache = open_cache(config, source) if cache is None else cache
         initial = open_initial_checkpoint(config, cache, source)
     config = complete_config(config, cache.train)
+    shapes = get_trained_shapes(config.model, initial.hf_config)
+    groups = expand_groups(config.optimizer.groups, shapes)
+    config = replace(config, optimizer=replace(config.optimizer, groups=groups))
     if checkpoint is not None:
         check_resume(config, cache, checkpoint)
     return config, PreparedInputs(cache, initial, checkpoint)

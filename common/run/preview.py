@@ -1,12 +1,15 @@
 """Preview of a run for the flag --plan: the inputs are prepared, and nothing is trained."""
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from common.config.parameter_groups import GroupSettings, assign_groups
 from common.config.schema import Config
 from common.data.batch_plan import compute_shard_bounds, count_examples_until
-from common.models.spec import count_parameters
+from common.models.spec import count_parameters, get_trained_shapes
 from common.run.directory import choose_run_dir
 from common.run.prepare import prepare_inputs
 from common.training.schedule import find_highest_rate
@@ -34,6 +37,7 @@ def describe_plan(config: Config, framework: str) -> str:
         **({"updates": f"{steps * strategy.updates_per_batch:,}"} if strategy.updates_per_batch > 1 else {}),
         "shards": f"{' or '.join(map(str, shard_sizes))} examples of a step for each replica",
         "learning rate": f"{schedule.kind}, at most {peak:g}; {schedule.warmup_steps} steps of warm-up",
+        **_describe_groups(config, get_trained_shapes(config.model, inputs.initial.hf_config)),
         "evaluations": _format_every(train.eval_every, train.virtual_epoch_examples),
         "checkpoints": _format_every(train.checkpoint_every, train.virtual_epoch_examples, train.checkpoint_seconds),
         "starts from": f"{start}, step {inputs.start.step}",
@@ -43,6 +47,26 @@ def describe_plan(config: Config, framework: str) -> str:
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
+
+
+def _describe_groups(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Return a line for each parameter group: its size, and what is special about it."""
+    settings = config.optimizer
+    sizes: dict[GroupSettings, list[int]] = {}
+    for name, group in assign_groups(settings.groups, settings.weight_decay, shapes).items():
+        sizes.setdefault(group, []).append(math.prod(shapes[name]))
+    if len(sizes) == 1:
+        return {}
+    return {
+        f"group {number}": f"{len(counts)} parameters of {sum(counts):,} values: {_describe_group(group)}"
+        for number, (group, counts) in enumerate(sizes.items(), 1)
+    }
+
+
+def _describe_group(group: GroupSettings) -> str:
+    if group.frozen:
+        return "frozen"
+    return f"weight decay {group.weight_decay:g}, learning rate x {group.learning_rate_scale:g}"
 
 
 def _count_classes(labels: np.ndarray, classes: list[str]) -> dict[str, str]:

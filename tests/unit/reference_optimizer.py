@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from common.config.parameter_groups import GroupSettings, assign_groups
 from common.config.schema import Config
+from common.training.optimizer_rules import build_rule
 from common.training.schedule import compute_learning_rate
 
 Arrays = dict[str, np.ndarray]
@@ -33,6 +35,23 @@ OPTIMIZERS = {
     "adam": ("optimizer=adam", *ADAM, "optimizer.beta1=0.998"),  # 1 - 0.998 is 1e-5 off in float32
     "adamw": ("optimizer=adamw", *ADAM),
 }
+KERAS = "optimizer.semantics=keras"
+# Optimizers that no fused operation of TensorFlow computes. Their reference is the rule that both sides share, which
+# tests/unit/common/training/test_optimizer_rules.py compares with the optimizers of PyTorch and Keras.
+RULED = {
+    "nesterov": (*SGD, "optimizer.nesterov=true"),
+    "dampened": (*SGD, "optimizer.dampening=0.3"),
+    "amsgrad": ("optimizer=adamw", *ADAM, "optimizer.amsgrad=true"),
+    "rmsprop": ("optimizer=rmsprop", "optimizer.centered=true", "optimizer.momentum=0.5", "optimizer.epsilon=1e-4"),
+    "adagrad": ("optimizer=adagrad",),
+    "adadelta": ("optimizer=adadelta",),
+    "adamax": ("optimizer=adamax",),
+    "nadam": ("optimizer=nadam",),
+    "keras sgd": (*SGD, KERAS),
+    "keras adamw": ("optimizer=adamw", *ADAM, KERAS),
+    "keras rmsprop": ("optimizer=rmsprop", KERAS),
+    "keras adagrad": ("optimizer=adagrad", KERAS),
+}
 VARIANTS = {
     "plain": ("optimizer.max_grad_norm=null", "schedule=constant"),
     "clipped with warm-up": ("optimizer.max_grad_norm=0.08", "schedule=linear", "schedule.warmup_steps=5"),
@@ -49,6 +68,21 @@ CASES = {
     for name in OPTIMIZERS
     for variant in VARIANTS
     if (name, variant) != ("sgd without momentum", "clipped with warm-up")
+}
+
+CLIPPING = ("optimizer.max_grad_norm=0.08", "optimizer.clip_norm=0.05", "optimizer.clip_value=0.01")
+CASES |= {
+    f"float64, {name}, {(clipping := CLIPPING[index % 3]).partition('=')[0]}": (
+        *overrides,
+        "optimizer.max_grad_norm=null",
+        clipping,
+        "schedule.warmup_steps=5",
+        f"schedule.total_steps={STEPS + 5}",
+        "optimizer.weight_decay=0.01",
+        "optimizer.groups=[{match: '*.bias', weight_decay: 0}, {match: 'embed*', learning_rate_scale: 0.5}]",
+        "train.precision=float64",
+    )
+    for index, (name, overrides) in enumerate(RULED.items())
 }
 
 
@@ -102,8 +136,13 @@ class Reference:
     def update(self, step: int, gradients: Arrays) -> float:
         settings, rate = self.config.optimizer, compute_learning_rate(self.config, step)
         norm = float(np.sqrt(sum(np.square(gradient).sum() for gradient in gradients.values())))
+        shapes = {name: parameter.shape for name, parameter in self.parameters.items()}
+        groups = assign_groups(settings.groups, settings.weight_decay, shapes)
         for name, gradient in gradients.items():
-            gradient, parameter = gradient * self.scale(norm), self.parameters[name]
+            gradient, parameter = self.clip(gradient, norm), self.parameters[name]
+            if settings.groups:
+                self.follow_rule(name, gradient, groups[name], step)
+                continue
             if settings.kind == "adamw":
                 parameter = parameter * (1 - rate * settings.weight_decay)
             else:
@@ -112,9 +151,33 @@ class Reference:
             self.parameters[name] = parameter - rate * change(name, gradient, step + self.ahead)
         return norm
 
-    def scale(self, norm: float) -> float:
-        largest = self.config.optimizer.max_grad_norm
-        return 1.0 if largest is None else min(1.0, largest / (norm + 1e-6))
+    def follow_rule(self, name: str, gradient: np.ndarray, group: GroupSettings, step: int) -> None:
+        """Update a parameter and its slots by the rule of its optimizer."""
+        settings = self.config.optimizer
+        rule, rate = build_rule(settings), compute_learning_rate(self.config, step) * group.learning_rate_scale
+        initial = np.full(gradient.shape, settings.initial_slot_value)
+        slots = [self.slots.get(f"{slot}.{name}", initial) for slot in settings.slots]
+        scalars = rule.compute_scalars(rate, group.weight_decay, step + self.ahead)
+        change, after = rule.compute(np, self.parameters[name], gradient, slots, scalars)
+        self.parameters[name] = self.parameters[name] + change
+        self.slots |= {f"{slot}.{name}": array for slot, array in zip(settings.slots, after, strict=True)}
+
+    def clip(self, gradient: np.ndarray, norm: float) -> np.ndarray:
+        settings = self.config.optimizer
+        if settings.clip_value is not None:
+            return np.clip(gradient, -settings.clip_value, settings.clip_value)
+        if settings.clip_norm is not None:
+            return gradient * self.scale(float(np.linalg.norm(gradient)), settings.clip_norm)
+        return gradient * self.scale(norm, settings.max_grad_norm)
+
+    def scale(self, norm: float, largest: float | None) -> float:
+        if largest is None:
+            return 1.0
+        return (
+            largest / max(norm, largest)
+            if self.config.optimizer.semantics == "keras"
+            else min(1.0, largest / (norm + 1e-6))
+        )
 
     def momentum(self, name: str, gradient: np.ndarray, update: int) -> np.ndarray:
         if not self.config.optimizer.momentum:
@@ -160,8 +223,7 @@ def errors(actual: Mapping[str, np.ndarray], expected: Arrays) -> dict[str, floa
 
 
 class ClipsWithoutSmallNumber(Reference):
-    def scale(self, norm: float) -> float:
-        largest = self.config.optimizer.max_grad_norm
+    def scale(self, norm: float, largest: float | None) -> float:
         return 1.0 if largest is None else min(1.0, largest / norm)
 
 

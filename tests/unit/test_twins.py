@@ -23,7 +23,9 @@ ONE_SIDED_KEYS = {
     if field.name not in ("kind", "replicas")
 }
 ALL_KEYS = set(collect_keys())
-CHECKS = {"isinstance", "require_settings"}  # functions that only look at the type of a section
+# Functions that only look at the type of a section, or that compute the same for both sides.
+CHECKS = {"isinstance", "require_settings", "build_rule", "compute_nadam_product"}
+RULE_KEYS = {"optimizer.dampening", "optimizer.rho"}  # TensorFlow's side reads them in build_rule only
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public names that only one side has, with the reason
     "tf_impl/optimizer.py": [
@@ -31,6 +33,8 @@ ONE_SIDED = {  # public names that only one side has, with the reason
         "Optimizer.correct_for_bias",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
+    "torch_impl/rule_optimizer.py": ["RuleOptimizer.step"],  # PyTorch has a class of optimizers, for all parameters
+    "tf_impl/rule_optimizer.py": ["RuleOptimizer.compute_scalars", "RuleOptimizer.step"],
     "tf_impl/compilation.py": ["round_up_shapes"],  # torch.compile compiles for all shapes
     "torch_impl/step.py": ["collect_gradients"],  # PyTorch keeps gradients in parameters
     # Only TensorFlow compiles a step, for all replicas at once.
@@ -106,6 +110,8 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, wit
     "batch_norm.py:use_real_rows": "as use_dropout_keys",
     "described_losses.py:compute_losses": "Only TensorFlow compiles a step, which may not know the number of examples",
     "described_layers.py:describe_variable": "PyTorch has tensors, Keras has variables",
+    "rule_optimizer.py:RuleOptimizer.__init__": "PyTorch's optimizers have groups of parameters",
+    "rule_optimizer.py:RuleOptimizer.step": "as __init__: PyTorch's optimizers update all parameters at once",
     "optimizer.py:Optimizer.__init__": "a PyTorch parameter server has parameters without a model",
     "optimizer.py:Optimizer.update": "PyTorch keeps gradients in parameters, TensorFlow passes them as arguments",
     "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",
@@ -134,6 +140,8 @@ ONE_SIDED_FILES = {
         "models/layout.py",
         "traced_step.py",
         "convolution.py",
+        "fused_optimizer.py",
+        "native_optimizer.py",
         "models/bert_operations.py",
     ],
 }
@@ -205,6 +213,13 @@ class ConfigReads:
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         checked = {call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id in CHECKS}
         self.keys: set[str] = set()
+        for match in (node for node in ast.walk(tree) if isinstance(node, ast.Match)):
+            path = self._path(match.subject)
+            if path is not None:  # the patterns look at the type of a section, and read keys
+                checked.add(match.subject)
+                patterns = [node for node in ast.walk(match) if isinstance(node, ast.MatchClass)]
+                read = {".".join((*path, name)) for pattern in patterns for name in pattern.kwd_attrs}
+                self.keys |= read & ALL_KEYS
         self.whole_sections: list[str] = []
         for node in ast.walk(tree):
             if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
@@ -251,7 +266,7 @@ def find_one_sided_keys(torch: dict[str, str], tf: dict[str, str], conf: str) ->
     return {
         key: reader
         for key, reader in readers.items()
-        if key not in ONE_SIDED_KEYS
+        if key not in ONE_SIDED_KEYS | RULE_KEYS
         and not re.search(rf"^\s*{key.rpartition('.')[2]}:.*#.*\b{reader}\b", conf, re.MULTILINE)
     }
 

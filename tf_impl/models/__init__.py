@@ -8,6 +8,7 @@ import tensorflow as tf
 from common.config.schema import Config
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.compilation import compile_model
+from tf_impl.models.parameter_groups import freeze_parameters
 from tf_impl.models.weights import load_weights
 
 
@@ -25,6 +26,7 @@ def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
     # Only the module of this model is imported: keras_hub takes a second.
     model: keras.Model = import_module(config.model.tf_module).build(initial)
     load_weights(model, initial.weights())
+    freeze_parameters(model, config)
     if config.train.compile:
         compile_model(model)
     return model

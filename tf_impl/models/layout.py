@@ -35,6 +35,11 @@ class NamedParameter:
         """The names of PyTorch's parameters that the variable holds."""
         return (self.name,)
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of PyTorch's parameters that the variable holds, by name."""
+        return {self.name: self.shape}
+
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert the parameter, found by name among PyTorch's arrays, to the layout of the variable."""
         array = arrays[self.name]

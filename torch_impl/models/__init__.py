@@ -15,6 +15,7 @@ from torch_impl.float64 import compute_in_float64
 from torch_impl.keras_backend import prepare_keras
 from torch_impl.keras_module import KerasModule
 from torch_impl.models.linear import use_bfloat16, use_onednn
+from torch_impl.models.parameter_groups import freeze_parameters
 
 
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
@@ -40,6 +41,7 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
         if isinstance(model, KerasModule):
             raise UserError("train.compile=true: torch.compile cannot compile a Keras model; set it to false")
         compile_model(model)
+    freeze_parameters(model, config)
     # Unlike `model.to`, these keep the imaginary part of complex buffers.
     return model.double() if config.train.precision == "float64" else model.float()
 

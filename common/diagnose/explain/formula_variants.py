@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from common.diagnose.explain.update_formula import OptimizerUpdate, UpdateFormula, measure_error
-from common.diagnose.explain.update_settings import EPSILON_PLACES
+from common.diagnose.explain.update_settings import EPSILON_PLACES, UpdateSettings
 
 MOST_CHANGES = 4  # number of changes that are combined at most
 SMALLEST_GAIN = 2  # factor by which each change must reduce the error
@@ -41,7 +41,8 @@ def find_variants(formula: UpdateFormula, update: OptimizerUpdate) -> list[Updat
 
 def list_variants(formula: UpdateFormula, update: OptimizerUpdate) -> Iterator[UpdateFormula]:
     """Yield the variants of a formula, each with one change."""
-    yield from _vary_rate(formula, update)
+    for cause, rate, sentence in list_rates(replace(update.settings, rate=formula.rate), update.replicas):
+        yield replace(formula, rate=rate, cause=cause, sentence=sentence)
     if formula.kind == "adam":
         yield from _vary_epsilon(formula)
         sentence = "Adam's bias correction is missing"
@@ -49,8 +50,9 @@ def list_variants(formula: UpdateFormula, update: OptimizerUpdate) -> Iterator[U
     yield from _vary_decay(formula)
 
 
-def _vary_rate(formula: UpdateFormula, update: OptimizerUpdate) -> Iterator[UpdateFormula]:
-    settings, replicas, rate = update.settings, update.replicas, formula.rate
+def list_rates(settings: UpdateSettings, replicas: int) -> Iterator[tuple[str, float, str]]:
+    """Yield the name of each fault of the learning rate, the rate that it gives, and a sentence."""
+    rate = settings.rate
     rates = {
         "learning_rate_scaled": (rate * replicas, f"the learning rate is multiplied by the {replicas} replicas"),
         "learning_rate_divided": (rate / replicas, f"the learning rate is divided by the {replicas} replicas"),
@@ -61,7 +63,7 @@ def _vary_rate(formula: UpdateFormula, update: OptimizerUpdate) -> Iterator[Upda
     }
     for cause, (other_rate, sentence) in rates.items():
         if other_rate != rate:
-            yield replace(formula, rate=other_rate, cause=cause, sentence=sentence)
+            yield cause, other_rate, sentence
 
 
 def _vary_epsilon(formula: UpdateFormula) -> Iterator[UpdateFormula]:

@@ -19,6 +19,7 @@ from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.side_run import Shards, SideRun, split_batch
 from common.diagnose.stages.optimizer import compare_optimizer
 from common.diagnose.stages.reduction import compare_reduction
+from common.diagnose.stages.rule_updates import compare_rule_update, needs_rule
 from common.map.array_differences import relative_difference
 from common.map.side import Side, receive_all
 
@@ -36,6 +37,9 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
         shards = {name: split_batch(run.batches[index], run.shard_count) for name, run in runs.items()}
         computed = _compute_gradients(comparison, runs, index, shards)
         for name, run in runs.items():
+            if needs_rule(run.config):
+                compare_rule_update(reduction, optimizer, run, index, computed[name])
+                continue
             gradients = StepGradients(
                 settings=_read_settings(run, index),
                 step=run.batches[index].step,
@@ -62,6 +66,9 @@ def _why_not_recoverable(run: SideRun) -> str:
         return f"{run.title} updates asynchronously"
     if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:
         return f"{run.title} draws its own dropout masks"
+    if needs_rule(run.config):
+        native = run.config.optimizer.semantics == "native"
+        return f"not compared for optimizer.kind={run.config.optimizer.kind} with semantics=native" if native else ""
     if run.config.optimizer.kind == "sgd" and not run.config.optimizer.momentum:
         return "SGD without momentum keeps no gradients in its slots"
     return ""

@@ -75,7 +75,7 @@ class Training:
 def train(config: Config) -> dict[str, Arrays]:
     """Train in several ways. Return the arrays after each training run."""
     data, training = batches(), Training(config, initial_parameters())
-    zeros = training.optimizer.slots()
+    zeros = {name: array.copy() for name, array in training.optimizer.slots().items()}
     norms = training.train(data[:HALF], 1)
     saved = training.state()
     results = {"zeros": zeros}
@@ -139,8 +139,8 @@ def test_bias_correction_counts_extra_updates(trained: Trained, composed: Compos
 
 
 @pytest.mark.parametrize("case", [*CASES, *NATIVE])
-def test_slots_are_zero_before_the_first_update(trained: Trained, case: str) -> None:
+def test_slots_have_their_initial_values_before_the_first_update(trained: Trained, case: str) -> None:
     zeros, whole = trained[case]["zeros"], trained[case]["whole"]
     assert zeros.keys() == {name for name in whole if name.partition(".")[0] not in ("norms", "embedding", "dense")}
     for name, array in zeros.items():
-        assert array.shape == whole[name].shape and not array.any(), name
+        assert array.shape == whole[name].shape and np.all(array == (0.1 if "keras adagrad" in case else 0)), name

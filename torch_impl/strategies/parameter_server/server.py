@@ -16,6 +16,7 @@ from common.training.stop import Stop
 from common.training.strategy import require_settings
 from torch_impl.communication.connection import RankListener
 from torch_impl.communication.rendezvous import Group, join_group
+from torch_impl.models.parameter_groups import find_groups
 from torch_impl.optimizer import Optimizer
 from torch_impl.strategies.parameter_server.messages import (
     AppliedUpdate,
@@ -105,6 +106,8 @@ class Server:
         frozen = context.inputs.initial.hf_config.get("frozen", [])  # parameters of a user's model that are not trained
         arrays = {name: array for name, array in state.weights.items() if name not in frozen}
         parameters = {name: Parameter(torch.from_numpy(array).to(dtype)) for name, array in arrays.items()}
+        groups = find_groups(parameters, config)
+        parameters = {name: parameter for name, parameter in parameters.items() if not groups[name].frozen}
         self.shard = assign_to_servers(parameters, server_count)[server_index]
         self.optimizer = Optimizer(config, self.shard)
         self.version = 0  # number of updates so far

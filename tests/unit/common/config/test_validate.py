@@ -65,7 +65,7 @@ def test_strategies_that_a_framework_lacks_are_refused(
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["optimizer.semantics=keras"], "optimizer.semantics=keras: no such choice; there are aligned, native"),
+        (["optimizer.semantics=torch"], "optimizer.semantics=torch: no such choice; there are aligned, keras, native"),
         (["train.precision=float16"], "train.precision=float16: no such choice; there are float32, bfloat16, float64"),
         (
             ["model.dropout_semantics=keras"],

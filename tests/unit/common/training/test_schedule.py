@@ -194,7 +194,7 @@ TORCH: dict[str, Comparison] = {
             BASE,
             total,
             pct_start=k["pct_start"],
-            anneal_strategy={"cosine": "cos", "linear": "linear"}[k["anneal"]],
+            anneal_strategy="cos" if k["anneal"] == "cosine" else "linear",
             cycle_momentum=False,
             div_factor=k["div_factor"],
             final_div_factor=k["final_div_factor"],

@@ -1,0 +1,209 @@
+"""Settings of the kinds of optimizers.
+
+Each field is a key of the config, such as optimizer.weight_decay. `key(CURVE, ...)` declares its limits, and that it
+decides the loss curve. The files in conf/optimizer have the default values and explain the keys.
+
+A new kind needs a schema here, a YAML file in conf/optimizer, a rule in common/training/update_rules.py, and a line in
+`optimizer.py` of each side.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from common.config.keys import CURVE, key
+from common.config.parameter_groups import check_groups
+from common.errors import UserError
+
+CLIPPING = ("max_grad_norm", "clip_norm", "clip_value")
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """Settings that every kind of optimizer has.
+
+    `momentum`, `beta1`, `beta2` and `epsilon` are null for kinds that do not use them. With `semantics: aligned` both
+    sides compute the update that PyTorch documents, with `keras` the update that Keras documents, and with `native`
+    each framework computes its own.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()  # the keys that must have a value
+
+    kind: str = key(CURVE)
+    semantics: str = key(CURVE, choices=("aligned", "keras", "native"))
+    learning_rate: float = key(CURVE, at_least=0)
+    weight_decay: float = key(CURVE, at_least=0)
+    max_grad_norm: float | None = key(CURVE, above=0, finite=False, null="for no clipping")
+    clip_norm: float | None = key(CURVE, above=0, null="for no clipping")
+    clip_value: float | None = key(CURVE, above=0, null="for no clipping")
+    groups: list[Any] = key(CURVE)
+    momentum: float | None = key(CURVE, at_least=0, below=1)
+    beta1: float | None = key(CURVE, at_least=0, below=1)
+    beta2: float | None = key(CURVE, at_least=0, below=1)
+    epsilon: float | None = key(CURVE, at_least=0)
+
+    def check(self) -> None:
+        """Raise UserError if a value is missing, or if values do not fit together."""
+        for name in self.needs:
+            if getattr(self, name) is None:
+                raise UserError(f"optimizer.{name}=null: {self.kind} needs a value; give optimizer.{name}=...")
+        clipping = [name for name in CLIPPING if getattr(self, name) is not None]
+        if len(clipping) > 1:
+            first, second = (f"optimizer.{name}={getattr(self, name):g}" for name in clipping[:2])
+            raise UserError(f"{first} and {second}: gradients are clipped in one way; set one of them to null")
+        check_groups(self.groups)
+        if self.semantics == "native" and any(group != {"frozen": True} for group in map(_list_effects, self.groups)):
+            raise UserError(
+                "optimizer.groups: with optimizer.semantics=native groups can only be frozen, since Keras's optimizers "
+                "have no groups; set it to aligned or keras"
+            )
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """PyTorch's names of the slots, the arrays that the optimizer keeps for each parameter."""
+        raise NotImplementedError
+
+    @property
+    def has_fused_operation(self) -> bool:
+        """Whether TensorFlow has a fused operation for the update, which locks the variable that workers share."""
+        return False
+
+    @property
+    def initial_slot_value(self) -> float:
+        """The value of all elements of the slots before the first update."""
+        return 0.0
+
+
+def _list_effects(group: object) -> object:
+    """Return what a group sets; of a preset its name."""
+    return {name: value for name, value in group.items() if name != "match"} if isinstance(group, dict) else group
+
+
+@dataclass(frozen=True)
+class SgdSettings(OptimizerSettings):
+    """Stochastic gradient descent. `dampening` is the share of the gradient that the momentum leaves out."""
+
+    nesterov: bool = key(CURVE)
+    dampening: float = key(CURVE, at_least=0, at_most=1)
+
+    def check(self) -> None:
+        """Raise UserError if the momentum does not fit the other values."""
+        super().check()
+        if self.nesterov and (not self.momentum or self.dampening):
+            raise UserError("optimizer.nesterov=true: needs optimizer.momentum above 0 and optimizer.dampening=0")
+        if self.dampening and self.semantics != "aligned":
+            raise UserError(
+                f"optimizer.dampening={self.dampening:g}: Keras's SGD has none; set it to 0, or optimizer.semantics to "
+                "aligned"
+            )
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """PyTorch's names of the slots."""
+        return ("momentum_buffer",) if self.momentum else ()
+
+    @property
+    def has_fused_operation(self) -> bool:
+        """Whether TensorFlow has a fused operation for the update."""
+        return self.semantics == "aligned" and not self.nesterov and not self.dampening
+
+
+@dataclass(frozen=True)
+class AdamSettings(OptimizerSettings):
+    """Adam, and AdamW, whose weight decay is not part of the gradient. `amsgrad` keeps the largest second moment."""
+
+    needs = ("beta1", "beta2", "epsilon")
+
+    amsgrad: bool = key(CURVE)
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """PyTorch's names of the slots."""
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsgrad else ("exp_avg", "exp_avg_sq")
+
+    @property
+    def has_fused_operation(self) -> bool:
+        """Whether TensorFlow has a fused operation for the update."""
+        return self.semantics == "aligned" and not self.amsgrad
+
+
+@dataclass(frozen=True)
+class RmspropSettings(OptimizerSettings):
+    """RMSprop. `rho` is the decay rate of the mean square; `centered` subtracts the square of the mean gradient."""
+
+    needs = ("epsilon",)
+
+    rho: float = key(CURVE, at_least=0, below=1)
+    centered: bool = key(CURVE)
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """PyTorch's names of the slots."""
+        return (
+            "square_avg",
+            *(("grad_avg",) if self.centered else ()),
+            *(("momentum_buffer",) if self.momentum else ()),
+        )
+
+
+@dataclass(frozen=True)
+class AdagradSettings(OptimizerSettings):
+    """Adagrad. `initial_accumulator: null` means PyTorch's 0 or, with `semantics: keras`, Keras's 0.1."""
+
+    needs = ("epsilon",)
+    slots = ("sum",)
+
+    initial_accumulator: float | None = key(CURVE, at_least=0)
+
+    @property
+    def initial_slot_value(self) -> float:
+        """The value of the sums of squares before the first update."""
+        if self.initial_accumulator is None:
+            return 0.1 if self.semantics == "keras" else 0.0
+        return self.initial_accumulator
+
+
+@dataclass(frozen=True)
+class AdadeltaSettings(OptimizerSettings):
+    """Adadelta. `rho` is the decay rate of both mean squares."""
+
+    needs = ("epsilon",)
+    slots = ("square_avg", "acc_delta")
+
+    rho: float = key(CURVE, at_least=0, below=1)
+
+
+@dataclass(frozen=True)
+class AdamaxSettings(OptimizerSettings):
+    """Adamax: Adam with the largest gradient instead of the second moment."""
+
+    needs = ("beta1", "beta2", "epsilon")
+    slots = ("exp_avg", "exp_inf")
+
+
+@dataclass(frozen=True)
+class NadamSettings(OptimizerSettings):
+    """Adam with Nesterov momentum. `momentum_decay: null` means PyTorch's 0.004 or, with `semantics: keras`, 1."""
+
+    needs = ("beta1", "beta2", "epsilon")
+    slots = ("exp_avg", "exp_avg_sq")
+
+    momentum_decay: float | None = key(CURVE, at_least=0)
+
+    @property
+    def resolved_momentum_decay(self) -> float:
+        """The value of `momentum_decay`, or that of the semantics."""
+        if self.momentum_decay is None:
+            return 1.0 if self.semantics == "keras" else 0.004
+        return self.momentum_decay
+
+
+OPTIMIZERS: dict[str, type[OptimizerSettings]] = {
+    "adamw": AdamSettings,
+    "adam": AdamSettings,
+    "sgd": SgdSettings,
+    "rmsprop": RmspropSettings,
+    "adagrad": AdagradSettings,
+    "adadelta": AdadeltaSettings,
+    "adamax": AdamaxSettings,
+    "nadam": NadamSettings,
+}

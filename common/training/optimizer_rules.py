@@ -1,0 +1,291 @@
+"""Update rules of the optimizers that no fused operation computes, written once for both frameworks.
+
+A rule computes the change of one parameter with operators and with `sqrt` and `maximum` of the module `xp`: torch,
+tensorflow or numpy. What depends on the step is a list of scalars, which the command of the training step computes in
+float64: a compiled float32 step would round them.
+
+With `semantics: aligned` the formulas are those of the documentation of torch.optim, with `keras` those of
+keras.optimizers, with every constant in full precision. Keras itself rounds some of them to float32.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from common.config.optimizers import (
+    AdadeltaSettings,
+    AdagradSettings,
+    AdamaxSettings,
+    AdamSettings,
+    NadamSettings,
+    OptimizerSettings,
+    RmspropSettings,
+    SgdSettings,
+)
+
+Array = Any  # a tensor or an array; the frameworks share no type
+Update = tuple[Array, list[Array]]  # what is added to the weights, and the slots after the update
+SettingsT = TypeVar("SettingsT", bound=OptimizerSettings)
+NADAM_BASE = 0.96  # of the schedule of NAdam's momentum, in both frameworks
+
+
+class Rule(ABC, Generic[SettingsT]):
+    """The update rule of one kind of optimizer.
+
+    Attributes:
+        settings: The settings of the optimizer.
+        is_keras: Whether the formulas are those of Keras.
+        is_decoupled: Whether weight decay is subtracted from the weights; otherwise it is added to the gradient.
+    """
+
+    scalar_count: ClassVar[int] = 2  # the learning rate, the weight decay, and those of the kind
+
+    def __init__(self, settings: SettingsT) -> None:
+        self.settings = settings
+        self.is_keras = settings.semantics == "keras"
+        self.is_decoupled = self.is_keras or settings.kind == "adamw"
+
+    def compute_scalars(self, rate: float, weight_decay: float, step: int) -> list[float]:
+        """Return the scalars of the update with number `step`, from 1."""
+        return [rate, rate * weight_decay if self.is_decoupled else weight_decay, *self._compute_factors(rate, step)]
+
+    def compute(
+        self,
+        xp: ModuleType,
+        weight: Array,
+        gradient: Array,
+        slots: Sequence[Array],
+        scalars: Sequence[Array],
+    ) -> Update:
+        """Return the change of a parameter and its slots after the update, without changing the arguments.
+
+        Args:
+            xp: The module whose `sqrt` and `maximum` compute the update.
+            weight: The parameter.
+            gradient: The gradient, of the same shape.
+            slots: The slots, in the order of `settings.slots`.
+            scalars: The result of `compute_scalars`, of the type of the parameter.
+        """
+        rate, decay, *factors = scalars
+        if self.is_decoupled:
+            change, after = self._compute(xp, gradient, slots, rate, factors)
+            return change - weight * decay, after
+        return self._compute(xp, gradient + weight * decay, slots, rate, factors)
+
+    def _compute_factors(self, rate: float, step: int) -> list[float]:
+        return []
+
+    @abstractmethod
+    def _compute(
+        self,
+        xp: ModuleType,
+        gradient: Array,
+        slots: Sequence[Array],
+        rate: Array,
+        factors: Sequence[Array],
+    ) -> Update:
+        """Return the change without decoupled weight decay, and the slots."""
+
+
+class SgdRule(Rule[SgdSettings]):
+    """SGD with momentum. Keras's momentum includes the learning rate."""
+
+    scalar_count = 3
+
+    def _compute_factors(self, rate: float, step: int) -> list[float]:
+        return [1 - self.settings.dampening if step > 1 else 1.0]  # the first momentum is the gradient
+
+    def _compute(
+        self,
+        xp: ModuleType,
+        gradient: Array,
+        slots: Sequence[Array],
+        rate: Array,
+        factors: Sequence[Array],
+    ) -> Update:
+        momentum = self.settings.momentum
+        if not momentum:
+            return -rate * gradient, []
+        if self.is_keras:
+            buffer = momentum * slots[0] - rate * gradient
+            return momentum * buffer - rate * gradient if self.settings.nesterov else buffer, [buffer]
+        buffer = momentum * slots[0] + factors[0] * gradient
+        return -rate * (gradient + momentum * buffer if self.settings.nesterov else buffer), [buffer]
+
+
+class AdamRule(Rule[AdamSettings]):
+    """Adam and AdamW. PyTorch adds the epsilon after the bias correction, Keras before it."""
+
+    scalar_count = 4
+
+    def _compute_factors(self, rate: float, step: int) -> list[float]:
+        beta1, beta2 = self.settings.beta1, self.settings.beta2
+        assert beta1 is not None and beta2 is not None
+        correction = (1 - beta2**step) ** 0.5
+        if self.is_keras:
+            return [rate * correction / (1 - beta1**step), 1.0]
+        return [rate / (1 - beta1**step), correction]
+
+    def _compute(
+        self,
+        xp: ModuleType,
+        gradient: Array,
+        slots: Sequence[Array],
+        rate: Array,
+        factors: Sequence[Array],
+    ) -> Update:
+        first, second = _average_moments(self.settings, gradient, slots)
+        largest = [xp.maximum(slots[2], second)] if self.settings.amsgrad else []
+        root = xp.sqrt((largest or [second])[0]) / factors[1] + self.settings.epsilon
+        return -factors[0] * first / root, [first, second, *largest]
+
+
+class RmspropRule(Rule[RmspropSettings]):
+    """RMSprop. Keras adds the epsilon within the root, and its momentum includes the learning rate."""
+
+    def _compute(
+        self,
+        xp: ModuleType,
+        gradient: Array,
+        slots: Sequence[Array],
+        rate: Array,
+        factors: Sequence[Array],
+    ) -> Update:
+        settings, is_keras = self.settings, self.is_keras
+        rho = settings.rho
+        square = rho * slots[0] + (1 - rho) * gradient * gradient
+        after, variance = [square], square
+        if settings.centered:
+            mean = rho * slots[1] + (1 - rho) * gradient
+            after, variance = [square, mean], square - mean * mean
+        root = xp.sqrt(variance + settings.epsilon) if is_keras else xp.sqrt(variance) + settings.epsilon
+        direction = rate * gradient / root if is_keras else gradient / root
+        if settings.momentum:
+            direction = settings.momentum * slots[-1] + direction
+            after.append(direction)
+        return -direction if is_keras else -rate * direction, after
+
+
+class AdagradRule(Rule[AdagradSettings]):
+    """Adagrad. Keras adds the epsilon within the root."""
+
+    def _compute(
+        self,
+        xp: ModuleType,
+        gradient: Array,
+        slots: Sequence[Array],
+        rate: Array,
+        factors: Sequence[Array],
+    ) -> Update:
+        total, epsilon = slots[0] + gradient * gradient, self.settings.epsilon
+        root = xp.sqrt(total + epsilon) if self.is_keras else xp.sqrt(total) + epsilon
+        return -rate * gradient / root, [total]
+
+
+class AdadeltaRule(Rule[AdadeltaSettings]):
+    """Adadelta, which is the same in both frameworks."""
+
+    def _compute(
+        self,
+        xp: ModuleType,
+        gradient: Array,
+        slots: Sequence[Array],
+        rate: Array,
+        factors: Sequence[Array],
+    ) -> Update:
+        rho, epsilon = self.settings.rho, self.settings.epsilon
+        square = rho * slots[0] + (1 - rho) * gradient * gradient
+        delta = xp.sqrt(slots[1] + epsilon) / xp.sqrt(square + epsilon) * gradient
+        return -rate * delta, [square, rho * slots[1] + (1 - rho) * delta * delta]
+
+
+class AdamaxRule(Rule[AdamaxSettings]):
+    """Adamax. PyTorch adds the epsilon to the gradient, Keras to the largest one."""
+
+    scalar_count = 3
+
+    def _compute_factors(self, rate: float, step: int) -> list[float]:
+        assert self.settings.beta1 is not None
+        return [rate / (1 - self.settings.beta1**step)]
+
+    def _compute(
+        self,
+        xp: ModuleType,
+        gradient: Array,
+        slots: Sequence[Array],
+        rate: Array,
+        factors: Sequence[Array],
+    ) -> Update:
+        beta1, beta2, epsilon = self.settings.beta1, self.settings.beta2, self.settings.epsilon
+        assert beta1 is not None and beta2 is not None and epsilon is not None
+        first = beta1 * slots[0] + (1 - beta1) * gradient
+        size = abs(gradient)
+        largest = xp.maximum(beta2 * slots[1], size if self.is_keras else size + epsilon)
+        return -factors[0] * first / (largest + epsilon if self.is_keras else largest), [first, largest]
+
+
+class NadamRule(Rule[NadamSettings]):
+    """NAdam, the same in both frameworks but for the decay of the momentum's schedule."""
+
+    scalar_count = 5
+
+    def _compute_factors(self, rate: float, step: int) -> list[float]:
+        settings = self.settings
+        assert settings.beta1 is not None and settings.beta2 is not None
+        product, later = compute_nadam_product(settings, step), _compute_nadam_momentum(settings, step + 1)
+        now = _compute_nadam_momentum(settings, step)
+        return [
+            rate * (1 - float(now)) / (1 - product),
+            rate * float(later) / (1 - product * float(later)),
+            (1 - settings.beta2**step) ** 0.5,
+        ]
+
+    def _compute(
+        self,
+        xp: ModuleType,
+        gradient: Array,
+        slots: Sequence[Array],
+        rate: Array,
+        factors: Sequence[Array],
+    ) -> Update:
+        first, second = _average_moments(self.settings, gradient, slots)
+        root = xp.sqrt(second) / factors[2] + self.settings.epsilon
+        return -(factors[0] * gradient + factors[1] * first) / root, [first, second]
+
+
+def compute_nadam_product(settings: NadamSettings, step: int) -> float:
+    """Return the product of the momentums of NAdam's first `step` updates."""
+    return float(np.prod(_compute_nadam_momentum(settings, np.arange(1, step + 1))))
+
+
+def _compute_nadam_momentum(settings: NadamSettings, step: int | np.ndarray) -> np.ndarray:
+    """Return the momentum of an update, from 1."""
+    assert settings.beta1 is not None
+    return np.asarray(settings.beta1 * (1 - 0.5 * NADAM_BASE ** (step * settings.resolved_momentum_decay)))
+
+
+def _average_moments(settings: OptimizerSettings, gradient: Array, slots: Sequence[Array]) -> list[Array]:
+    """Return Adam's moments after an update."""
+    beta1, beta2 = settings.beta1, settings.beta2
+    assert beta1 is not None and beta2 is not None
+    return [beta1 * slots[0] + (1 - beta1) * gradient, beta2 * slots[1] + (1 - beta2) * gradient * gradient]
+
+
+RULES: dict[str, type[Rule[Any]]] = {
+    "sgd": SgdRule,
+    "adam": AdamRule,
+    "adamw": AdamRule,
+    "rmsprop": RmspropRule,
+    "adagrad": AdagradRule,
+    "adadelta": AdadeltaRule,
+    "adamax": AdamaxRule,
+    "nadam": NadamRule,
+}
+
+
+def build_rule(settings: OptimizerSettings) -> Rule[Any]:
+    """Return the update rule of an optimizer."""
+    return RULES[settings.kind](settings)

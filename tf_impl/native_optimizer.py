@@ -1,0 +1,46 @@
+"""Keras's own optimizers, for `optimizer.semantics=native`."""
+
+from collections.abc import Sequence
+
+import keras
+
+from common.config.optimizers import AdamSettings, RmspropSettings, SgdSettings
+from common.config.schema import Config
+
+CLASSES: dict[str, type[keras.Optimizer]] = {
+    "adagrad": keras.optimizers.Adagrad,
+    "adadelta": keras.optimizers.Adadelta,
+    "adamax": keras.optimizers.Adamax,
+    "nadam": keras.optimizers.Nadam,
+}
+SLOTS = {  # attributes of Keras's optimizers, by PyTorch's names of the slots
+    "adagrad": {"sum": "_accumulators"},
+    "adadelta": {"square_avg": "_accumulated_grads", "acc_delta": "_accumulated_delta_vars"},
+    "adamax": {"exp_avg": "_m", "exp_inf": "_u"},
+    "rmsprop": {"square_avg": "_velocities", "grad_avg": "_average_gradients", "momentum_buffer": "_momentums"},
+    "sgd": {"momentum_buffer": "momentums"},
+}
+MOMENTS = {"exp_avg": "_momentums", "exp_avg_sq": "_velocities", "max_exp_avg_sq": "_velocity_hats"}
+
+
+def build_native(config: Config, model: keras.Model) -> keras.Optimizer:
+    """Build Keras's optimizer with Keras's defaults for all values but those that choose an algorithm."""
+    settings, rate = config.optimizer, 0.0  # `Optimizer.compute_scalars` sets the rate of each update
+    match settings:
+        case SgdSettings(momentum=momentum, nesterov=nesterov):
+            optimizer = keras.optimizers.SGD(rate, momentum or 0.0, nesterov)
+        case RmspropSettings(momentum=momentum, centered=centered):
+            optimizer = keras.optimizers.RMSprop(rate, momentum=momentum or 0.0, centered=centered)
+        case AdamSettings(kind=kind, amsgrad=amsgrad):
+            build = keras.optimizers.AdamW if kind == "adamw" else keras.optimizers.Adam
+            optimizer = build(rate, amsgrad=amsgrad)
+        case _:
+            optimizer = CLASSES[settings.kind](rate)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def find_native_slots(optimizer: keras.Optimizer, config: Config) -> list[Sequence[keras.Variable]]:
+    """Return each slot of a Keras optimizer, in the order of `optimizer.slots`, with a variable for each parameter."""
+    attributes = SLOTS.get(config.optimizer.kind, MOMENTS)
+    return [getattr(optimizer, attributes[slot]) for slot in config.optimizer.slots]

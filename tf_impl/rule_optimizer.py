@@ -1,0 +1,50 @@
+"""An optimizer of TensorFlow's variables that computes the update rules of common.training.optimizer_rules."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from common.config.schema import Config
+from common.training.optimizer_rules import build_rule
+
+
+class RuleOptimizer:
+    """An optimizer whose update is a rule. It updates one variable at a time."""
+
+    def __init__(self, config: Config) -> None:
+        """Prepare the rule of an optimizer."""
+        self.rule = build_rule(config.optimizer)
+        self.slot_count, self.scalar_count = len(config.optimizer.slots), self.rule.scalar_count
+        self.slot_factors = [1.0] * self.slot_count  # the slots are PyTorch's
+
+    def compute_scalars(self, rate: float, weight_decay: float, step: int) -> list[float]:
+        """Return the scalars of the update with number `step`, from 1."""
+        return self.rule.compute_scalars(rate, weight_decay, step)
+
+    def step(
+        self,
+        parameter: tf.Variable,
+        gradient: tf.Tensor,
+        slots: Sequence[tf.Variable],
+        scalars: Sequence[tf.Tensor],
+        decays: bool,
+    ) -> None:
+        """Update a variable and its slots in a replica.
+
+        Args:
+            parameter: The variable.
+            gradient: The gradient, summed over the replicas.
+            slots: The slots of the variable.
+            scalars: The result of `compute_scalars`, in the gradient's type.
+            decays: Whether there is weight decay; without it the decay among the scalars is 0.
+
+
+        A handle is this replica's copy of a variable. Each replica makes the same update from the same gradients.
+        """
+        dtype = gradient.dtype
+        before = [tf.raw_ops.ReadVariableOp(resource=slot.handle, dtype=dtype) for slot in slots]
+        weight = tf.raw_ops.ReadVariableOp(resource=parameter.handle, dtype=dtype)
+        change, after = self.rule.compute(tf, weight, gradient, before, scalars)
+        tf.raw_ops.AssignAddVariableOp(resource=parameter.handle, value=change)
+        for slot, value in zip(slots, after, strict=True):
+            tf.raw_ops.AssignVariableOp(resource=slot.handle, value=value)

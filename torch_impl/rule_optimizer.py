@@ -1,0 +1,38 @@
+"""An optimizer of PyTorch that computes the update rules of common.training.optimizer_rules."""
+
+from collections.abc import Iterable
+
+import torch
+from typing_extensions import override
+
+from common.config.schema import Config
+from common.training.optimizer_rules import build_rule
+
+
+class RuleOptimizer(torch.optim.Optimizer):
+    """An optimizer whose update is a rule. Its state and groups are those of torch.optim."""
+
+    def __init__(self, groups: Iterable[dict[str, object]], config: Config) -> None:
+        """Prepare to update groups of parameters, each with "params", "lr" and "weight_decay"."""
+        super().__init__(groups, {})
+        self.rule = build_rule(config.optimizer)
+
+    @torch.no_grad()
+    @override
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter from its gradient."""
+        settings = self.rule.settings
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.zeros([])
+                    state.update(
+                        {slot: torch.full_like(parameter, settings.initial_slot_value) for slot in settings.slots}
+                    )
+                state["step"] += 1
+                scalars = self.rule.compute_scalars(group["lr"], group["weight_decay"], int(state["step"]))
+                slots = [state[slot] for slot in settings.slots]
+                change, after = self.rule.compute(torch, parameter, parameter.grad, slots, scalars)
+                parameter += change
+                state.update(zip(settings.slots, after, strict=True))
