@@ -94,11 +94,13 @@ class DescribedModel:
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
         changed_in_evaluation = find_changes(before, view_state(self.model))
+        names_before = {*before}
+        del before  # it takes as much memory as the model
         training = observe_training(
             self._compute_training, len(next(iter(self.inputs.values()))), list_batch_norm_buffers(self.model)
         )
         self.buffers = training.buffers
-        created = get_state(self.model).keys() - before.keys()
+        created = get_state(self.model).keys() - names_before
         restricted = find_restricted(self.model, lambda: self._call(training=True))
         noisy_layers = {path: layer for path, layer in trace.entered.items() if path in self.noises}
         tensors = self._get_variables()

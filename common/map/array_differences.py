@@ -1,18 +1,14 @@
-"""Differences between arrays of PyTorch and of Keras, and the first layer in which two models differ.
+"""Differences between arrays and between settings of layers of PyTorch and of Keras.
 
 PyTorch has the channels of images and sequences in the second axis, Keras in the last. Models often flatten all axes
 but the first before a linear layer, so that the order of the features depends on the place of the channels.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-
-from common.map.activations import explain_activations
-from common.map.description import ComputedPass
-from common.map.sublayers import LayerPair
 
 LayerSettings = Mapping[str, object]
 Shape = tuple[int, ...]
@@ -106,75 +102,6 @@ def smallest_difference(
     if not candidates and keras_array.ndim != torch_array.ndim:  # one side splits an axis, such as into heads
         candidates = [torch_array.reshape(keras_array.shape)]
     return min((relative_difference(candidate, keras_array) for candidate in candidates), default=None)
-
-
-def explain_first_difference(
-    layer_pairs: Sequence[LayerPair], torch_pass: ComputedPass, keras_pass: ComputedPass, tolerance: float
-) -> str:
-    """Return a sentence that names the first pair of layers whose outputs differ, and what explains the difference.
-
-    Args:
-        layer_pairs: The pairs of layers in the order of execution.
-        torch_pass: A forward pass of PyTorch's model.
-        keras_pass: A forward pass of Keras's model on the same inputs and weights.
-        tolerance: The largest relative difference of outputs that count as equal.
-    """
-    last_equal = None
-    for pair in layer_pairs:
-        torch_call = torch_pass.calls.get(pair.torch.output or "")
-        keras_call = keras_pass.calls.get(pair.keras.output or "")
-        if torch_call is None or keras_call is None or "parameter" in (pair.torch.kind, pair.keras.kind):
-            continue  # the layer that has a single parameter may compute other things with it than its counterpart
-        unflattened_shape = pair.torch.unflattened_shape
-        if unflattened_shape == pair.keras.unflattened_shape:
-            unflattened_shape = None
-        output_shape = unflattened_shape if pair.torch.kind != "linear" else None  # a linear layer mixes all features
-        output_gap = smallest_difference(torch_call.returned, keras_call.returned, output_shape)
-        if output_gap is None:
-            continue
-        if output_gap <= tolerance:
-            last_equal = pair
-            continue
-        sentence = f"the first layer whose output differs is {pair}, by {output_gap:.1e} of its norm"
-        input_gap = None
-        if pair.torch.path == pair.torch.output:  # otherwise a piece of a layer, whose own input is not recorded
-            input_gap = smallest_difference(torch_call.received, keras_call.received, unflattened_shape)
-        if input_gap is not None and input_gap > tolerance:
-            place = f"between {last_equal} and it" if last_equal else "before it"
-            activations = _explain_between(last_equal, pair, torch_pass, keras_pass)
-            return f"{sentence}; its input differs already, by {input_gap:.1e}: {activations or 'look'} {place}"
-        return "; ".join([sentence, *_explain_settings(pair)])
-    place = f"after {last_equal}" if last_equal else "at the layers without parameters"
-    return f"no output of a layer with parameters differs: look {place}"
-
-
-def _explain_between(
-    before: LayerPair | None, after: LayerPair, torch_pass: ComputedPass, keras_pass: ComputedPass
-) -> str | None:
-    """Name the different activations between two pairs of layers; None if that is not what lies between them."""
-    if before is None:
-        return None
-    calls = [torch_pass.calls.get(pair.torch.output or "") for pair in (before, after)]
-    calls += [keras_pass.calls.get(pair.keras.output or "") for pair in (before, after)]
-    present = [call for call in calls if call is not None]
-    return explain_activations(*present) if len(present) == len(calls) else None
-
-
-def _explain_settings(pair: LayerPair) -> list[str]:
-    """Describe the settings that explain why two layers compute different outputs from the same input."""
-    explanations = [
-        f"{name} is {torch_value} in PyTorch and {keras_value} in Keras"
-        for name, torch_value, keras_value in list_different_settings(pair.torch.settings, pair.keras.settings)
-    ]
-    if pair.keras.settings.get("padding") == "same" and has_strides(pair.keras.settings):
-        if pair.keras.kind == "transposed convolution":
-            explanations.append(
-                "Keras crops the output of padding='same' at other places than PyTorch does; use padding='valid' and "
-                "Cropping with PyTorch's padding at the start and padding - output_padding at the end"
-            )
-        else:
-            explanations.append("Keras pads more at the end than at the start for padding='same' with strides")
-    return explanations
 
 
 def list_different_settings(a: LayerSettings, b: LayerSettings) -> list[tuple[str, object, object]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from common.map.embedding_rows import align_embedding_rows
+from common.map.expert_matrices import align_expert_matrices
 from common.map.fused_projections import align_fused_projections
 from common.map.sublayers import Sublayer
 
@@ -25,6 +26,7 @@ class AssumedLayout:
     def align(self, torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
         """Return PyTorch's sublayers split, joined and shortened as Keras's model has them."""
         aligned = align_fused_projections(torch_sublayers, keras_sublayers, self.by_head, self.is_gate_last)
+        aligned = align_expert_matrices(aligned, keras_sublayers, self.is_gate_last)
         return align_embedding_rows(aligned, keras_sublayers, self.rows_at_end)
 
 

@@ -91,8 +91,9 @@ def find_mixed_gradient(
             if not matching or (sums and matching.keys() != projections.keys()):
                 return None
             projections = matching
-            for name, gradient in gradients({name: 2 * array[rows] for name, array in projections.items()}).items():
-                sums[name] = sums.get(name, 0) + gradient / 2
+            halves = gradients({name: 2 * array[rows] for name, array in projections.items()})
+            for name in [*halves]:  # the gradients take as much memory as the model
+                sums[name] = sums.get(name, 0) + halves.pop(name) / 2
         compute(slice(None))
         whole = gradients(projections)
     except UserError:  # the model may accept this number of examples only

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from common.errors import UserError
-from common.map.array_differences import compute_norm, explain_first_difference, relative_difference
+from common.map.array_differences import compute_norm, relative_difference
 from common.map.description import Arrays, ComputedPass, ModelDescription
+from common.map.first_difference import explain_first_difference
 from common.map.output_pairs import draw_projections, largest_difference, pair_outputs
 from common.map.pair_variables import ParameterMap
 from common.map.side import Side, receive_all

@@ -124,6 +124,23 @@ class Experts(keras.Model):
         return self.head(keras.ops.sum(keras.ops.expand_dims(self.router(x), -1) * experts, 2))
 
 
+class SplitExperts(keras.Model):
+    """The same, whose gates and values are two parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.head = keras.layers.Dense(3, activation="softmax"), keras.layers.Dense(4)
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.gate, self.up = (self.add_weight(name=name, shape=(3, WIDTH, 5)) for name in ("gate", "up"))
+        self.down = self.add_weight(name="down", shape=(3, 5, WIDTH))
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        gate, value = (keras.ops.einsum("nti,eio->nteo", x, matrices) for matrices in (self.gate, self.up))
+        experts = keras.ops.einsum("nteo,eoi->ntei", keras.ops.silu(gate) * value, self.down)
+        return self.head(keras.ops.sum(keras.ops.expand_dims(self.router(x), -1) * experts, 2))
+
+
 class PositionTable(keras.Model):
     """A parameter that is added to all examples."""
 
@@ -216,6 +233,10 @@ def experts() -> keras.Model:
 
 def experts_in_another_order() -> keras.Model:
     return Experts(is_gate_first=False)
+
+
+def split_experts() -> keras.Model:
+    return SplitExperts()
 
 
 def position_table() -> keras.Model:

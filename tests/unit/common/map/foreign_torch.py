@@ -229,7 +229,7 @@ def gelu() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3))
 
 
-experts_in_another_order, norms_of_another_epsilon = experts, norms
+experts_in_another_order, split_experts, norms_of_another_epsilon = experts, experts, norms
 float32_layer, gate_last = without_head, gated
 
 

@@ -1,16 +1,20 @@
 """Layers as libraries other than PyTorch and Keras write them: paired and proven without a map file."""
 
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from common.map.differing_settings import describe_settings
 from common.map.fused_projections import align_fused_projections
+from common.map.pair_models import pair_models as pair_on_sides
 from common.map.sublayers import Sublayer
+from common.map.torch_layers import RECURRENT_KINDS, SIMPLE_KINDS
 from common.map.transformation import TransformationStep, merge_steps, parse_transformation
 from common.map.unmatched import describe_unmatched, summarize_unmatched
-from tests.unit.common.map.conftest import PairModels
+from tests.unit.common.conftest import Sides
+from tests.unit.common.map.conftest import PairModels, build_request
+from tests.unit.common.map.planted_maps import FOREIGN_PLANTED_MAPS, PLANTED_MAPS, check_planted_map
 
 SEQUENCES, FEATURES, TOKENS = {"x": "float32[3,5,8]"}, {"x": "float32[4,6]"}, {"tokens": "int32[4,8]<11"}
 PAIRS = [
@@ -31,6 +35,7 @@ PAIRS = [
     ("without_head", FEATURES, {}),
     ("norms", SEQUENCES, {}),
     ("experts", SEQUENCES, {}),
+    ("split_experts", SEQUENCES, {}),
     ("position_table", {"x": "float32[3,5,6]"}, {}),
 ]
 WRONG_PAIRS = [  # with a part of the error
@@ -51,12 +56,14 @@ WRONG_PAIRS = [  # with a part of the error
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "inputs", "arguments"), PAIRS)
-def test_a_pair_is_proven(
-    pair_models: PairModels, name: str, inputs: dict[str, str], arguments: dict[str, object]
-) -> None:
-    models = pair_models(f"foreign_torch:{name}", f"foreign_keras:{name}", inputs, **arguments)
+def test_a_pair_is_proven(sides: Sides, name: str, inputs: dict[str, str], arguments: dict[str, object]) -> None:
+    request = build_request(f"foreign_torch:{name}", f"foreign_keras:{name}", inputs)
+    models = pair_on_sides(sides["torch"], sides["tf"], replace(request, arguments=arguments))
     lines = describe_unmatched(models.parameter_map, models.torch_description, models.keras_description)
     assert models.proven, [lines, models.proof]
+    planted = FOREIGN_PLANTED_MAPS.get(" ".join([name, *arguments]))
+    if planted is not None:
+        check_planted_map(sides, models, planted)
 
 
 @pytest.mark.slow
@@ -88,16 +95,6 @@ def test_separate_projections_in_a_wrong_order_are_refused(pair_models: PairMode
 
 
 @pytest.mark.slow
-def test_a_wrong_map_of_a_linear_layer_and_a_convolution_is_refused(pair_models: PairModels, tmp_path: Path) -> None:
-    path = tmp_path / "map.yaml"
-    path.write_text("sequential/conv2d/kernel: linear.weight | reshape 1 1 6 6")  # without a transpose
-    models = pair_models("foreign_torch:pointwise", "foreign_keras:pointwise", FEATURES, path)
-    assert models.proof is not None
-    (error,) = models.proof.errors
-    assert "the first layer whose output differs is linear (PyTorch) and sequential/conv2d (Keras)" in error
-
-
-@pytest.mark.slow
 def test_an_unused_head_is_named(pair_models: PairModels) -> None:
     models = pair_models("foreign_torch:without_head", "foreign_keras:without_head", FEATURES)
     assert models.proof is not None
@@ -112,6 +109,11 @@ def test_variables_of_a_kind_are_counted(pair_models: PairModels) -> None:
     (line,) = summarize_unmatched(models.parameter_map, models.torch_description, models.keras_description)
     assert line.startswith("not matched: Keras's 7 variables 'bias' of Dense layers, the first one ")
     assert models.agree_without_unmatched
+
+
+def test_every_kind_has_a_planted_map() -> None:
+    kinds = {"parameter", *(kind for kind, _ in SIMPLE_KINDS.values()), *RECURRENT_KINDS.values()}
+    assert kinds == {planted.kind for planted in PLANTED_MAPS.values()}
 
 
 def test_layers_of_coinciding_sizes_are_split_in_order() -> None:

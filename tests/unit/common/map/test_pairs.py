@@ -7,6 +7,7 @@ import pytest
 from common.map.pair_models import pair_models as pair_on_sides
 from common.map.side import Side
 from tests.unit.common.map.conftest import PairModels, Sides, build_request
+from tests.unit.common.map.planted_maps import PLANTED_MAPS, check_planted_map
 
 pytestmark = pytest.mark.slow
 
@@ -83,8 +84,8 @@ NOTES = {  # by model: the notes of its proof that have this text
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_is_paired_and_proven(pair_models: PairModels, name: str) -> None:
-    models = pair_models(name, name, MODELS[name])
+def test_is_paired_and_proven(sides: Sides, name: str) -> None:
+    models = pair_on_sides(sides["torch"], sides["tf"], build_request(name, name, MODELS[name]))
     assert models.parameter_map.unmatched_torch == models.parameter_map.unmatched_keras == []
     assert models.proof is not None
     assert models.proof.errors == []
@@ -94,6 +95,8 @@ def test_is_paired_and_proven(pair_models: PairModels, name: str) -> None:
         expected = NOTES[name]
         assert (expected or "") in "\n".join(models.proof.notes)
         assert bool(models.proof.notes) == (expected is not None)
+    if name in PLANTED_MAPS:
+        check_planted_map(sides, models, PLANTED_MAPS[name])
 
 
 def test_layers_of_padding_do_not_hide_connections(pair_models: PairModels) -> None:
