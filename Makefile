@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults gallery pictures zoo clean
+.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults gallery pictures zoo crossed-wires clean
 
 demo: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo
@@ -102,6 +102,12 @@ faults: $(READY)
 # Prove and train pairs of public models, for docs/models.md: about an hour. It continues an interrupted run in build/zoo.
 zoo: $(READY)
 	$(BIN)/python -m benchmarks.zoo
+
+# Compare the three pairs of CrossedWires after each change, with the torchvision of $(TORCHVISION_PYTHON), as
+# docs/crossed_wires.md says.
+TORCHVISION_PYTHON := $(BIN)/python
+crossed-wires: $(READY)
+	$(BIN)/python -m benchmarks.crossed_wires $(TORCHVISION_PYTHON)
 
 # Python compiles a module when it is first imported. To compile all modules here would take more than half of the time.
 $(READY): pyproject.toml constraints.txt
