@@ -97,6 +97,8 @@ class Optimizer:
 
     def correct_for_bias(self, rate: Scalar, step: Scalar) -> list[list[Scalar]]:
         """Return the scalars of update `step` for each parameter group, with the bias correction of that update."""
+        if self._native is not None:
+            return [[]]  # Keras computes them
         return [
             self._rule.compute_scalars(rate * group.learning_rate_scale, group.weight_decay, step)
             for group in self._groups

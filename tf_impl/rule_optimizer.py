@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from common.config.schema import Config
 from common.training.optimizer_rules import build_rule
+from tf_impl.fused_optimizer import Scalar
 
 
 class RuleOptimizer:
@@ -17,9 +18,10 @@ class RuleOptimizer:
         self.slot_count, self.scalar_count = len(config.optimizer.slots), self.rule.scalar_count
         self.slot_factors = [1.0] * self.slot_count  # the slots are PyTorch's
 
-    def compute_scalars(self, rate: float, weight_decay: float, step: int) -> list[float]:
+    def compute_scalars(self, rate: Scalar, weight_decay: float, step: Scalar) -> list[Scalar]:
         """Return the scalars of the update with number `step`, from 1."""
-        return self.rule.compute_scalars(rate, weight_decay, step)
+        assert isinstance(rate, float) and isinstance(step, int), "only fused operations compute them in a step"
+        return [*self.rule.compute_scalars(rate, weight_decay, step)]
 
     def step(
         self,

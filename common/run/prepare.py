@@ -92,9 +92,9 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
         cache = open_cache(config, source) if cache is None else cache
         initial = open_initial_checkpoint(config, cache, source)
     config = complete_config(config, cache.train)
-    shapes = get_trained_shapes(config.model, initial.hf_config)
-    groups = expand_groups(config.optimizer.groups, shapes)
-    config = replace(config, optimizer=replace(config.optimizer, groups=groups))
+    if config.optimizer.groups:
+        groups = expand_groups(config.optimizer.groups, get_trained_shapes(config.model, initial.hf_config))
+        config = replace(config, optimizer=replace(config.optimizer, groups=groups))
     if checkpoint is not None:
         check_resume(config, cache, checkpoint)
     return config, PreparedInputs(cache, initial, checkpoint)

@@ -6,7 +6,7 @@ A strategy is one way to train data-parallel, such as DDP: it turns global batch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, SupportsFloat, get_args, get_origin
+from typing import ClassVar, Generic, SupportsFloat, get_args, get_origin
 
 from typing_extensions import TypeVar, get_original_bases
 
@@ -32,12 +32,6 @@ class StepResult:
     staleness: int | None = None
     worker: int | None = None  # asynchronous strategies: index of the worker that computed the gradient
     traffic: dict[str, list[int]] | None = None  # by kind, the bytes of each replica, if the strategy counts them
-
-
-class RateReducer(Protocol):
-    """Optimizer whose learning rate schedule=plateau lowers."""
-
-    plateau_factor: float
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,6 @@ class Strategy(ABC, Generic[SettingsT]):
     settings_type: ClassVar[type[StrategySettings]] = StrategySettings
     world_size: int
     is_chief: bool
-    optimizer: RateReducer
 
     def __init_subclass__(cls) -> None:
         """Set `settings_type` to the argument of the generic base class, if the subclass names one."""
@@ -119,7 +112,7 @@ class Strategy(ABC, Generic[SettingsT]):
 
         `load` does the same with the factor of the checkpoint. A strategy without `self.optimizer` overrides it.
         """
-        self.optimizer.plateau_factor = factor
+        self.optimizer.plateau_factor = factor  # type: ignore[attr-defined]  # an Optimizer of its side
 
     @abstractmethod
     def report(self) -> dict[str, object]:

@@ -54,6 +54,7 @@ class Fake(Strategy):
 
     world_size = 2
     is_chief = True
+    optimizer: SimpleNamespace
 
     def __init__(
         self,
