@@ -201,14 +201,14 @@ class Optimizer:
     def _compute_slot_factors(self) -> list[float]:
         """Return the factor of each slot: its values divided by the values of PyTorch's slot.
 
-        The momentum of Keras's SGD includes the negative learning rate. The slots of the fused Adam include a rounding
-        factor.
+        The momentum of Keras's SGD includes the negative learning rate, and that of its RMSprop the learning rate. The
+        slots of the fused Adam include a rounding factor.
         """
         if self._native is None:
             return self._rule.slot_factors
-        if self.settings.kind == "sgd":
-            return [-self.rate * self.plateau_factor or 1.0]  # 1 for a rate of 0: it is a divisor
-        return [1.0] * len(self._slots)
+        rate = self.rate * self.plateau_factor or 1.0  # 1 for a rate of 0: it is a divisor
+        factors = {"momentum_buffer": -rate if self.settings.kind == "sgd" else rate}
+        return [factors.get(slot, 1.0) for slot in self.settings.slots]
 
 
 def _get_shards(variable: tf.Variable) -> list[tf.Variable]:

@@ -36,6 +36,7 @@ OPTIMIZERS = {
     "adamw": ("optimizer=adamw", *ADAM),
 }
 KERAS = "optimizer.semantics=keras"
+NATIVE_KEYS = {"rmsprop": ("optimizer.momentum=0.5", "optimizer.centered=true")}  # of optimizers with `native`
 # Optimizers that no fused operation of TensorFlow computes. Their reference is the rule that both sides share, which
 # tests/unit/common/training/test_optimizer_rules.py compares with the optimizers of PyTorch and Keras.
 RULED = {
