@@ -81,7 +81,7 @@ def expand_groups(groups: Sequence[Any], shapes: Shapes) -> list[object]:
                 "as optimizer.weight_decay=..., or choose fewer"
             )
     if all(settings.frozen for settings in _assign(expanded, GroupSettings(0.0), shapes).values()):
-        raise UserError("optimizer.groups: freeze every parameter; nothing is left to train")
+        raise UserError("optimizer.groups: all parameters are frozen; leave some to train")
     return expanded
 
 

@@ -71,8 +71,12 @@ BERT = {
 }
 BERT["sgd64"] = (*BERT["sgd"], FLOAT64)
 FALLING = ("schedule.patience=0", "schedule.threshold=0.5", "schedule.factor=0.5", "train.eval_every=3")
-BERT["plateau64"] = ("train.steps=10", LAYER, *ADAMW[:2], "schedule=plateau", *FALLING, FLOAT64)
-BERT["one_cycle64"] = ("train.steps=10", LAYER, *ADAMW[:2], "schedule=one_cycle", "schedule.warmup_steps=2", FLOAT64)
+NADAM = ("optimizer=nadam", "optimizer.learning_rate=1e-3", "optimizer.semantics=keras")
+BERT["plateau64"] = ("train.steps=10", LAYER, *NADAM, "schedule=plateau", *FALLING, FLOAT64)
+RMSPROP = ("optimizer=rmsprop", "optimizer.momentum=0.5", "optimizer.max_grad_norm=null", "optimizer.clip_value=0.01")
+GROUPS = "optimizer.groups=[no_decay_on_bias_and_norm,{layerwise_decay:0.9}]"
+ONE_CYCLE = ("schedule=one_cycle", "schedule.warmup_steps=2", "optimizer.weight_decay=0.01")
+BERT["one_cycle64"] = ("train.steps=10", LAYER, *RMSPROP, GROUPS, *ONE_CYCLE, FLOAT64)
 BERT["dropout"] = (*BERT["adamw"], LAYER, "model.dropout=0.1")
 BERT["dropout64"] = (*BERT["dropout"], FLOAT64)
 BERT["compiled64"] = (*BERT["dropout64"], "train.steps=10")

@@ -49,7 +49,7 @@ def compare_rule_update(
     reduction.checks.append(check)
     update = RuleUpdate(
         run.config.optimizer,
-        read_update_settings(run.config, step),
+        read_update_settings(run.config, step, run.plateau_factors[index]),
         step,
         run.replicas,
         before.weights,
