@@ -23,6 +23,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         """Update every parameter from its gradient."""
         settings = self.rule.settings
         for group in self.param_groups:
+            scalars: dict[int, list[float]] = {}  # by the number of the update, which parameters mostly share
             for parameter in group["params"]:
                 state = self.state[parameter]
                 if not state:
@@ -31,8 +32,10 @@ class RuleOptimizer(torch.optim.Optimizer):
                         {slot: torch.full_like(parameter, settings.initial_slot_value) for slot in settings.slots}
                     )
                 state["step"] += 1
-                scalars = self.rule.compute_scalars(group["lr"], group["weight_decay"], int(state["step"]))
+                number = int(state["step"])
+                if number not in scalars:
+                    scalars[number] = self.rule.compute_scalars(group["lr"], group["weight_decay"], number)
                 slots = [state[slot] for slot in settings.slots]
-                change, after = self.rule.compute(torch, parameter, parameter.grad, slots, scalars)
+                change, after = self.rule.compute(torch, parameter, parameter.grad, slots, scalars[number])
                 parameter += change
                 state.update(zip(settings.slots, after, strict=True))

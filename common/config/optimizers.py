@@ -59,17 +59,17 @@ class OptimizerSettings:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """PyTorch's names of the slots, the arrays that the optimizer keeps for each parameter."""
+        """Return PyTorch's names of the slots, the arrays that the optimizer keeps for each parameter."""
         raise NotImplementedError
 
     @property
     def has_fused_operation(self) -> bool:
-        """Whether TensorFlow has a fused operation for the update, which locks the variable that workers share."""
+        """Return whether TensorFlow has a fused operation for the update. It locks a variable that workers share."""
         return False
 
     @property
     def initial_slot_value(self) -> float:
-        """The value of all elements of the slots before the first update."""
+        """Return the value of all elements of the slots before the first update."""
         return 0.0
 
 
@@ -98,12 +98,12 @@ class SgdSettings(OptimizerSettings):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """PyTorch's names of the slots."""
+        """Return PyTorch's names of the slots."""
         return ("momentum_buffer",) if self.momentum else ()
 
     @property
     def has_fused_operation(self) -> bool:
-        """Whether TensorFlow has a fused operation for the update."""
+        """Return whether TensorFlow has a fused operation for the update."""
         return self.semantics == "aligned" and not self.nesterov and not self.dampening
 
 
@@ -117,12 +117,12 @@ class AdamSettings(OptimizerSettings):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """PyTorch's names of the slots."""
+        """Return PyTorch's names of the slots."""
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsgrad else ("exp_avg", "exp_avg_sq")
 
     @property
     def has_fused_operation(self) -> bool:
-        """Whether TensorFlow has a fused operation for the update."""
+        """Return whether TensorFlow has a fused operation for the update."""
         return self.semantics == "aligned" and not self.amsgrad
 
 
@@ -137,7 +137,7 @@ class RmspropSettings(OptimizerSettings):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """PyTorch's names of the slots."""
+        """Return PyTorch's names of the slots."""
         return (
             "square_avg",
             *(("grad_avg",) if self.centered else ()),
@@ -156,7 +156,7 @@ class AdagradSettings(OptimizerSettings):
 
     @property
     def initial_slot_value(self) -> float:
-        """The value of the sums of squares before the first update."""
+        """Return the value of the sums of squares before the first update."""
         if self.initial_accumulator is None:
             return 0.1 if self.semantics == "keras" else 0.0
         return self.initial_accumulator
@@ -191,7 +191,7 @@ class NadamSettings(OptimizerSettings):
 
     @property
     def resolved_momentum_decay(self) -> float:
-        """The value of `momentum_decay`, or that of the semantics."""
+        """Return the value of `momentum_decay`, or that of the semantics."""
         if self.momentum_decay is None:
             return 1.0 if self.semantics == "keras" else 0.004
         return self.momentum_decay

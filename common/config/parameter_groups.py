@@ -22,7 +22,7 @@ Shapes = Mapping[str, Sequence[int]]  # the shape of each trained parameter, by 
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """How the optimizer treats the parameters of one group.
+    """Settings with which the optimizer treats the parameters of one group.
 
     Attributes:
         weight_decay: Weight decay.

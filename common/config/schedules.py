@@ -204,7 +204,7 @@ class InverseSqrtSettings(ScheduleSettings):
 class OneCycleSettings(ScheduleSettings):
     """Rise from 1 / `div_factor` to 1 in `pct_start` of the schedule, then fall to `final_div_factor` times less.
 
-    With `three_phase`, the rate first falls back to where it started, as slowly as it rose, and then further.
+    With `three_phase`, the rate first falls back to its first value, as slowly as it rose, and then further.
     """
 
     pct_start: float = key(CURVE, at_least=0, at_most=1)

@@ -68,7 +68,7 @@ def _check_framework(config: Config, framework: str) -> None:
     if config.train.compile:
         _check_compilation(config, framework)
     if framework == "tf" and isinstance(strategy, ParameterServerSettings):
-        _check_shared_variables(config)
+        _check_shared_variables(config, strategy)
     if config.train.profile and framework not in strategy.profiles:
         raise UserError(
             f"train.profile=true: {TITLES[framework]}'s profiler may crash with strategy={strategy.kind}; set it to "
@@ -76,14 +76,10 @@ def _check_framework(config: Config, framework: str) -> None:
         )
 
 
-def _check_shared_variables(config: Config) -> None:
+def _check_shared_variables(config: Config, strategy: ParameterServerSettings) -> None:
     """Raise UserError if TensorFlow's parameter servers cannot compute the update."""
-    optimizer, strategy = config.optimizer, config.strategy
-    if (
-        not getattr(strategy, "synchronous", True)
-        and optimizer.semantics != "native"
-        and not optimizer.has_fused_operation
-    ):
+    optimizer = config.optimizer
+    if not strategy.synchronous and optimizer.semantics != "native" and not optimizer.has_fused_operation:
         raise UserError(
             f"optimizer.kind={optimizer.kind}: TensorFlow's asynchronous workers need an operation that locks the "
             "variables, which only the plain aligned sgd, adam and adamw have; choose one, or strategy.max_staleness=0"

@@ -11,7 +11,7 @@ keras.optimizers, with every constant in full precision. Keras itself rounds som
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,16 @@ Array = Any  # a tensor or an array; the frameworks share no type
 Update = tuple[Array, list[Array]]  # what is added to the weights, and the slots after the update
 SettingsT = TypeVar("SettingsT", bound=OptimizerSettings)
 NADAM_BASE = 0.96  # of the schedule of NAdam's momentum, in both frameworks
+
+
+class RuleInputs(NamedTuple):
+    """What a rule computes the change of one parameter from; `Rule.compute` describes the fields."""
+
+    xp: ModuleType
+    gradient: Array  # with weight decay, unless that is decoupled
+    slots: Sequence[Array]
+    rate: Array
+    factors: Sequence[Array]  # the further scalars of the kind
 
 
 class Rule(ABC, Generic[SettingsT]):
@@ -71,22 +81,15 @@ class Rule(ABC, Generic[SettingsT]):
         """
         rate, decay, *factors = scalars
         if self.is_decoupled:
-            change, after = self._compute(xp, gradient, slots, rate, factors)
+            change, after = self._compute(RuleInputs(xp, gradient, slots, rate, factors))
             return change - weight * decay, after
-        return self._compute(xp, gradient + weight * decay, slots, rate, factors)
+        return self._compute(RuleInputs(xp, gradient + weight * decay, slots, rate, factors))
 
     def _compute_factors(self, rate: float, step: int) -> list[float]:
         return []
 
     @abstractmethod
-    def _compute(
-        self,
-        xp: ModuleType,
-        gradient: Array,
-        slots: Sequence[Array],
-        rate: Array,
-        factors: Sequence[Array],
-    ) -> Update:
+    def _compute(self, inputs: RuleInputs) -> Update:
         """Return the change without decoupled weight decay, and the slots."""
 
 
@@ -98,14 +101,8 @@ class SgdRule(Rule[SgdSettings]):
     def _compute_factors(self, rate: float, step: int) -> list[float]:
         return [1 - self.settings.dampening if step > 1 else 1.0]  # the first momentum is the gradient
 
-    def _compute(
-        self,
-        xp: ModuleType,
-        gradient: Array,
-        slots: Sequence[Array],
-        rate: Array,
-        factors: Sequence[Array],
-    ) -> Update:
+    def _compute(self, inputs: RuleInputs) -> Update:
+        gradient, slots, rate, factors = inputs.gradient, inputs.slots, inputs.rate, inputs.factors
         momentum = self.settings.momentum
         if not momentum:
             return -rate * gradient, []
@@ -129,14 +126,8 @@ class AdamRule(Rule[AdamSettings]):
             return [rate * correction / (1 - beta1**step), 1.0]
         return [rate / (1 - beta1**step), correction]
 
-    def _compute(
-        self,
-        xp: ModuleType,
-        gradient: Array,
-        slots: Sequence[Array],
-        rate: Array,
-        factors: Sequence[Array],
-    ) -> Update:
+    def _compute(self, inputs: RuleInputs) -> Update:
+        xp, gradient, slots, factors = inputs.xp, inputs.gradient, inputs.slots, inputs.factors
         first, second = _average_moments(self.settings, gradient, slots)
         largest = [xp.maximum(slots[2], second)] if self.settings.amsgrad else []
         root = xp.sqrt((largest or [second])[0]) / factors[1] + self.settings.epsilon
@@ -146,14 +137,8 @@ class AdamRule(Rule[AdamSettings]):
 class RmspropRule(Rule[RmspropSettings]):
     """RMSprop. Keras adds the epsilon within the root, and its momentum includes the learning rate."""
 
-    def _compute(
-        self,
-        xp: ModuleType,
-        gradient: Array,
-        slots: Sequence[Array],
-        rate: Array,
-        factors: Sequence[Array],
-    ) -> Update:
+    def _compute(self, inputs: RuleInputs) -> Update:
+        xp, gradient, slots, rate = inputs.xp, inputs.gradient, inputs.slots, inputs.rate
         settings, is_keras = self.settings, self.is_keras
         rho = settings.rho
         square = rho * slots[0] + (1 - rho) * gradient * gradient
@@ -172,14 +157,8 @@ class RmspropRule(Rule[RmspropSettings]):
 class AdagradRule(Rule[AdagradSettings]):
     """Adagrad. Keras adds the epsilon within the root."""
 
-    def _compute(
-        self,
-        xp: ModuleType,
-        gradient: Array,
-        slots: Sequence[Array],
-        rate: Array,
-        factors: Sequence[Array],
-    ) -> Update:
+    def _compute(self, inputs: RuleInputs) -> Update:
+        xp, gradient, slots, rate = inputs.xp, inputs.gradient, inputs.slots, inputs.rate
         total, epsilon = slots[0] + gradient * gradient, self.settings.epsilon
         root = xp.sqrt(total + epsilon) if self.is_keras else xp.sqrt(total) + epsilon
         return -rate * gradient / root, [total]
@@ -188,14 +167,8 @@ class AdagradRule(Rule[AdagradSettings]):
 class AdadeltaRule(Rule[AdadeltaSettings]):
     """Adadelta, which is the same in both frameworks."""
 
-    def _compute(
-        self,
-        xp: ModuleType,
-        gradient: Array,
-        slots: Sequence[Array],
-        rate: Array,
-        factors: Sequence[Array],
-    ) -> Update:
+    def _compute(self, inputs: RuleInputs) -> Update:
+        xp, gradient, slots, rate = inputs.xp, inputs.gradient, inputs.slots, inputs.rate
         rho, epsilon = self.settings.rho, self.settings.epsilon
         square = rho * slots[0] + (1 - rho) * gradient * gradient
         delta = xp.sqrt(slots[1] + epsilon) / xp.sqrt(square + epsilon) * gradient
@@ -211,14 +184,8 @@ class AdamaxRule(Rule[AdamaxSettings]):
         assert self.settings.beta1 is not None
         return [rate / (1 - self.settings.beta1**step)]
 
-    def _compute(
-        self,
-        xp: ModuleType,
-        gradient: Array,
-        slots: Sequence[Array],
-        rate: Array,
-        factors: Sequence[Array],
-    ) -> Update:
+    def _compute(self, inputs: RuleInputs) -> Update:
+        xp, gradient, slots, factors = inputs.xp, inputs.gradient, inputs.slots, inputs.factors
         beta1, beta2, epsilon = self.settings.beta1, self.settings.beta2, self.settings.epsilon
         assert beta1 is not None and beta2 is not None and epsilon is not None
         first = beta1 * slots[0] + (1 - beta1) * gradient
@@ -243,14 +210,8 @@ class NadamRule(Rule[NadamSettings]):
             (1 - settings.beta2**step) ** 0.5,
         ]
 
-    def _compute(
-        self,
-        xp: ModuleType,
-        gradient: Array,
-        slots: Sequence[Array],
-        rate: Array,
-        factors: Sequence[Array],
-    ) -> Update:
+    def _compute(self, inputs: RuleInputs) -> Update:
+        xp, gradient, slots, factors = inputs.xp, inputs.gradient, inputs.slots, inputs.factors
         first, second = _average_moments(self.settings, gradient, slots)
         root = xp.sqrt(second) / factors[2] + self.settings.epsilon
         return -(factors[0] * gradient + factors[1] * first) / root, [first, second]

@@ -13,7 +13,7 @@ import numpy as np
 from common.config.optimizers import OptimizerSettings
 from common.config.parameter_groups import assign_groups
 from common.diagnose.explain.formula_variants import OTHER_EPSILONS, list_rates
-from common.diagnose.explain.step_gradients import global_norm
+from common.diagnose.explain.step_gradients import clip_factor, global_norm
 from common.diagnose.explain.update_settings import UpdateSettings
 from common.map.array_differences import relative_difference
 from common.training.optimizer_rules import build_rule
@@ -99,8 +99,8 @@ def measure_errors(variant: RuleVariant, update: RuleUpdate) -> dict[str, float]
         with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0
             changes[name], after = rule.compute(np, update.weights_before[name], gradient, before, scalars)
         slots |= {f"{slot}.{name}": array for slot, array in zip(settings.slots, after, strict=True)}
-    seen = {name: update.weights_after[name] - update.weights_before[name] for name in changes}
-    errors = {"update": _compare(changes, seen)}
+    actual = {name: update.weights_after[name] - update.weights_before[name] for name in changes}
+    errors = {"update": _compare(changes, actual)}
     for slot in update.settings.slots:
         names = [f"{slot}.{name}" for name in changes]
         if all(name in slots and name in update.slots_after for name in names):
@@ -108,8 +108,8 @@ def measure_errors(variant: RuleVariant, update: RuleUpdate) -> dict[str, float]
     return errors
 
 
-def _compare(expected: Arrays, seen: Arrays) -> float:
-    a, b = (np.concatenate([np.ravel(arrays[name]) for name in expected]) for arrays in (expected, seen))
+def _compare(expected: Arrays, actual: Arrays) -> float:
+    a, b = (np.concatenate([np.ravel(arrays[name]) for name in expected]) for arrays in (expected, actual))
     return relative_difference(a, b) if np.isfinite(a).all() else np.inf
 
 
@@ -126,7 +126,7 @@ def _clip(settings: OptimizerSettings, gradients: Arrays, scale: float) -> dict[
         return scaled
     if settings.semantics == "keras":
         return {name: gradient * (largest / max(norms[name], largest)) for name, gradient in scaled.items()}
-    return {name: gradient * min(1.0, largest / (norms[name] + 1e-6)) for name, gradient in scaled.items()}
+    return {name: gradient * clip_factor(norms[name], largest) for name, gradient in scaled.items()}
 
 
 def find_rule_variant(update: RuleUpdate) -> RuleVariant | None:

@@ -131,8 +131,8 @@ def torch_rates(make: Callable[[torch.optim.Optimizer], Any], steps: int) -> lis
     return learning_rates
 
 
-def check(ours: list[float], expected: list[float]) -> None:
-    assert ours == pytest.approx(expected, rel=1e-12, abs=1e-15)
+def check(lockstep_rates: list[float], expected: list[float]) -> None:
+    assert lockstep_rates == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
 # For each kind, its keys as a strategy of hypothesis, and the scheduler of PyTorch with these keys. PyTorch's recursive
@@ -223,9 +223,9 @@ def test_schedulers_of_pytorch(config: Config, name: str, data: st.DataObject, t
     if name == "one_cycle":
         assume(abs(values["pct_start"] * total - 1) > 1e-6)  # PyTorch divides by 0
     expected = torch_rates(lambda optimizer: make(optimizer, total, values), steps)
-    ours = rates(config, name, 0, total, steps, BASE, **values)
+    lockstep_rates = rates(config, name, 0, total, steps, BASE, **values)
     # Most of PyTorch's schedulers multiply the last rate, so that rounding errors add up, above all near a rate of 0.
-    assert ours == pytest.approx(expected, rel=1e-12, abs=1e-13)
+    assert lockstep_rates == pytest.approx(expected, rel=1e-12, abs=1e-13)
 
 
 @given(warmup=st.integers(2, 20), total=st.integers(21, 60), size=st.integers(1, 9))
@@ -238,8 +238,8 @@ def test_a_schedule_starts_after_the_warm_up_as_in_sequential_lr(
         first = lr_scheduler.LinearLR(optimizer, 1 / warmup, 1.0, warmup - 1)
         return lr_scheduler.SequentialLR(optimizer, [first, lr_scheduler.StepLR(optimizer, size, 0.5)], [warmup])
 
-    ours = rates(config, "step", warmup, total, total, BASE, step_size=size, gamma=0.5)
-    assert ours == pytest.approx(torch_rates(make, total), rel=1e-12)
+    lockstep_rates = rates(config, "step", warmup, total, total, BASE, step_size=size, gamma=0.5)
+    assert lockstep_rates == pytest.approx(torch_rates(make, total), rel=1e-12)
 
 
 @given(warmup=warmups, total=totals, cycles=st.integers(1, 5), power=st.floats(0.5, 3), end=factors)
