@@ -62,12 +62,14 @@ def test_a_port_that_is_in_use() -> None:
 def command(tmp_path: Path) -> Iterator[Any]:
     """Return a function that starts the command, and returns its process, its URL and the file of its output."""
     started = []
+    directory = tmp_path / "command"
+    (directory / "runs").mkdir(parents=True)
 
     def start(*arguments: str) -> tuple["subprocess.Popen[bytes]", str, Path]:
-        output = tmp_path / "output"
+        output = directory / "output"
         line = [sys.executable, "-m", "common.compare", *arguments]
         with output.open("w") as file:
-            started.append(subprocess.Popen(line, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, stdout=file))
+            started.append(subprocess.Popen(line, cwd=directory, env={"PYTHONPATH": str(ROOT)}, stdout=file))
         wait_until(lambda: URL.search(output.read_text()))
         url = URL.search(output.read_text())
         assert url is not None
@@ -80,14 +82,17 @@ def command(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_watched_page_is_rendered_again(command: Any, make_run: MakeRun, tmp_path: Path) -> None:
+    """Every change is one move or one short append, because the command may read between two writes."""
     process, url, output = command("--watch")
+    watched = output.parent / "runs"
     wait_until(lambda: "no runs found" in get(url))
-    finished = make_run("a")
+    finished = make_run("a").rename(watched / "a")
     wait_until(lambda: "only one run" in get(url))
     running = make_run("b", framework="tf", strategy="mirrored", status="running")
     (running / "summary.json").rename(running / "running.json")
     rows = (running / "metrics.jsonl").read_text().splitlines(keepends=True)
     (running / "metrics.jsonl").write_text("".join(rows[:12]))
+    running = running.rename(watched / "b")
     wait_until(lambda: "2 runs agree at all 12 steps so far" in get(url))
     version = get(f"{url}version")
     assert f'data-version="{version}"' in get(url)
@@ -96,17 +101,18 @@ def test_a_watched_page_is_rendered_again(command: Any, make_run: MakeRun, tmp_p
         file.write(json.dumps({**differs, "loss": differs["loss"] + 1}) + "\n")
     wait_until(lambda: get(f"{url}version") != version)
     assert "diverge at step 13 of 13" in get(url)
-    (finished / "config.yaml").write_text("[")
+    (tmp_path / "config.yaml").write_text("[")
+    (tmp_path / "config.yaml").rename(finished / "config.yaml")
     wait_until(lambda: "config.yaml: not a saved config" in get(url))
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
     kinds = [line.partition(":")[0] for line in output.read_text().splitlines()[1:]]
     assert kinds == ["waiting", "only one run", "lockstep", "diverged", "incomplete"]
-    assert not (tmp_path / "report.html").exists()
+    assert not (output.parent / "report.html").exists()
 
 
-def test_serve_shows_the_written_page(command: Any, make_run: MakeRun, tmp_path: Path) -> None:
-    process, url, _ = command(str(make_run("a")), str(make_run("b", framework="tf")), "--serve")
-    assert get(url) == (tmp_path / "report.html").read_text()
+def test_serve_shows_the_written_page(command: Any, make_run: MakeRun) -> None:
+    process, url, output = command(str(make_run("a")), str(make_run("b", framework="tf")), "--serve")
+    assert get(url) == (output.parent / "report.html").read_text()
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
