@@ -12,9 +12,9 @@ SECONDS = 0.05
 shard = GlobalBatch.shard
 
 
-def shard_later(batch: GlobalBatch, rank: int, world_size: int, micro_batches: int = 1) -> list[Arrays]:
+def shard_later(batch: GlobalBatch, rank: int, world_size: int) -> list[Arrays]:
     time.sleep(SECONDS)
-    return shard(batch, rank, world_size, micro_batches)
+    return shard(batch, rank, world_size)
 
 
 GlobalBatch.shard = shard_later  # type: ignore[assignment, method-assign]

@@ -16,12 +16,13 @@ import tensorflow as tf
 
 from common.config.optimizers import NadamSettings
 from common.config.parameter_groups import GroupSettings
-from common.config.schema import Config
+from common.config.schema import AVERAGE, Config
 from common.config.strategies import ParameterServerSettings
 from common.models.spec import LARGE_EMBEDDING
 from common.training.optimizer_rules import compute_nadam_product
 from common.training.schedule import compute_learning_rate
 from common.training.state import Position
+from common.training.weight_average import compute_share
 from tf_impl.clipping import clip_gradients
 from tf_impl.fused_optimizer import FusedOptimizer, Scalar
 from tf_impl.models.layout import NamedParameter, TransformedParameter
@@ -29,6 +30,7 @@ from tf_impl.models.parameter_groups import find_groups
 from tf_impl.native_optimizer import build_native, find_native_slots
 from tf_impl.rule_optimizer import RuleOptimizer
 from tf_impl.step import Gradient
+from tf_impl.weight_average import WeightAverage
 
 # Type of what `Optimizer.compute_scalars` returns, for compiled steps
 SCALARS = tf.TensorSpec([None, None], tf.float64)
@@ -77,6 +79,8 @@ class Optimizer:
                 [_create_slot(parameter, value) for parameter in self.parameters] for _ in range(self._rule.slot_count)
             ]
 
+        self._average = WeightAverage(config, self.parameters)
+
     def _find_groups(self) -> list[GroupSettings]:
         """Return the parameter group of each shard."""
         by_variable = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
@@ -87,13 +91,15 @@ class Optimizer:
     def compute_scalars(self, step: int) -> np.ndarray:
         """Return the scalars of the update by global batch `step`, float64 [groups, scalars].
 
-        They are computed here, because a compiled float32 step would round them.
+        The last scalar is the share of the weights in their average, if the run keeps one. The scalars are computed
+        here, because a compiled float32 step would round them.
         """
         self.rate = compute_learning_rate(self.config, step)
         rate = self.rate * self.plateau_factor
         if self._native is not None:
             self._native.learning_rate.assign(rate)
-        return np.array(self.correct_for_bias(rate, step + self.extra_updates))
+        share = [compute_share(self.config.ema, self.config.swa, step)] if AVERAGE in self.config.slots else []
+        return np.array([[*row, *share] for row in self.correct_for_bias(rate, step + self.extra_updates)])
 
     def correct_for_bias(self, rate: Scalar, step: Scalar) -> list[list[Scalar]]:
         """Return the scalars of update `step` for each parameter group, with the bias correction of that update."""
@@ -133,27 +139,39 @@ class Optimizer:
             gradients: The gradients, summed over the replicas.
             scalars: The result of `compute_scalars`.
         """
+        has_average = AVERAGE in self.config.slots
         with tf.name_scope("update"):  # for profiles
-            if self._native is None:
-                gradients = [_merge_rows(x) if isinstance(x, tf.IndexedSlices) else x for x in gradients]
-            norm = tf.linalg.global_norm(gradients)
-            gradients = clip_gradients(self.config, gradients, norm)
-            if self._native is not None:
-                self._apply_native(gradients)
-                return norm
-            scalars = tf.cast(scalars, norm.dtype)
-            rows = [tf.unstack(row, self._rule.scalar_count) for row in tf.unstack(scalars, len(self._groups))]
-            for index, gradient in enumerate(gradients):
-                parameter, slots = self.parameters[index], [slot[index] for slot in self._slots]
-                row, decays = rows[self._group_indices[index]], self._groups[self._group_indices[index]].weight_decay
-                with tf.device(parameter.device) if self.on_servers else nullcontext():
-                    self._rule.step(parameter, tf.convert_to_tensor(gradient), slots, row, bool(decays))
+            norm = self._apply(gradients, scalars[:, :-1] if has_average else scalars)
+            if has_average:
+                self._average.update(tf.cast(scalars[0, -1], norm.dtype))
             return norm
+
+    def _apply(self, gradients: Sequence[Gradient], scalars: tf.Tensor) -> tf.Tensor:
+        """Update the parameters and the slots of the optimizer. Return the norm of the gradient before clipping."""
+        if self._native is None:
+            gradients = [_merge_rows(x) if isinstance(x, tf.IndexedSlices) else x for x in gradients]
+        norm = tf.linalg.global_norm(gradients)
+        gradients = clip_gradients(self.config, gradients, norm)
+        if self._native is not None:
+            self._apply_native(gradients)
+            return norm
+        scalars = tf.cast(scalars, norm.dtype)
+        rows = [tf.unstack(row, self._rule.scalar_count) for row in tf.unstack(scalars, len(self._groups))]
+        for index, gradient in enumerate(gradients):
+            parameter, slots = self.parameters[index], [slot[index] for slot in self._slots]
+            row, decays = rows[self._group_indices[index]], self._groups[self._group_indices[index]].weight_decay
+            with tf.device(parameter.device) if self.on_servers else nullcontext():
+                self._rule.step(parameter, tf.convert_to_tensor(gradient), slots, row, bool(decays))
+        return norm
 
     def _apply_native(self, gradients: Sequence[Gradient]) -> None:
         assert self._native is not None
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync  # Keras sums over the replicas once more
         self._native.apply([gradient / tf.cast(replicas, gradient.dtype) for gradient in gradients])
+
+    def swap_averages(self) -> None:
+        """Exchange the weights and their averages, of ema.* or swa.*."""
+        self._average.swap()
 
     def slots(self) -> dict[str, np.ndarray]:
         """Return the slots, such as moments, as `<slot>.<parameter>`; before the first update their initial values.
@@ -161,7 +179,7 @@ class Optimizer:
         If a slot differs from PyTorch's by a factor, its float32 values become float64, so that `load` restores them
         exactly.
         """
-        arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in self.config.optimizer.slots}
+        arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in self.config.slots}
         for slot in self._find_slots():
             shards = [variable.numpy() for variable in slot.shards]
             whole = np.concatenate(shards) if len(shards) > 1 else shards[0]
@@ -179,7 +197,7 @@ class Optimizer:
                 self._native._u_product.assign(compute_nadam_product(self.settings, position.step))
         by_slot = {
             slot: {name.removeprefix(f"{slot}."): array for name, array in slots.items() if name.startswith(f"{slot}.")}
-            for slot in self.config.optimizer.slots
+            for slot in self.config.slots
         }
         for slot in self._find_slots():
             whole = slot.parameter.to_keras(by_slot[slot.name]) * slot.factor
@@ -191,7 +209,9 @@ class Optimizer:
         """Yield every slot of every parameter."""
         parameters = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
         # SGD without momentum has no slot in PyTorch, but one in TensorFlow's operation.
-        slots = zip(self.config.optimizer.slots, self._slots, self._compute_slot_factors(), strict=False)
+        slots = [*zip(self.settings.slots, self._slots, self._compute_slot_factors(), strict=False)]
+        if AVERAGE in self.config.slots:
+            slots.append((AVERAGE, self._average.averages, 1.0))
         for name, all_shards, factor in slots:
             shards = iter(all_shards)
             for variable in self.model.trainable_variables:

@@ -24,14 +24,16 @@ from common.config.optimizers import (
     SgdSettings,
 )
 from common.config.parameter_groups import GroupSettings
-from common.config.schema import Config
+from common.config.schema import AVERAGE, Config
 from common.training.optimizer_rules import compute_nadam_product
 from common.training.schedule import compute_learning_rate
 from common.training.state import Position
+from common.training.weight_average import compute_share
 from torch_impl.clipping import clip_gradients
 from torch_impl.models.parameter_groups import find_groups
 from torch_impl.rule_optimizer import RuleOptimizer
 from torch_impl.step import collect_gradients
+from torch_impl.weight_average import WeightAverage
 
 Groups: TypeAlias = list[dict[str, Any]]  # as torch.optim takes them
 NATIVE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -62,6 +64,7 @@ class Optimizer:
             for group, names in self._groups.items()
         ]
         self._optimizer = build[config.optimizer.semantics](groups, config)
+        self._average = WeightAverage(config, self.parameters)
 
     @record_function("update")
     def update(self, step: int, norm: torch.Tensor | None = None) -> torch.Tensor:
@@ -88,18 +91,26 @@ class Optimizer:
             parameter.grad = self._zeros[parameter].index_copy_(0, rows, gradient.values())
         self._optimizer.step()
         self._optimizer.zero_grad()
+        if AVERAGE in self.config.slots:
+            self._average.update(compute_share(self.config.ema, self.config.swa, step))
         for parameter, gradient in sparse.items():
             self._zeros[parameter].index_fill_(0, gradient.indices()[0], 0.0)
         return norm
 
+    def swap_averages(self) -> None:
+        """Exchange the weights and their averages, of ema.* or swa.*."""
+        self._average.swap()
+
     def slots(self) -> dict[str, np.ndarray]:
         """Return the slots, such as moments, as `<slot>.<parameter>`; before the first update their initial values."""
         initial = self.config.optimizer.initial_slot_value
-        return {
+        slots = {
             f"{slot}.{name}": self._get_slot(slot, parameter, initial).cpu().numpy()
             for slot in self.config.optimizer.slots
             for name, parameter in zip(self.names, self.parameters, strict=True)
         }
+        averages = zip(self.names, self._average.averages, strict=False)  # there may be none
+        return slots | {f"{AVERAGE}.{name}": average.cpu().numpy() for name, average in averages}
 
     def _get_slot(self, slot: str, parameter: Parameter, initial: float) -> torch.Tensor:
         value = self._optimizer.state[parameter].get(slot)
@@ -108,6 +119,8 @@ class Optimizer:
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
         """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
         self.plateau_factor = position.plateau_factor
+        for name, average in zip(self.names, self._average.averages, strict=False):
+            average.copy_(torch.from_numpy(slots[f"{AVERAGE}.{name}"]))
         if position.step == 0:
             return  # the slots have their initial values, and SGD's first momentum is the gradient
         scalars = {"step": torch.tensor(float(position.step))}

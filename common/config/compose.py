@@ -19,9 +19,9 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 
 from common.config.interpolations import escape_interpolations
 from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
-from common.config.legacy import FIRST_COSINE, list_added_optimizer_keys
+from common.config.legacy import FIRST_COSINE, NO_AVERAGE, list_added_optimizer_keys
 from common.config.saved_config import Section, read_values
-from common.config.schema import EXTENSIBLE_GROUPS, GROUPS, Config, RunOptions, TrainSettings
+from common.config.schema import EXTENSIBLE_GROUPS, GROUPS, SECTIONS, Config, RunOptions
 from common.errors import UserError, first_line
 
 CONF = str(Path(__file__).parents[2] / "conf")
@@ -51,8 +51,8 @@ def _parse_values(values: Section) -> Config:
         if group == "strategy":
             section = _resolve_alias(section)
         sections[group] = _convert_section(group, _find_schema(group, section), section)
-    train = _to_section("train", values.pop("train", None))
-    sections["train"] = _convert_section("train", TrainSettings, train)
+    for name, schema in SECTIONS.items():
+        sections[name] = _convert_section(name, schema, _to_section(name, values.pop(name, None)))
     options = asdict(_convert_section("", RunOptions, values))
     return Config(**options, **sections)  # type: ignore[arg-type]
 
@@ -153,14 +153,15 @@ def read_complete_values(path: Path) -> Section:
     values = read_values(path)
     train, model, optimizer, schedule = (values.get(group) for group in ("train", "model", "optimizer", "schedule"))
     if isinstance(train, dict):
-        values = {**values, "train": {"device": "auto", **train}}
+        added = {"device": "auto", "micro_batches": 1, "evaluate_average": False}
+        values = {**values, "train": {**added, **train}}
     if isinstance(model, dict) and model.get("kind") == "custom":
         values = {**values, "model": {"keras": None, **model}}
     if isinstance(schedule, dict) and schedule.get("kind") == "cosine":
         values = {**values, "schedule": {**FIRST_COSINE, **schedule}}
     if isinstance(optimizer, dict):
         values = {**values, "optimizer": {**list_added_optimizer_keys(optimizer.get("kind")), **optimizer}}
-    return {"python": None, **values}
+    return {"python": None, **NO_AVERAGE, **values}
 
 
 def _find_package_directory(package: str, *parts: str) -> str:
@@ -181,7 +182,8 @@ def describe_keys(extensions: Iterable[str] = ()) -> str:
         _import_extension(module)
     kinds_by_description: dict[str, dict[str, list[str]]] = {}  # by the full name of a key, then by its description
     schemas = [(kind, schema, f"{group}.") for group, kinds in GROUPS.items() for kind, schema in kinds.items()]
-    for kind, schema, prefix in (*schemas, ("", TrainSettings, "train."), ("", RunOptions, "")):
+    sections = [("", schema, f"{name}.") for name, schema in SECTIONS.items()]
+    for kind, schema, prefix in (*schemas, *sections, ("", RunOptions, "")):
         for name, key in list_keys(schema, prefix):
             kinds_by_description.setdefault(name, {}).setdefault(key.describe(), []).append(kind)
     lines = []

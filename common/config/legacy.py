@@ -13,7 +13,13 @@ RENAMED = {  # first version -> today
     "cluster.name": "cluster.kind",
 }
 # Keys that decide the curve, with the values that describe runs from before these keys existed.
+NO_AVERAGE: Mapping[str, Mapping[str, Value]] = {
+    "ema": {"decay": None, "start_step": 1, "bias_corrected": False},
+    "swa": {"start_step": None, "every": 1},
+}
 ADDED: Mapping[str, Value] = {
+    "train.evaluate_average": False,
+    **{f"{section}.{name}": value for section, values in NO_AVERAGE.items() for name, value in values.items()},
     "train.matmul_precision": None,
     "task.kind": "classification",
     "task.label_smoothing": 0.0,

@@ -12,6 +12,7 @@ all values that the run used.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from common.config.averages import EmaSettings, SwaSettings
 from common.config.clusters import CLUSTERS, ClusterSettings
 from common.config.data import DATA, DataSettings
 from common.config.keys import CURVE, HOST, RUN, Key, key, list_keys, section
@@ -49,6 +50,7 @@ class TrainSettings:
     global_batch_size: int = key(CURVE, at_least=1, unit="examples")
     max_length: int = key(CURVE, at_least=3, unit="tokens")
     padding: str = key(RUN, choices=("auto", "global", "micro_batches", "unpadded"))
+    micro_batches: int = key(RUN, at_least=1)
     seed: int = key(CURVE, at_least=0, below=2**63)
     precision: str = key(CURVE, choices=("float32", "bfloat16", "float64"))
     matmul_precision: str | None = key(CURVE, choices=("bfloat16",), null="for that of train.precision")
@@ -61,6 +63,7 @@ class TrainSettings:
     checkpoint_seconds: float | None = key(RUN, above=0, unit="seconds", null="for no such checkpoints")
     keep_checkpoints: int = key(RUN, at_least=1)
     virtual_epoch_examples: int | None = key(RUN, at_least=1, unit="examples")
+    evaluate_average: bool = key(CURVE)
     early_stopping: EarlyStoppingSettings = section()
     max_restarts: int = key(RUN, at_least=0)
     warmup_steps_untimed: int = key(RUN, at_least=0, unit="steps")
@@ -110,8 +113,24 @@ class Config(RunOptions):
     strategy: StrategySettings = section()
     cluster: ClusterSettings = section()
     train: TrainSettings = section()
+    ema: EmaSettings = section()
+    swa: SwaSettings = section()
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the slots of each parameter: those of the optimizer, and AVERAGE if the run keeps an average."""
+        has_average = self.ema.decay is not None or self.swa.start_step is not None
+        return (*self.optimizer.slots, *([AVERAGE] if has_average else []))
+
+    @property
+    def micro_batches(self) -> int:
+        """The number of micro-batches of a shard. `strategy.accumulate` is another name of `train.micro_batches`."""
+        return max(self.train.micro_batches, getattr(self.strategy, "accumulate", 1))
 
 
+AVERAGE = "average"  # name of the slot that holds the average of the weights
+# The schemas of the sections that are no groups.
+SECTIONS: dict[str, type] = {"train": TrainSettings, "ema": EmaSettings, "swa": SwaSettings}
 # The schema of each kind, by the group and the kind.
 GROUPS: dict[str, Mapping[str, type]] = {
     "data": DATA,
@@ -127,7 +146,9 @@ EXTENSIBLE_GROUPS = ("data", "model", "strategy", "cluster")  # a module that `e
 
 def collect_keys() -> dict[str, Key]:
     """Return the keys of all kinds by their full names."""
-    table = dict(list_keys(RunOptions)) | dict(list_keys(TrainSettings, "train."))
+    table = dict(list_keys(RunOptions))
+    for name, schema in SECTIONS.items():
+        table |= list_keys(schema, f"{name}.")
     for group, kinds in GROUPS.items():
         for schema in kinds.values():
             table |= list_keys(schema, f"{group}.")

@@ -106,11 +106,7 @@ class DpSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class DdpSettings(StrategySettings):
-    """PyTorch's DistributedDataParallel, with its arguments.
-
-    `accumulate` is the number of forward and backward passes that make one update. Only the last pass reduces
-    gradients.
-    """
+    """PyTorch's DistributedDataParallel, with its arguments. `accumulate` is another name of `train.micro_batches`."""
 
     sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.ddp:DDP"}
     one_process = False
@@ -121,14 +117,6 @@ class DdpSettings(StrategySettings):
     comm_hook: str = key(RUN, choices=("none", "fp16", "bf16", "powersgd"))
     overlap: bool = key(RUN)
     accumulate: int = key(RUN, at_least=1)
-
-    @override
-    def check(self) -> None:
-        if self.static_graph and self.accumulate > 1:
-            raise UserError(
-                "strategy.static_graph=true: PyTorch's DDP cannot accumulate with it; set strategy.accumulate=1 or "
-                "remove it"
-            )
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,20 @@ A resolved config is one whose open values, such as the number of replicas, are 
 
 from importlib.util import find_spec
 
+from common.config.averages import check_averages
 from common.config.data import DATA
 from common.config.keys import iterate_keys
 from common.config.models import MODELS, CustomModelSettings
 from common.config.schedules import PlateauSettings
-from common.config.schema import Config
-from common.config.strategies import COMMANDS, STRATEGIES, TITLES, ParameterServerSettings, list_strategies
+from common.config.schema import AVERAGE, Config
+from common.config.strategies import (
+    COMMANDS,
+    STRATEGIES,
+    TITLES,
+    DdpSettings,
+    ParameterServerSettings,
+    list_strategies,
+)
 from common.config.tasks import CustomTaskSettings
 from common.errors import UserError
 from common.hardware import count_visible_gpus, has_cpp_compiler
@@ -38,9 +46,11 @@ def check_config(config: Config, framework: str | None = None) -> None:
     config.task.check()
     config.cluster.check()
     config.train.check()
+    _check_averages(config)
     _check_data_fits_model(config)
     _check_task(config)
     _check_plateau(config)
+    _check_micro_batches(config)
     _check_model_support(config)
     _check_trackers(config)
     _check_run_options(config)
@@ -139,6 +149,37 @@ def _check_plateau(config: Config) -> None:
         raise UserError(f"schedule.metric={schedule.metric}: task={task.kind} has no {schedule.metric}; choose loss")
 
 
+def _check_averages(config: Config) -> None:
+    """Raise UserError if averages of the weights do not fit together, or do not fit the run."""
+    train, strategy = config.train, config.strategy
+    has_average = AVERAGE in config.slots
+    if train.evaluate_average and not has_average:
+        raise UserError(
+            "train.evaluate_average=true: the run keeps no average; give ema.decay=... or swa.start_step=..."
+        )
+    if has_average and isinstance(strategy, ParameterServerSettings) and not strategy.synchronous:
+        key = "ema.decay" if config.ema.decay is not None else "swa.start_step"
+        raise UserError(f"{key}: asynchronous updates have no order to average in; set strategy.max_staleness=0")
+    if train.epochs is None:
+        check_averages(config.ema, config.swa, train.steps)
+
+
+def _check_micro_batches(config: Config) -> None:
+    """Raise UserError if the two names of the number of micro-batches disagree, or if DDP cannot accumulate."""
+    strategy, micro_batches = config.strategy, config.train.micro_batches
+    if not isinstance(strategy, DdpSettings):
+        return
+    if 1 not in (strategy.accumulate, micro_batches) and strategy.accumulate != micro_batches:
+        raise UserError(
+            f"strategy.accumulate={strategy.accumulate} and train.micro_batches={micro_batches} disagree; give one of "
+            "them"
+        )
+    if strategy.static_graph and config.micro_batches > 1:
+        raise UserError(
+            "strategy.static_graph=true: PyTorch's DDP cannot accumulate with it; set train.micro_batches=1"
+        )
+
+
 def _check_model_support(config: Config) -> None:
     """Raise UserError if the model does not support what the config asks for."""
     model, train = config.model, config.train
@@ -162,9 +203,10 @@ def _check_no_micro_batches(config: Config) -> None:
     problem = "BatchNorm would have the statistics of micro-batches;"
     if config.train.padding == "micro_batches":
         raise UserError(f"train.padding=micro_batches: {problem} choose global, or model.sync_batch_norm=false")
-    accumulate = getattr(config.strategy, "accumulate", 1)
-    if accumulate > 1:
-        raise UserError(f"strategy.accumulate={accumulate}: {problem} set it to 1, or model.sync_batch_norm to false")
+    if config.micro_batches > 1:
+        raise UserError(
+            f"train.micro_batches={config.micro_batches}: {problem} set it to 1, or model.sync_batch_norm to false"
+        )
 
 
 def _check_trackers(config: Config) -> None:

@@ -69,6 +69,7 @@ class GlobalBatch:
     dropout_seed: int | None = None  # of masks that both frameworks share (aligned dropout); None if there are none
     class_weights: Sequence[float] | None = None  # weight of each class in the loss: `task.class_weights`
     mark_real: bool = False  # whether shards have `real_rows`
+    micro_batches: int = 1  # number of micro-batches of a shard: `train.micro_batches`
 
     @property
     def size(self) -> int:
@@ -91,7 +92,7 @@ class GlobalBatch:
             weights = weights * np.asarray(self.class_weights, np.float64)[self.split.labels[self.ids]]
         return weights
 
-    def shard(self, rank: int, world_size: int, micro_batches: int = 1) -> list[Arrays]:
+    def shard(self, rank: int, world_size: int) -> list[Arrays]:
         """Return the examples of replica `rank` as micro-batches.
 
         The examples are dealt by their lengths, so that all shards cost about the same, and a micro-batch has examples
@@ -101,7 +102,6 @@ class GlobalBatch:
         Args:
             rank: Number of the replica.
             world_size: Number of replicas.
-            micro_batches: Factor on the number of micro-batches that `padding` asks for.
 
         Returns:
             The arrays of each micro-batch. A row is an example:
@@ -114,7 +114,7 @@ class GlobalBatch:
                 - With `mark_real`: `real_rows` int32 [rows], 0 for copies that fill up the batch. Statistics of the
                   batch must leave them out.
         """
-        micro_batch_count = micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
+        micro_batch_count = self.micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
         missing = max(0, world_size * micro_batch_count - self.size)
         ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
         weights = np.concatenate((self._example_weights(), np.zeros(missing)))
@@ -161,12 +161,13 @@ def training_batches(  # noqa: PLR0913  the options are the fields of GlobalBatc
     aligned_dropout: bool = False,
     class_weights: Sequence[float] | None = None,
     mark_real: bool = False,
+    micro_batches: int = 1,
 ) -> Iterator[GlobalBatch]:
     """Yield the training batches of the steps, which are numbered from 1."""
     dropout_seed = seed if aligned_dropout else None
     for step in steps:
         ids = batch_plan.select_example_ids(len(split), global_batch_size, seed, step)
-        yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights, mark_real)
+        yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights, mark_real, micro_batches)
 
 
 def evaluation_batches(
@@ -176,6 +177,7 @@ def evaluation_batches(
     aligned_dropout: bool = False,
     class_weights: Sequence[float] | None = None,
     mark_real: bool = False,
+    micro_batches: int = 1,
 ) -> Iterator[GlobalBatch]:
     """Yield every example once, from the shortest to the longest, so that there is little padding.
 
@@ -186,4 +188,4 @@ def evaluation_batches(
     by_length = np.argsort(split.lengths(np.arange(len(split))), kind="stable")
     for index, start in enumerate(range(0, len(split), global_batch_size)):
         ids = by_length[start : start + global_batch_size]
-        yield GlobalBatch(index + 1, ids, split, padding, 0, dropout_seed, class_weights, mark_real)
+        yield GlobalBatch(index + 1, ids, split, padding, 0, dropout_seed, class_weights, mark_real, micro_batches)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from common.cluster.discovery import compose_config
+from common.config.schema import AVERAGE
 from common.diagnose.arguments import SideArguments
 from common.diagnose.overrides import quote_value
 from common.run.checkpoint import open_unverified_checkpoint
@@ -38,6 +39,8 @@ def copy_start_checkpoint(side: SideArguments, output: Path) -> list[str]:
     weights, slots = (
         {name: array.astype(dtype) for name, array in arrays.items()} for arrays in (state.weights, state.slots)
     )
+    if AVERAGE in config.slots:  # an average that the checkpoint lacks starts here
+        slots = {f"{AVERAGE}.{name}": array for name, array in weights.items()} | slots
     writer = CheckpointWriter(RunContext(replace(config, run_dir=str(directory)), side.framework, inputs))
     writer.save(State(weights, slots), checkpoint.position)
     writer.finish()

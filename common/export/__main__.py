@@ -29,11 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "out", type=Path, nargs="?", help="the directory or file to create; of a bundle, NAME.zip by default"
     )
     parser.add_argument("--best", action="store_true", help="the checkpoint with the lowest validation loss")
+    parser.add_argument("--average", action="store_true", help="the average of the weights, of ema.* or swa.*")
     options = parser.parse_args(arguments)
     source, out = options.source, options.out
     with report_user_errors(), interrupt_on_signals():
-        if options.best and source.startswith((BUNDLE, UNPACK)):
-            raise UserError("--best: is for the weights of a run; remove it")
+        for flag in ("best", "average"):
+            if getattr(options, flag) and source.startswith((BUNDLE, UNPACK)):
+                raise UserError(f"--{flag}: is for the weights of a run; remove it")
         if source.startswith(BUNDLE):
             _export_bundle(Path(source.removeprefix(BUNDLE)), out)
         elif out is None:
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _unpack(Path(source.removeprefix(UNPACK)), out)
         else:
             with open_bundles([Path(source)]) as bundles:
-                checkpoint = export_model(bundles.locate(Path(source)), out, options.best)
+                checkpoint = export_model(bundles.locate(Path(source)), out, options.best, options.average)
                 print(bundles.rename(f"{out}: the model of {checkpoint.directory}"))
 
 

@@ -73,11 +73,10 @@ def check_buffers(config: Config, statistics: Sequence[str], buffers: Mapping[st
             f"strategy={strategy.kind}: keeps no {kept}, which this model has; choose one of "
             f"{', '.join(BUFFER_STRATEGIES)}"
         )
-    accumulate = getattr(strategy, "accumulate", 1)
-    if buffers and accumulate > 1:
+    if buffers and config.micro_batches > 1:
         raise UserError(
-            f"strategy.accumulate={accumulate}: every micro-batch would change {min(buffers)} once more than with "
-            "strategy=single, because forward passes change it; set it to 1"
+            f"train.micro_batches={config.micro_batches}: every micro-batch would change {min(buffers)} once more than "
+            "with strategy=single, because forward passes change it; set it to 1"
         )
     dependent = sorted(name for name, depends_on_examples in buffers.items() if depends_on_examples)
     if dependent and strategy.kind != "single" and strategy.replicas != 1 and config.model.buffers == "equal":

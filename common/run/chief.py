@@ -137,7 +137,7 @@ def train_as_chief(
 def _export_model(context: RunContext) -> None:
     """Replace the model directory of the run by the model of the last step."""
     shutil.rmtree(context.run_dir / "model", ignore_errors=True)
-    export_model(context.run_dir, context.run_dir / "model", use_best=False)
+    export_model(context.run_dir, context.run_dir / "model", use_best=False, use_average=False)
 
 
 def _describe_ending(error: Exception, context: RunContext) -> Ending:

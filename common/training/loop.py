@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 
 from common.config.schedules import PlateauSettings
@@ -220,7 +220,9 @@ class Loop:
         """Evaluate, report the result and compare it with the best so far."""
         start = self._seconds()
         batches = validation_batches(self.config, self.cache.validation)
-        evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
+        averaged = self.strategy.averaged_weights() if self.config.train.evaluate_average else nullcontext()
+        with averaged:
+            evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
         self.reported_at = self._seconds()
         self._compare_with_best(evaluation)
         self._follow_plateau(evaluation)

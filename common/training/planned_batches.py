@@ -29,10 +29,12 @@ def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
     return evaluation_batches(split, train.global_batch_size, train.padding, *_batch_options(config))
 
 
-def _batch_options(config: Config) -> tuple[bool, list[float] | None, bool]:
+def _batch_options(config: Config) -> tuple[bool, list[float] | None, bool, int]:
     """Return the last arguments of `training_batches` and `evaluation_batches`.
 
-    They are whether batches have keys of aligned dropout masks, the weights of the classes, and whether batches mark
-    the rows that only fill them up, which a BatchNorm over the global batch leaves out.
+    They are whether batches have keys of aligned dropout masks, the weights of the classes, whether batches mark the
+    rows that only fill them up, which a BatchNorm over the global batch leaves out, and the number of micro-batches of
+    a shard.
     """
-    return config.model.has_aligned_dropout, config.task.label_weights, config.model.has_global_batch_norm
+    model = config.model
+    return model.has_aligned_dropout, config.task.label_weights, model.has_global_batch_norm, config.micro_batches

@@ -5,6 +5,7 @@ A strategy is one way to train data-parallel, such as DDP: it turns global batch
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Generic, SupportsFloat, get_args, get_origin
 
@@ -113,6 +114,15 @@ class Strategy(ABC, Generic[SettingsT]):
         `load` does the same with the factor of the checkpoint. A strategy without `self.optimizer` overrides it.
         """
         self.optimizer.plateau_factor = factor  # type: ignore[attr-defined]  # an Optimizer of its side
+
+    @contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        """Exchange the weights and their averages, of ema.* or swa.*, inside the `with` block. Every rank calls it."""
+        self.optimizer.swap_averages()  # type: ignore[attr-defined]  # as above
+        try:
+            yield
+        finally:
+            self.optimizer.swap_averages()  # type: ignore[attr-defined]
 
     @abstractmethod
     def report(self) -> dict[str, object]:

@@ -18,12 +18,12 @@ SPLIT, PADDED = "train.padding=micro_batches", "train.padding=global"  # without
 STRATEGIES = {
     "torch-single": "strategy=single",
     "torch-dp-2": "strategy=dp strategy.replicas=2",
-    "torch-dp-4": "strategy=dp strategy.replicas=4",
+    "torch-dp-4": "strategy=dp strategy.replicas=4 train.micro_batches=2",
     "torch-ddp-2": "strategy=ddp strategy.replicas=2",
     "torch-ddp-4": "strategy=ddp strategy.replicas=4",
     "tf-single": "strategy=single",
     "tf-mirrored-2": "strategy=mirrored strategy.replicas=2",
-    "tf-mirrored-4": "strategy=mirrored strategy.replicas=4",
+    "tf-mirrored-4": "strategy=mirrored strategy.replicas=4 train.micro_batches=3",
     "torch-dp-3-in_forward": "strategy=dp strategy.replicas=3 strategy.loss=in_forward strategy.output_device=1 "
     f"{PADDED}",
     "torch-dp-3-criterion": f"strategy=dp strategy.replicas=3 strategy.loss=criterion {SPLIT}",
@@ -38,7 +38,8 @@ STRATEGIES = {
     "torch-parameter_server-3": f"{SERVERS} strategy.workers=3",
     "torch-ddp-2-compiled": "strategy=ddp strategy.replicas=2 train.compile=true",
     "tf-central_storage-3": f"strategy=central_storage strategy.replicas=3 {SPLIT}",
-    "tf-multiworker-2": f"strategy=multiworker strategy.workers=2 strategy.communication=ring {PADDED}",
+    "tf-multiworker-2": "strategy=multiworker strategy.workers=2 strategy.communication=ring train.micro_batches=2 "
+    f"{PADDED}",
     "tf-multiworker-3": "strategy=multiworker strategy.workers=3 strategy.bytes_per_pack=100000",
     "tf-parameter_server-3": f"{SERVERS} strategy.workers=3",
     "tf-mirrored-2-compiled": "strategy=mirrored strategy.replicas=2 train.compile=true",
@@ -72,7 +73,8 @@ BERT = {
 BERT["sgd64"] = (*BERT["sgd"], FLOAT64)
 FALLING = ("schedule.patience=0", "schedule.threshold=0.5", "schedule.factor=0.5", "train.eval_every=3")
 NADAM = ("optimizer=nadam", "optimizer.learning_rate=1e-3", "optimizer.semantics=keras")
-BERT["plateau64"] = ("train.steps=10", LAYER, *NADAM, "schedule=plateau", *FALLING, FLOAT64)
+AVERAGED = ("ema.decay=0.8", "train.evaluate_average=true")
+BERT["plateau64"] = ("train.steps=10", LAYER, *NADAM, "schedule=plateau", *FALLING, *AVERAGED, FLOAT64)
 RMSPROP = ("optimizer=rmsprop", "optimizer.momentum=0.5", "optimizer.max_grad_norm=null", "optimizer.clip_value=0.01")
 GROUPS = "optimizer.groups=[no_decay_on_bias_and_norm,{layerwise_decay:0.9}]"
 ONE_CYCLE = ("schedule=one_cycle", "schedule.warmup_steps=2", "optimizer.weight_decay=0.01")

@@ -10,6 +10,8 @@ from safetensors.numpy import load_file
 
 from common.compare.verdict import RunPair, Tolerance, compare_runs
 from common.data.atomic_directory import compute_checksum
+from common.run.checkpoint import list_checkpoints
+from common.run.checkpoint_state import OPTIMIZER_FILE
 from common.training.rows import read_rows
 from tests.parity.conftest import EXAMPLES, EXPERIMENTS, FAULTY, PAIRED, Runs
 
@@ -54,6 +56,12 @@ def load_final_weights(run_dir: Path) -> dict[str, np.ndarray]:
     return load_file(run_dir / "model" / "model.safetensors")
 
 
+def load_averages(run_dir: Path) -> dict[str, np.ndarray]:
+    """Return the averages of the weights in the last checkpoint of a run."""
+    slots = load_file(list_checkpoints(run_dir)[-1] / OPTIMIZER_FILE)
+    return {name.removeprefix("average."): array for name, array in slots.items() if name.startswith("average.")}
+
+
 def assert_lockstep(runs: Runs, experiment: str, strategies: Sequence[str]) -> None:
     """Check that the runs of an experiment agree at every step and in their final weights."""
     comparison = compare_runs(runs.paths(experiment, strategies), TOLERANCES)
@@ -80,6 +88,18 @@ def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str, strate
 def test_plateaus_lowered_the_rate(runs: Runs, strategy: str) -> None:
     rates = [row["learning_rate"] for row in read_rows(runs.path("plateau64", strategy) / "metrics.jsonl")]
     assert rates == [1e-3] * 6 + [5e-4] * 3 + [2.5e-4]
+
+
+@pytest.mark.parametrize("strategy", PAIRED["plateau64"])
+def test_averages_are_equal(runs: Runs, strategy: str) -> None:
+    (average, weights), (expected, _) = (
+        (load_averages(run_dir), load_final_weights(run_dir))
+        for run_dir in (runs.path("plateau64", strategy), runs.path("plateau64", "torch-single"))
+    )
+    assert average.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(average[name], array, rtol=1e-9, atol=1e-12)
+        assert ".key.bias" in name or np.abs(average[name] - weights[name]).max() > 1e-5  # it has no gradient
 
 
 @pytest.mark.parametrize("experiment", [experiment for experiment in PAIRED if experiment in EXPERIMENTS])

@@ -78,8 +78,11 @@ ONE_SIDED = {  # public names that only one side has, with the reason
     # PyTorch's ranks exchange their addresses through its store, TensorFlow's tasks through these messages.
     "tf_impl/communication/rendezvous.py": ["TaskAnnouncement", "RendezvousAnswer"],
     # TensorFlow has its server in C++.
-    # TensorFlow's coordinator computes the learning rate itself.
-    "torch_impl/strategies/parameter_server/coordinator.py": ["ParameterServer.set_plateau_factor"],
+    # TensorFlow's coordinator computes the learning rate itself, and has the averages of the weights.
+    "torch_impl/strategies/parameter_server/coordinator.py": [
+        "ParameterServer.averaged_weights",
+        "ParameterServer.set_plateau_factor",
+    ],
     "torch_impl/strategies/parameter_server/server.py": [
         "UpdateLog",
         "UpdateLog.__init__",

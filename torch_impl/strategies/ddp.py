@@ -95,7 +95,7 @@ class DDP(Strategy[DdpSettings]):
         self.replica.train()
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
-            shard = to_tensors(batch.shard(self.rank, self.world_size, self.settings.accumulate), self.device)
+            shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
             weight = batch.weight / self.world_size  # makes the average of the ranks' gradients, as DDP computes, a sum
             with self.replica.no_sync():
                 losses = [

@@ -3,7 +3,7 @@
 import socket
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from torch_impl.strategies.parameter_server.messages import (
 from torch_impl.strategies.parameter_server.shards import (
     assign_to_servers,
     connect_to_servers,
+    load_averages,
     read_parameters,
     read_slots,
 )
@@ -53,6 +54,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         self.servers = connect_to_servers(group.store, self.settings.server_count, group.rank, timeout)
         self.workers: dict[int, socket.socket] = {}  # connections by the worker's index
         self.peaks: dict[int, int] = {}  # peak memory in bytes by the worker's index
+        self.reads_averages = False  # whether `evaluate` reads the averages of the weights from the servers
         while missing := [index for index in range(self.world_size) if index not in self.workers]:
             _, arrivals = self.listener.wait([], timeout)
             if not arrivals:
@@ -138,6 +140,8 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         read_parameters(self.servers, self.shards)
+        if self.reads_averages:
+            load_averages(self.shards, self._read_slots())
         self.model.eval()
         return evaluate(batches, self._compute_evaluation_sums)
 
@@ -148,14 +152,26 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     @override
     def state(self) -> State:
         read_parameters(self.servers, self.shards)
+        return State(read_weights(self.model), self._read_slots())
+
+    def _read_slots(self) -> dict[str, np.ndarray]:
         slots: dict[str, np.ndarray] = {}
         for server, shard in zip(self.servers, self.shards, strict=True):
-            slots |= read_slots(server, shard, self.config.optimizer.slots)
-        return State(read_weights(self.model), slots)
+            slots |= read_slots(server, shard, self.config.slots)
+        return slots
 
     @override
     def load(self, checkpoint: SavedState) -> None:
         """Do nothing: the servers have loaded the checkpoint themselves."""
+
+    @override
+    @contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        self.reads_averages = True
+        try:
+            yield
+        finally:
+            self.reads_averages = False
 
     @override
     def set_plateau_factor(self, factor: float) -> None:

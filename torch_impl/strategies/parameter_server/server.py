@@ -138,7 +138,7 @@ class Server:
                 send_flat(client, self.shard.values())
             case ReadSlots():
                 slots = self.optimizer.slots()
-                for slot in self.config.optimizer.slots:
+                for slot in self.config.slots:
                     send_flat(client, (torch.from_numpy(slots[f"{slot}.{name}"]) for name in self.shard))
             case SetPlateauFactor():
                 self.optimizer.plateau_factor = request.factor

@@ -1,13 +1,14 @@
 """The shards of the parameters: which server holds which parameters, and how they travel as flat tensors."""
 
 import socket
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 
+from common.config.schema import AVERAGE
 from torch_impl.communication.connection import connect, receive_tensor, send_tensor
 from torch_impl.strategies.parameter_server.messages import (
     ParametersVersion,
@@ -59,6 +60,14 @@ def read_slots(server: socket.socket, shard: Shard, slots: Iterable[str]) -> dic
         values = split_flat(receive_flat(server, shard.values()), shard.values())
         arrays |= {f"{slot}.{name}": value.numpy() for name, value in zip(shard, values, strict=True)}
     return arrays
+
+
+@torch.no_grad()
+def load_averages(shards: Sequence[Shard], slots: Mapping[str, np.ndarray]) -> None:
+    """Set the parameters of the shards to the averages among the slots."""
+    for shard in shards:
+        for name, parameter in shard.items():
+            parameter.copy_(torch.from_numpy(slots[f"{AVERAGE}.{name}"]))
 
 
 def send_flat(connection: socket.socket, tensors: Iterable[torch.Tensor]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, dataclass, fields
 import pytest
 
 from common.config.keys import CURVE, HOST, RUN, SOURCE, Key, find_section_schema, iterate_keys, key, list_keys, section
-from common.config.schema import GROUPS, RunOptions, TrainSettings, collect_keys
+from common.config.schema import GROUPS, SECTIONS, RunOptions, collect_keys
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -35,6 +35,7 @@ EXCEPTIONS = {  # keys with another scope than their group
             "train.early_stopping.metric",
             "train.max_restarts",
             "train.padding",
+            "train.micro_batches",
             "train.device",
             "train.compile",
             "train.warmup_steps_untimed",
@@ -57,7 +58,7 @@ def test_scopes() -> None:
 def test_every_field_of_every_schema_is_a_key_or_a_section() -> None:
     schemas: list[type] = [
         RunOptions,
-        TrainSettings,
+        *SECTIONS.values(),
         *(schema for kinds in GROUPS.values() for schema in kinds.values()),
     ]
     while schemas:

@@ -22,10 +22,6 @@ def test_strategies_of_both_frameworks() -> None:
         (["strategy=dp", "strategy.output_device=2"], "strategy.output_device=2: no such replica; there are 0 to 1"),
         (["strategy=ddp", "strategy.bucket_cap_mb=0"], "strategy.bucket_cap_mb=0.0: must be above 0 and finite"),
         (["strategy=allreduce", "strategy.algorithm=tree"], "strategy.algorithm=tree: no such choice; there are gath"),
-        (
-            ["strategy=ddp", "strategy.static_graph=true", "strategy.accumulate=2"],
-            "strategy.static_graph=true: PyTorch's DDP cannot accumulate with it; set strategy.accumulate=1",
-        ),
     ],
 )
 def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:

@@ -111,7 +111,32 @@ def test_strategies_that_a_framework_lacks_are_refused(
         ),
         (
             [*CUSTOM, "strategy=ddp", "strategy.accumulate=2"],
-            "strategy.accumulate=2: BatchNorm would have the statistics of micro-batches; set it to 1",
+            "train.micro_batches=2: BatchNorm would have the statistics of micro-batches; set it to 1",
+        ),
+        (
+            ["ema.decay=0.9", "swa.start_step=3"],
+            "ema.decay=0.9 and swa.start_step=3: a run keeps one average; remove one",
+        ),
+        (
+            ["swa.start_step=30", "train.steps=20"],
+            "swa.start_step=30: the run has 20 steps, so the average would never start",
+        ),
+        (["ema.decay=1"], "ema.decay=1.0: must be above 0 and less than 1, or null for no average"),
+        (
+            ["train.evaluate_average=true"],
+            "train.evaluate_average=true: the run keeps no average; give ema.decay=... or swa.start_step=...",
+        ),
+        (
+            ["ema.decay=0.9", "strategy=parameter_server"],
+            "ema.decay: asynchronous updates have no order to average in; set strategy.max_staleness=0",
+        ),
+        (
+            ["strategy=ddp", "strategy.accumulate=2", "train.micro_batches=3"],
+            "strategy.accumulate=2 and train.micro_batches=3 disagree; give one of them",
+        ),
+        (
+            ["strategy=ddp", "strategy.static_graph=true", "strategy.accumulate=2"],
+            "strategy.static_graph=true: PyTorch's DDP cannot accumulate with it; set train.micro_batches=1",
         ),
         # runs
         (

@@ -49,7 +49,8 @@ def test_world_size_and_padding_change_only_who_computes_what(
     make_split: MakeSplit, lengths: list[int], world_size: int, padding: str, micro_batches: int
 ) -> None:
     batch = batch_of(make_split, lengths, padding)
-    shards = [batch.shard(rank, world_size, micro_batches) for rank in range(world_size)]
+    batch = replace(batch, micro_batches=micro_batches)
+    shards = [batch.shard(rank, world_size) for rank in range(world_size)]
     parts = [part for shard in shards for part in shard]
     expected = examples_of(batch_of(make_split, lengths).shard(0, 1)[0])
     assert sorted(example for part in parts for example in examples_of(part)) == sorted(expected)
@@ -120,7 +121,7 @@ def test_an_unpadded_batch_has_no_padding_but_in_attention(make_split: MakeSplit
 @pytest.mark.parametrize("padding", PADDINGS)
 def test_micro_batches_have_like_lengths(make_split: MakeSplit, padding: str) -> None:
     batch = batch_of(make_split, [40, 3, 38, 5, 4, 39, 6, 37], padding)
-    parts = batch.shard(0, 1, 8 // TOKENS[padding])
+    parts = replace(batch, micro_batches=8 // TOKENS[padding]).shard(0, 1)
     assert [part["attention_mask"].sum() for part in parts] == [40, 39, 38, 37, 6, 5, 4, 3]
     widths = [part["attention_mask"].shape[1] for part in parts]
     assert widths == {"global": [40] * 8, "micro_batches": [40] * 4 + [8] * 4}.get(

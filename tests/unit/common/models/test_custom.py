@@ -325,8 +325,8 @@ BUFFER_CHOICES = {  # the factory in PyTorch, overrides, and the error
     ),
     "accumulation": (
         "spectral",
-        ["strategy=ddp", "strategy.accumulate=2"],
-        r"^strategy.accumulate=2: every micro-batch would change 0.parametrizations.weight.0._u once more than",
+        ["strategy=ddp", "train.micro_batches=2"],
+        r"^train.micro_batches=2: every micro-batch would change 0.parametrizations.weight.0._u once more than",
     ),
     "another strategy": (
         "spectral",

@@ -21,7 +21,11 @@ def run_dir(small_config: MakeConfig, tmp_path: Path) -> Path:
     checkpoints = CheckpointWriter(RunContext(config, "torch", inputs))
     for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4)):
         position = Position(step, step, validation={"loss": loss, "accuracy": 0.5})
-        checkpoints.save(State({"a": np.full(2, step, np.float32)}, {"exp_avg.a": np.ones(2, np.float32)}), position)
+        weights = {"a": np.full(2, step, np.float32), "moving": np.full(2, 7, np.float32)}
+        slots = {"exp_avg.a": np.ones(2, np.float32)}
+        if step > 1:
+            slots["average.a"] = np.full(2, step / 2, np.float32)
+        checkpoints.save(State(weights, slots), position)
     checkpoints.finish()
     checkpoints.close()
     return tmp_path / "run"
@@ -29,7 +33,7 @@ def run_dir(small_config: MakeConfig, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("of_best", "step"), [(False, 3), (True, 2)])
 def test_the_newest_or_the_best(run_dir: Path, tmp_path: Path, of_best: bool, step: int) -> None:
-    assert export_model(run_dir, tmp_path / "out", of_best).position.step == step
+    assert export_model(run_dir, tmp_path / "out", of_best, False).position.step == step
     assert load_file(tmp_path / "out" / "model.safetensors")["a"].tolist() == [step, step]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "config.json",
@@ -40,19 +44,30 @@ def test_the_newest_or_the_best(run_dir: Path, tmp_path: Path, of_best: bool, st
     ]
 
 
+def test_the_average_of_the_weights(run_dir: Path, tmp_path: Path) -> None:
+    assert export_model(run_dir, tmp_path / "out", True, True).position.step == 2
+    weights = {name: array.tolist() for name, array in load_file(tmp_path / "out" / "model.safetensors").items()}
+    assert weights == {"a": [1, 1], "moving": [7, 7]}
+    for step in (2, 3):
+        (run_dir / "checkpoints" / f"step-0000000{step}" / "state.json").unlink()
+    with pytest.raises(UserError, match="step-00000001: has no average of the weights; train with ema.decay or swa.start_step"):
+        export_model(run_dir, tmp_path / "none", False, True)
+    assert not (tmp_path / "none").exists()
+
+
 def test_what_cannot_be_exported(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no checkpoints/; pass a run directory$"):
-        export_model(tmp_path, tmp_path / "out", False)
+        export_model(tmp_path, tmp_path / "out", False, False)
     with pytest.raises(UserError, match=r"exists and is not an empty directory; choose another path$"):
-        export_model(run_dir, run_dir, False)
+        export_model(run_dir, run_dir, False, False)
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"exists and is not an empty directory; choose another path$"):
-        export_model(run_dir, tmp_path / "file", False)
+        export_model(run_dir, tmp_path / "file", False, False)
     with pytest.raises(UserError, match="cannot be written"):
-        export_model(run_dir, tmp_path / "file" / "below", False)
+        export_model(run_dir, tmp_path / "file" / "below", False, False)
     for step in (1, 2, 3):
         (run_dir / "checkpoints" / f"step-0000000{step}" / "state.json").write_text("")
     for of_best, end in ((False, ";"), (True, " that was evaluated;")):
         with pytest.raises(UserError, match=f"has no complete checkpoint{end}"):
-            export_model(run_dir, tmp_path / "out", of_best)
+            export_model(run_dir, tmp_path / "out", of_best, False)
     assert not (tmp_path / "out").exists()

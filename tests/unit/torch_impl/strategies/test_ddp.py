@@ -81,7 +81,8 @@ def with_options(config: Config, precision: str, options: Options) -> Config:
 
 def batches_of(config: Config, steps: int) -> Iterator[GlobalBatch]:
     train_split = prepare_inputs(config, None)[1].cache.train
-    return training_batches(train_split, config.train.global_batch_size, 0, range(1, steps + 1), config.train.padding)
+    size, padding = config.train.global_batch_size, config.train.padding
+    return training_batches(train_split, size, 0, range(1, steps + 1), padding, micro_batches=config.micro_batches)
 
 
 def train(config: Config, strategy: DDP | AllReduce | Single) -> list[tuple[float, float]]:
