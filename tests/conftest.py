@@ -54,7 +54,7 @@ SMALL_MODEL = (
 SMALL_IMAGES = ("model=convnet", "optimizer=adamw", "optimizer.learning_rate=1e-3", "train.global_batch_size=150")
 PACED = "extensions=[tests.pacing]"  # for runs that must last until a test disturbs them
 # The keys without a dot whose value is not the choice of a file.
-PATH_KEYS = ("run_dir=", "resume=", "run_name=", "cache_dir=", "extensions=")
+PATH_KEYS = ("run_dir=", "resume=", "run_name=", "cache_dir=", "extensions=", "metrics=")
 OVERRIDES = OverridesParser.create()
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS += ["anna", "saw", "a", "the", "dog", "cat", "##s", ".", "did", "not"]

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from common.config.schema import Config
 from common.data.batches import Arrays, Split
-from common.training.planned_batches import find_batch, has_equal_batches
+from common.training.planned_batches import find_batch, has_equal_batches, validation_batches
 from tf_impl.compilation import round_up_shapes
 
 
@@ -22,7 +22,7 @@ def to_tensors(shard: list[Arrays], compiled: bool = False) -> list[dict[str, tf
 
 
 def build_input_signature(
-    config: Config, split: Split, rank: int | None = None, world_size: int = 1
+    config: Config, split: Split, rank: int | None = None, world_size: int = 1, evaluates: bool = False
 ) -> list[dict[str, tf.TensorSpec]]:
     """Return the `input_signature` of a tf.function that takes a shard of this split.
 
@@ -35,9 +35,11 @@ def build_input_signature(
         rank: The replica whose shards the function takes. Their number of examples is then fixed too if all global
             batches have the same number. None: shards of any number of examples.
         world_size: The number of replicas.
+        evaluates: Whether the function takes the shards of an evaluation, which may ask for predictions.
     """
-    # The shard of step 1 stands for all: the names and types of the arrays are always the same.
-    shard = find_batch(config, split, number=1).shard(rank or 0, world_size)
+    # The first shard stands for all: the names and types of the arrays are always the same.
+    batch = next(validation_batches(config, split)) if evaluates else find_batch(config, split, number=1)
+    shard = batch.shard(rank or 0, world_size)
     is_fixed = rank is not None and has_equal_batches(config, split)
     return [
         {name: _build_spec(array, split.example_shapes.get(name), is_fixed) for name, array in arrays.items()}

@@ -12,16 +12,19 @@ import numpy as np
 import tensorflow as tf
 
 from common.data.batches import GlobalBatch
+from common.metrics.predictions import PREDICTION_PLACES, collect_predictions
 from common.training.strategy import Evaluation
+from tf_impl.predictions import append_predictions
 from tf_impl.task import TaskFunctions
 
+NOT_INPUTS = ("labels", "weights", *PREDICTION_PLACES)  # arrays of a micro-batch that the model does not read
 MicroBatch = dict[str, tf.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices  # IndexedSlices for an embedding
 
 
 def compute_outputs(model: keras.Model, batch: MicroBatch, training: bool) -> tf.Tensor:
     """Return the model's outputs [n, ...], at least float32. For precision=bfloat16 its dtype policy computes them."""
-    inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
+    inputs = {name: tensor for name, tensor in batch.items() if name not in NOT_INPUTS}
     outputs = model(inputs, training=training)
     return outputs if outputs.dtype == tf.float64 else tf.cast(outputs, tf.float32)
 
@@ -60,12 +63,16 @@ def backward(
 
 
 def compute_evaluation_sums(model: keras.Model, task: TaskFunctions, shard: list[MicroBatch]) -> tf.Tensor:
-    """Return the weighted sums of losses and metrics over a shard, float64 [2]."""
+    """Return the weighted sums of losses and metrics over a shard, float64 [2].
+
+    The predictions for the examples follow, flat, if the global batch asks for them.
+    """
     sums = []
     for micro_batch in shard:
         outputs = tf.cast(compute_outputs(model, micro_batch, training=False), tf.float64)
         metric = tf.cast(task.metric(outputs, micro_batch["labels"]), tf.float64) * micro_batch["weights"]
-        sums.append(tf.stack([sum_losses(task, outputs, micro_batch), tf.reduce_sum(metric)]))
+        batch_sums = tf.stack([sum_losses(task, outputs, micro_batch), tf.reduce_sum(metric)])
+        sums.append(append_predictions(batch_sums, outputs, micro_batch))
     return tf.add_n(sums)
 
 
@@ -87,9 +94,14 @@ def evaluate(batches: Iterable[GlobalBatch], compute_sums: Callable[[GlobalBatch
         compute_sums: A function that returns `compute_evaluation_sums` of a global batch, summed over all replicas.
     """
     sums, weight, count = tf.zeros([2], tf.float64), 0.0, 0
+    gathered: list[tuple[GlobalBatch, tf.Tensor]] = []  # with the predictions of the batch, on the device
     for batch in batches:
-        sums += compute_sums(batch)
+        batch_sums = compute_sums(batch)
+        sums += batch_sums[:2]
+        if batch.predictions:
+            gathered.append((batch, batch_sums[2:]))
         weight += batch.weight
         count += batch.size
     summed_loss, summed_metric = sums.numpy().tolist()
-    return Evaluation(summed_loss, summed_metric, weight, count)
+    predictions = collect_predictions([(batch, vector.numpy()) for batch, vector in gathered])
+    return Evaluation(summed_loss, summed_metric, weight, count, predictions)

@@ -14,16 +14,19 @@ from torch.profiler import record_function
 
 from common.config.schema import Config
 from common.data.batches import GlobalBatch
+from common.metrics.predictions import PREDICTION_PLACES, collect_predictions
 from common.training.strategy import Evaluation
 from torch_impl.float64 import keep_float64
+from torch_impl.predictions import append_predictions
 from torch_impl.task import TaskFunctions
 
+NOT_INPUTS = ("labels", "weights", *PREDICTION_PLACES)  # arrays of a micro-batch that the model does not read
 MicroBatch = dict[str, torch.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
 
 
 def compute_outputs(model: Callable[..., torch.Tensor], batch: MicroBatch, precision: str) -> torch.Tensor:
     """Return the model's outputs [n, ...], at least float32. For precision=bfloat16 autocast computes them."""
-    inputs = {name: tensor for name, tensor in batch.items() if name not in ("labels", "weights")}
+    inputs = {name: tensor for name, tensor in batch.items() if name not in NOT_INPUTS}
     with torch.autocast(next(iter(inputs.values())).device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         outputs: torch.Tensor = model(**inputs)
     return outputs if outputs.dtype == torch.float64 else outputs.float()
@@ -73,12 +76,16 @@ def collect_gradients(parameters: Iterable[Parameter]) -> list[torch.Tensor]:
 def compute_evaluation_sums(
     model: Callable[..., torch.Tensor], task: TaskFunctions, shard: list[MicroBatch], precision: str
 ) -> torch.Tensor:
-    """Return the weighted sums of losses and metrics over a shard, float64 [2]."""
+    """Return the weighted sums of losses and metrics over a shard, float64 [2].
+
+    The predictions for the examples follow, flat, if the global batch asks for them.
+    """
     sums = []
     for micro_batch in shard:
         outputs = compute_outputs(model, micro_batch, precision).double()
         metric = task.metric(outputs, micro_batch["labels"]) * micro_batch["weights"]
-        sums.append(torch.stack([sum_losses(task, outputs, micro_batch), metric.sum()]))
+        batch_sums = torch.stack([sum_losses(task, outputs, micro_batch), metric.sum()])
+        sums.append(append_predictions(batch_sums, outputs, micro_batch))
     return torch.stack(sums).sum(0)
 
 
@@ -104,11 +111,20 @@ def evaluate(
         all_reduce: A function that sums a tensor over the ranks, in place.
     """
     sums, weight, count = torch.zeros(2, dtype=torch.float64), 0.0, 0
+    gathered: list[tuple[GlobalBatch, torch.Tensor]] = []  # with the predictions of the batch, on the device
     for batch in batches:
         batch_sums = compute_sums(batch)
-        sums = sums.to(batch_sums.device) + batch_sums
+        sums = sums.to(batch_sums.device) + batch_sums[:2]
+        if batch.predictions:
+            gathered.append((batch, batch_sums[2:]))
         weight += batch.weight
         count += batch.size
     all_reduce(sums)
     summed_loss, summed_metric = sums.tolist()
-    return Evaluation(summed_loss, summed_metric, weight, count)
+    if gathered:
+        flat = torch.cat([vector for _, vector in gathered])
+        all_reduce(flat)
+        parts = flat.cpu().split([len(vector) for _, vector in gathered])
+        gathered = [(batch, part) for (batch, _), part in zip(gathered, parts, strict=True)]
+    predictions = collect_predictions([(batch, vector.numpy()) for batch, vector in gathered])
+    return Evaluation(summed_loss, summed_metric, weight, count, predictions)

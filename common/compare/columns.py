@@ -10,7 +10,7 @@ import numpy as np
 
 from common.errors import UserError
 from common.records.files import is_number
-from common.records.rows import iterate_rows
+from common.records.rows import iterate_rows, list_metrics
 
 BLOCK_BYTES = 1 << 20  # bytes that Arrow parses at once
 # Bytes that DataParallel moves in a step: inputs scattered, parameters broadcast, outputs gathered, gradients reduced.
@@ -47,6 +47,15 @@ def read_columns(
         columns = {name: column[last_rows] for name, column in columns.items()}
         return unique_steps, columns, unique_steps[counts > 1].tolist()
     return steps, columns, []
+
+
+def find_metrics(file: Path) -> tuple[str, ...]:
+    """Return the names of the metrics in evals.jsonl: the fields that have only numbers, except those of every row."""
+    names: dict[str, bool] = {}  # whether all values are numbers
+    for _, _, row in iterate_rows(file, []):
+        for name in filter(str.isidentifier, list_metrics(row)):
+            names[name] = names.get(name, True) and is_number(row[name], null=True)
+    return tuple(name for name, has_numbers in names.items() if has_numbers)
 
 
 def _read_with_arrow(

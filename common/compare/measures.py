@@ -91,17 +91,22 @@ def compute_mean_staleness(run: Run) -> float | None:
     return sum(staleness * count for staleness, count in run.staleness.items()) / updates if updates else None
 
 
-def compare_with_reference(run: Run, reference: Run) -> ReferenceDifference:
-    """Return the differences, run minus reference, after equal numbers of examples."""
+def compute_metric_difference(run: Run, reference: Run, name: str) -> float | None:
+    """Return the difference of a value, run minus reference, at the last evaluation after equal numbers of examples.
+
+    Returns None if there is no such evaluation, or if one of the runs does not have the value.
+    """
     common, rows, reference_rows = np.intersect1d(
         run.evals["examples"], reference.evals["examples"], return_indices=True
     )
-    loss, accuracy = (
-        float((run.evals[key][rows] - reference.evals[key][reference_rows])[-1])
-        if len(common) and run.has_evaluation(key) and reference.has_evaluation(key)
-        else None
-        for key in ("loss", "accuracy")
-    )
+    if not len(common) or not run.has_evaluation(name) or not reference.has_evaluation(name):
+        return None
+    return float((run.evals[name][rows] - reference.evals[name][reference_rows])[-1])
+
+
+def compare_with_reference(run: Run, reference: Run) -> ReferenceDifference:
+    """Return the differences, run minus reference, after equal numbers of examples."""
+    loss, accuracy = (compute_metric_difference(run, reference, name) for name in ("loss", "accuracy"))
     if not (len(run.steps) and len(reference.steps)):
         return ReferenceDifference(None, loss, accuracy)
     end = min(run.metrics["examples"][-1], reference.metrics["examples"][-1])

@@ -18,7 +18,7 @@ from common.compare.experiment import (
     find_step_mismatches,
 )
 from common.compare.matched_steps import compute_differences, find_common_evaluations
-from common.compare.runs import Run
+from common.compare.runs import Run, list_evaluated_metrics
 
 LOCKSTEP, DIVERGED, NOT_COMPARABLE = "lockstep", "diverged", "not comparable"
 # Verdicts on a pair with an external run, whose data, weights and optimizer are unknown.
@@ -64,13 +64,18 @@ class RunPair:
     identical_steps: int  # number of common steps at which the losses are equal
     evaluation_examples: int | None  # largest number of examples after which both runs evaluated
     evaluation_loss_difference: float | None  # absolute, after evaluation_examples
-    accuracy_difference: float | None  # absolute, after evaluation_examples
+    metric_differences: dict[str, float]  # absolute, after evaluation_examples, by metric, such as accuracy
     config_differences: ConfigDifferences  # only of keys that may change the curve: (value of a, value of b) by key
     asynchronous: bool  # whether one of the runs is asynchronous
     reasons: list[str]  # why the pair is not comparable
     notes: list[str]  # further observations, such as batches that differ
     first_beyond: dict[str, int | None] = field(default_factory=dict)  # as first_step_beyond, by "loss" and "grad_norm"
     envelope: Envelope = field(default_factory=Envelope)
+
+    @property
+    def accuracy_difference(self) -> float | None:
+        """The absolute difference of the accuracy, after evaluation_examples."""
+        return self.metric_differences.get("accuracy")
 
 
 def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int = MAX_BINS) -> RunPair:
@@ -93,7 +98,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
     steps_beyond = [step for step in first_beyond.values() if step is not None]
     max_loss, max_loss_step = _find_largest(steps, loss)
     max_norm, max_norm_step = _find_largest(steps, norm)
-    examples, evaluation_loss, accuracy = _compare_last_evaluation(a, b)
+    examples, evaluation_loss, metrics = _compare_last_evaluation(a, b)
     is_external = bool(a.external_kind or b.external_kind)
     curve_differences = {} if is_external else find_curve_differences(a, b)
     reasons, notes = _find_reasons(a, b, curve_differences, len(steps))
@@ -115,7 +120,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
         identical_steps=int(np.count_nonzero(loss == 0)),
         evaluation_examples=examples,
         evaluation_loss_difference=evaluation_loss,
-        accuracy_difference=accuracy,
+        metric_differences=metrics,
         config_differences=curve_differences,
         asynchronous=is_asynchronous,
         reasons=reasons,
@@ -137,16 +142,16 @@ def _choose_tolerance(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> To
     )
 
 
-def _compare_last_evaluation(a: Run, b: Run) -> tuple[int | None, float | None, float | None]:
-    """Return the examples before the last common evaluation, and the differences of its loss and of its accuracy."""
+def _compare_last_evaluation(a: Run, b: Run) -> tuple[int | None, float | None, dict[str, float]]:
+    """Return the examples before the last common evaluation, and the differences of its loss and of its metrics."""
     examples, rows_a, rows_b = find_common_evaluations(a, b)
     if not len(examples):
-        return None, None, None
-    loss, accuracy = (
-        float(np.abs(a.evals[name][rows_a[-1]] - b.evals[name][rows_b[-1]])) for name in ("loss", "accuracy")
+        return None, None, {}
+    metrics = [name for name in list_evaluated_metrics([a]) if b.has_evaluation(name)]
+    loss, *differences = (
+        float(np.abs(a.evals[name][rows_a[-1]] - b.evals[name][rows_b[-1]])) for name in ("loss", *metrics)
     )
-    have_accuracy = a.has_evaluation("accuracy") and b.has_evaluation("accuracy")
-    return int(examples[-1]), loss, accuracy if have_accuracy else None
+    return int(examples[-1]), loss, dict(zip(metrics, differences, strict=True))
 
 
 def _find_reasons(

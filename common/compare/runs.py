@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.compare.columns import Columns, read_columns, read_traffic
+from common.compare.columns import Columns, find_metrics, read_columns, read_traffic
 from common.compare.run_files import check_run_files
 from common.config.keys import Value
 from common.config.saved_config import CONFIG, read_flat_values
@@ -25,7 +25,7 @@ METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")  # exampl
 OPTIONAL_METRICS = ("seconds",)  # since the start of the run; Lockstep's first versions did not record them
 UPDATE_METRICS = ("worker", "staleness")  # number of the worker, and staleness; only in the rows of a parameter server
 EVALUATION_METRICS = ("loss", "examples")
-OPTIONAL_EVALUATION_METRICS = (*TASK_METRICS, "duration")  # such as accuracy, which depends on the task; seconds
+OPTIONAL_EVALUATION_METRICS = (*TASK_METRICS, "duration")  # of tasks, such as accuracy; seconds. A run may have others
 MAX_REPLICA_CHANGES = 3  # numbers of replicas in a label; a longer list shows only the first and the last
 
 
@@ -136,7 +136,7 @@ class Run:
 
     def has_evaluation(self, name: str) -> bool:
         """Check whether an evaluation of the run recorded a metric."""
-        return bool(np.isfinite(self.evals[name]).any())
+        return name in self.evals and bool(np.isfinite(self.evals[name]).any())
 
     def get_fingerprint(self, name: str) -> str | None:
         """Return the hash of the data ("token_cache") or of the weights at the start ("initial_weights").
@@ -188,7 +188,8 @@ def load_run(path: Path) -> Run:
     eval_steps = np.array([], int)
     evals = {name: np.array([]) for name in (*EVALUATION_METRICS, *OPTIONAL_EVALUATION_METRICS)}
     if evals_file.is_file():
-        eval_steps, evals, _ = read_columns(evals_file, EVALUATION_METRICS, notes, OPTIONAL_EVALUATION_METRICS)
+        names = tuple(dict.fromkeys((*find_metrics(evals_file), *OPTIONAL_EVALUATION_METRICS)))
+        eval_steps, evals, _ = read_columns(evals_file, EVALUATION_METRICS, notes, names)
     if gaps := find_gaps(steps):
         first, last = gaps[0]
         others = f", and {len(gaps) - 1} more gaps" if len(gaps) > 1 else ""
@@ -235,6 +236,12 @@ def _find_epoch_ends(config: Mapping[str, Value]) -> list[int] | None:
         return None
     length = steps // epochs
     return [*range(length, steps + 1, length)] if length * epochs == steps else None
+
+
+def list_evaluated_metrics(runs: Iterable[Run]) -> list[str]:
+    """Return the metrics that an evaluation of one of the runs recorded, besides the loss, such as accuracy and f1."""
+    names = dict.fromkeys(name for run in runs for name in run.evals if run.has_evaluation(name))
+    return [name for name in names if name not in (*EVALUATION_METRICS, "duration")]
 
 
 def find_gaps(steps: np.ndarray) -> list[tuple[int, int]]:

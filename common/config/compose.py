@@ -153,7 +153,7 @@ def read_complete_values(path: Path) -> Section:
     values = read_values(path)
     train, model, optimizer, schedule = (values.get(group) for group in ("train", "model", "optimizer", "schedule"))
     if isinstance(train, dict):
-        added = {"device": "auto", "micro_batches": 1, "evaluate_average": False}
+        added = {"device": "auto", "micro_batches": 1, "evaluate_average": False, "predictions": False}
         values = {**values, "train": {**added, **train}}
     if isinstance(model, dict) and model.get("kind") == "custom":
         values = {**values, "model": {"keras": None, **model}}
@@ -161,7 +161,7 @@ def read_complete_values(path: Path) -> Section:
         values = {**values, "schedule": {**FIRST_COSINE, **schedule}}
     if isinstance(optimizer, dict):
         values = {**values, "optimizer": {**list_added_optimizer_keys(optimizer.get("kind")), **optimizer}}
-    return {"python": None, **NO_AVERAGE, **values}
+    return {"python": None, "metrics": [], **NO_AVERAGE, **values}
 
 
 def _find_package_directory(package: str, *parts: str) -> str:

@@ -249,7 +249,7 @@ class PlateauSettings(ScheduleSettings):
     threshold_mode: str = key(CURVE, choices=("relative", "absolute"))
     cooldown: int = key(CURVE, at_least=0, unit="evaluations")
     min_factor: float = key(CURVE, at_least=0, at_most=1)
-    metric: str = key(CURVE, choices=("loss", "accuracy"))
+    metric: str = key(CURVE)
 
     @override
     def compute_factor(self, step: int, total: int) -> float:

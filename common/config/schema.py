@@ -28,13 +28,14 @@ from common.errors import UserError
 class EarlyStoppingSettings:
     """Settings that end training early.
 
-    Training ends after `patience` evaluations in a row that do not improve `metric` by more than `min_delta`.
+    Training ends after `patience` evaluations in a row that do not improve `metric` by more than `min_delta`. The best
+    checkpoint is the one with the best `metric`.
     `patience: null` never ends it early.
     """
 
     patience: int | None = key(RUN, at_least=1, unit="evaluations")
     min_delta: float = key(RUN, at_least=0)
-    metric: str = key(RUN, choices=("loss", "accuracy"))
+    metric: str = key(RUN)
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class TrainSettings:
     early_stopping: EarlyStoppingSettings = section()
     max_restarts: int = key(RUN, at_least=0)
     warmup_steps_untimed: int = key(RUN, at_least=0, unit="steps")
+    predictions: bool = key(RUN)
 
     @property
     def product_precision(self) -> str:
@@ -87,7 +89,8 @@ class TrainSettings:
 class RunOptions:
     """The keys outside all sections.
 
-    `extensions` names modules that every process imports to add further kinds. `python` is the interpreter of the
+    `metrics` names metrics of `common.config.metrics`, and functions as module:function. `extensions` names modules
+    that every process imports to add further kinds. `python` is the interpreter of the
     processes that train; null: that of the command. Only the command that the user types reads it: never a run's
     config.yaml.
     """
@@ -96,6 +99,7 @@ class RunOptions:
     resume: str | None = key(HOST)
     run_name: str | None = key(HOST)
     cache_dir: str = key(HOST)
+    metrics: list[str] = key(RUN)
     extensions: list[str] = key(HOST)
     python: str | None = key(HOST)
     trackers: list[str] = key(HOST)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from common.config.averages import check_averages
 from common.config.data import DATA
 from common.config.keys import iterate_keys
+from common.config.metrics import check_followed_value, check_metrics
 from common.config.models import MODELS, CustomModelSettings
 from common.config.schedules import PlateauSettings
 from common.config.schema import AVERAGE, Config
@@ -49,6 +50,8 @@ def check_config(config: Config, framework: str | None = None) -> None:
     _check_averages(config)
     _check_data_fits_model(config)
     _check_task(config)
+    check_metrics(config)
+    check_followed_value(config, "train.early_stopping.metric", config.train.early_stopping.metric)
     _check_plateau(config)
     _check_micro_batches(config)
     _check_model_support(config)
@@ -129,24 +132,21 @@ def _check_data_fits_model(config: Config) -> None:
 
 
 def _check_task(config: Config) -> None:
-    task, model, metric = config.task, config.model, config.train.early_stopping.metric
+    task, model = config.task, config.model
     if task.kind not in model.tasks:
         raise UserError(
             f"task={task.kind}: model={model.name} learns {' or '.join(model.tasks)} only; remove it or choose another"
         )
-    if config.train.early_stopping.patience is not None and metric not in ("loss", task.metric):
-        raise UserError(f"train.early_stopping.metric={metric}: task={task.kind} has no {metric}; choose loss")
 
 
 def _check_plateau(config: Config) -> None:
     """Raise UserError if the schedule follows evaluations that the run does not make, or a metric that it lacks."""
-    schedule, task, train = config.schedule, config.task, config.train
+    schedule, train = config.schedule, config.train
     if not isinstance(schedule, PlateauSettings):
         return
     if train.eval_every is None and train.virtual_epoch_examples is None:
         raise UserError("schedule=plateau: follows evaluations; give train.eval_every=... too")
-    if schedule.metric not in ("loss", task.metric):
-        raise UserError(f"schedule.metric={schedule.metric}: task={task.kind} has no {schedule.metric}; choose loss")
+    check_followed_value(config, "schedule.metric", schedule.metric)
 
 
 def _check_averages(config: Config) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from common.data import batch_plan
 from common.data.dropout import derive_example_keys
+from common.data.example_places import locate_positions, locate_rows
 
 MICRO_BATCHES = 4  # in a shard, if padding=micro_batches
 
@@ -70,6 +71,7 @@ class GlobalBatch:
     class_weights: Sequence[float] | None = None  # weight of each class in the loss: `task.class_weights`
     mark_real: bool = False  # whether shards have `real_rows`
     micro_batches: int = 1  # number of micro-batches of a shard: `train.micro_batches`
+    predictions: str = ""  # what an evaluation gathers of each example: "", "classes" or "outputs"
 
     @property
     def size(self) -> int:
@@ -92,6 +94,18 @@ class GlobalBatch:
             weights = weights * np.asarray(self.class_weights, np.float64)[self.split.labels[self.ids]]
         return weights
 
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels of the examples [size, ...], padded to the longest of them if they are ragged."""
+        if None in (self.split.example_shapes.get("labels") or ()):
+            return self.split.gather(self.ids, self.ids)["labels"]
+        return self.split.labels[self.ids]
+
+    @property
+    def prediction_shape(self) -> tuple[int, ...]:
+        """Shape of the predicted classes of the examples. Labels that are numbers are the probabilities of classes."""
+        return _remove_class_axis(self.labels)
+
     def shard(self, rank: int, world_size: int) -> list[Arrays]:
         """Return the examples of replica `rank` as micro-batches.
 
@@ -113,6 +127,8 @@ class GlobalBatch:
                 - With aligned dropout: `dropout_keys` int64 [rows], of `derive_example_keys`.
                 - With `mark_real`: `real_rows` int32 [rows], 0 for copies that fill up the batch. Statistics of the
                   batch must leave them out.
+                - With `predictions`: `class_places` or `output_places` int32, where `common.data.example_places` finds
+                  the prediction of each example of the global batch; -1 if another micro-batch has the example.
         """
         micro_batch_count = self.micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
         missing = max(0, world_size * micro_batch_count - self.size)
@@ -123,7 +139,7 @@ class GlobalBatch:
         micro_batch_rows = np.split(
             shard_rows, batch_plan.compute_shard_bounds(len(shard_rows), micro_batch_count)[1:-1]
         )
-        return [
+        shard = [
             {
                 **self._gather(ids[rows]),
                 "weights": weights[rows],
@@ -132,6 +148,17 @@ class GlobalBatch:
             }
             for rows in micro_batch_rows
         ]
+        if self.predictions:
+            self._locate_examples(shard, micro_batch_rows)
+        return shard
+
+    def _locate_examples(self, shard: list[Arrays], micro_batch_rows: list[np.ndarray]) -> None:
+        shape = self.prediction_shape if self.predictions == "classes" else ()
+        for arrays, rows in zip(shard, micro_batch_rows, strict=True):
+            if self.predictions == "classes":
+                arrays["class_places"] = locate_positions(rows, _remove_class_axis(arrays["labels"]), shape)
+            else:
+                arrays["output_places"] = locate_rows(rows, self.size)
 
     def _gather(self, ids: np.ndarray) -> Arrays:
         if self.padding == "unpadded":
@@ -152,6 +179,11 @@ class GlobalBatch:
         ]
 
 
+def _remove_class_axis(labels: np.ndarray) -> tuple[int, ...]:
+    """Return the shape of labels without the axis of the classes, which only labels that are numbers have."""
+    return labels.shape[:-1] if labels.dtype.kind == "f" else labels.shape
+
+
 def training_batches(  # noqa: PLR0913  the options are the fields of GlobalBatch
     split: Split,
     global_batch_size: int,
@@ -170,7 +202,7 @@ def training_batches(  # noqa: PLR0913  the options are the fields of GlobalBatc
         yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights, mark_real, micro_batches)
 
 
-def evaluation_batches(
+def evaluation_batches(  # noqa: PLR0913  as above
     split: Split,
     global_batch_size: int,
     padding: str,
@@ -178,6 +210,7 @@ def evaluation_batches(
     class_weights: Sequence[float] | None = None,
     mark_real: bool = False,
     micro_batches: int = 1,
+    predictions: str = "",
 ) -> Iterator[GlobalBatch]:
     """Yield every example once, from the shortest to the longest, so that there is little padding.
 
@@ -188,4 +221,6 @@ def evaluation_batches(
     by_length = np.argsort(split.lengths(np.arange(len(split))), kind="stable")
     for index, start in enumerate(range(0, len(split), global_batch_size)):
         ids = by_length[start : start + global_batch_size]
-        yield GlobalBatch(index + 1, ids, split, padding, 0, dropout_seed, class_weights, mark_real, micro_batches)
+        yield GlobalBatch(
+            index + 1, ids, split, padding, 0, dropout_seed, class_weights, mark_real, micro_batches, predictions
+        )

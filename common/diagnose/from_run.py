@@ -10,6 +10,8 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from common.config.compose import CONF, collect_values, load_config
+from common.config.keys import Value
+from common.config.metrics import get_metric_name
 from common.config.saved_config import CONFIG, read_values
 from common.config.schema import Config, list_code_keys
 from common.config.strategies import PACKAGES, ParameterServerSettings
@@ -27,6 +29,7 @@ EXTENSION_STRATEGY_PREFIX = "++strategy.kind="
 # Beginnings of the keys that are not repeated: the diagnosis sets its own values, or does without them
 OMITTED_KEYS = (
     *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
+    "train.predictions",
     *("train.checkpoint_every", "train.checkpoint_seconds", "train.keep_checkpoints", "train.max_restarts"),
 )
 
@@ -63,6 +66,8 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
         if key.startswith(prefixes) and not key.endswith(".kind") and not key.startswith(OMITTED_KEYS)
     }
     overrides = [f"{group}={choice}" for group, choice in choices.items()]
+    if metric := _find_followed_metric(read_values(run_dir / CONFIG)):
+        overrides.append(f"metrics={quote_value([metric])}")
     kind = config.strategy.kind
     is_extension = not Path(CONF, "strategy", f"{kind}.yaml").exists()
     if is_extension:
@@ -72,6 +77,17 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
         is_new_key = isinstance(value, dict) or (is_extension and key.startswith("strategy."))
         overrides.append(f"{'++' if is_new_key else ''}{key}={quote_value(value)}")
     return f"{summary['framework']}:{kind}", overrides
+
+
+def _find_followed_metric(values: Mapping[str, Value]) -> str | None:
+    """Return the metric that decides the learning rate. A diagnosis does without the other metrics.
+
+    values: the sections of a run's config.
+    """
+    schedule, metrics = values.get("schedule"), values.get("metrics")
+    if not isinstance(schedule, dict) or schedule.get("kind") != "plateau" or not isinstance(metrics, list):
+        return None
+    return next((metric for metric in map(str, metrics) if get_metric_name(metric) == schedule.get("metric")), None)
 
 
 def _choose_device(config: Config, summary: Summary) -> str:
@@ -91,6 +107,8 @@ def check_code(run_dir: Path, trusted: Collection[str]) -> None:
         section = values.get(group)
         if isinstance(section, dict) and section.get(key) is not None:
             named.append(f"{name}={section[key]}")
+    if (metric := _find_followed_metric(values)) and ":" in metric:
+        named.append(f"metrics=[{metric}]")
     if unknown := [name for name in named if name not in trusted]:
         raise UserError(
             f"{run_dir}: its config.yaml names code that would run here: {', '.join(unknown)}; if you trust it, pass "

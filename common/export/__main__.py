@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "out", type=Path, nargs="?", help="the directory or file to create; of a bundle, NAME.zip by default"
     )
-    parser.add_argument("--best", action="store_true", help="the checkpoint with the lowest validation loss")
+    parser.add_argument("--best", action="store_true", help="the checkpoint with the best validation score")
     parser.add_argument("--average", action="store_true", help="the average of the weights, of ema.* or swa.*")
     options = parser.parse_args(arguments)
     source, out = options.source, options.out

@@ -1,13 +1,20 @@
 """Reader of the .jsonl files of a run directory, which have one JSON object with a `step` in each line."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from common.errors import UserError, error_reason, one_line
 from common.records.files import check_no_pipe, is_count
 
+# Fields of a row of evals.jsonl, and axes of plots; all other fields of these rows are metrics
+EVALUATION_FIELDS = ("step", "loss", "examples", "tokens", "seconds", "count", "duration")
 MAX_LINE_BYTES = 16 << 20  # those of a run with thousands of replicas have some hundred kilobytes
+
+
+def list_metrics(row: Iterable[str]) -> list[str]:
+    """Return the names of the metrics of an evaluation in the order of its row, such as accuracy and f1."""
+    return [name for name in row if name not in EVALUATION_FIELDS]
 
 
 def iterate_rows(file: Path, notes: list[str]) -> Iterator[tuple[str, int, dict[str, object]]]:

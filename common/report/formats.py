@@ -4,6 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+METRIC_CAPTIONS = {
+    "loss": "Mean over all validation examples.",
+    "accuracy": "Share of all validation examples.",
+    "mean_absolute_error": "Mean over all validation examples.",
+    "perplexity": "The exponential of the validation loss.",
+}
+
 
 @dataclass(frozen=True)
 class TableSection:
@@ -15,6 +22,11 @@ class TableSection:
     text: tuple[str, ...] = ("run",)  # columns of text; the others hold numbers
     sentences: list[str] = field(default_factory=list)
     minor: tuple[str, ...] = ()  # columns that a narrow terminal leaves out first; then it leaves out the last ones
+
+
+def describe_metric(name: str) -> str:
+    """Return the caption of the plot of a validation metric."""
+    return METRIC_CAPTIONS.get(name, "From the predictions for all validation examples.")
 
 
 def format_number(value: float | None, form: str) -> str:

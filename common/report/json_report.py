@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 from common.compare.measures import compare_with_reference, compute_mean_staleness, compute_speed_ratio
 from common.compare.pair import RunPair, Tolerance
-from common.compare.runs import Run
+from common.compare.runs import Run, list_evaluated_metrics
 from common.compare.verdict import Comparison
 from common.records.summary import ReplicaChange, TrainerChange
 from common.report.differences import ConfigRow, build_config_table
@@ -43,6 +43,7 @@ class JsonRun(TypedDict):
     steps: int
     final_loss: float | None
     accuracy: float | None
+    metrics: dict[str, float]  # of the last evaluation, such as f1; NaN if it is not defined
     examples_per_second: float | None
     tokens_per_second: float | None
     speed_ratio: float | None  # examples per second as a multiple of the reference's
@@ -78,6 +79,7 @@ class JsonPair(TypedDict):
     evaluation_examples: int | None
     evaluation_loss_difference: float | None
     accuracy_difference: float | None
+    metric_differences: dict[str, float]  # by metric of the evaluations, such as f1
     config_differences: dict[str, list[object]]  # values of a and b by key
     asynchronous: bool
     reasons: list[str]
@@ -138,6 +140,7 @@ def _convert_run(run: Run, reference: Run) -> JsonRun:
         "steps": len(run.steps),
         "final_loss": summary.get("final_loss"),
         "accuracy": summary.get("accuracy"),
+        "metrics": {name: float(run.evals[name][-1]) for name in list_evaluated_metrics([run])},
         "examples_per_second": summary.get("examples_per_second"),
         "tokens_per_second": summary.get("tokens_per_second"),
         "speed_ratio": compute_speed_ratio(run, reference),
@@ -186,6 +189,7 @@ def _convert_pair(pair: RunPair) -> JsonPair:
         "evaluation_examples": pair.evaluation_examples,
         "evaluation_loss_difference": pair.evaluation_loss_difference,
         "accuracy_difference": pair.accuracy_difference,
+        "metric_differences": pair.metric_differences,
         "config_differences": {key: list(values) for key, values in pair.config_differences.items()},
         "asynchronous": pair.asynchronous,
         "reasons": pair.reasons,

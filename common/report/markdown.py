@@ -11,7 +11,7 @@ from common.compare.verdict import Comparison
 from common.report.answers import answer_questions, list_reference_pairs
 from common.report.differences import find_setting_differences
 from common.report.files import write_report_file
-from common.report.tables import PAIR_COLUMNS, RUN_COLUMNS, build_pair_cells, build_run_cells
+from common.report.tables import PAIR_COLUMNS, RUN_COLUMNS, build_metric_tables, build_pair_cells, build_run_cells
 
 SIGNS = {LOCKSTEP: "✅", SAME_CURVE: "✅", DIVERGED: "❌", OTHER_CURVE: "❌"}
 MAX_NOTES, MAX_LETTERS = 10, 600  # letters of one text
@@ -43,6 +43,8 @@ def render_markdown(comparison: Comparison, links: Sequence[str] = ()) -> str:
         parts.append(_build_list(f"{answer.question} **{_escape(answer.short)}**" for answer in answers))
     parts += [f"![The loss of each run]({link})" for link in links]
     parts.append(_build_table(RUN_COLUMNS, (build_run_cells(run, comparison.reference) for run in comparison.runs)))
+    for table in build_metric_tables(comparison.runs, comparison.reference):
+        parts.append(_build_table(table.columns, table.rows))
     if comparison.pairs:
         pairs = (build_pair_cells(pair) for _, pair in list_reference_pairs(comparison))
         parts.append(_build_table(PAIR_COLUMNS, pairs))

@@ -15,9 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from common.compare.labels import format_value
-from common.compare.runs import Run
+from common.compare.runs import Run, list_evaluated_metrics
 from common.compare.verdict import Comparison
-from common.config.tasks import METRICS
 from common.errors import build_write_error
 from common.report.answers import list_reference_pairs
 from common.report.axes import choose_axis
@@ -108,10 +107,10 @@ def _list_curves(comparison: Comparison) -> Iterator[Picture]:
         if pairs:
             difference = f"{title}: difference from {shorten(comparison.reference.label)}"
             yield Picture(f"{metric}_difference", difference, partial(draw_difference, runs, pairs, metric))
-    for metric in ("loss", *METRICS):
-        if any(run.has_evaluation(metric) for run in runs):
-            title = f"Validation {metric.replace('_', ' ')}"
-            yield Picture(f"validation_{metric}", title, partial(draw_evaluations, runs, metric, axis))
+    has_evaluations = any(run.has_evaluation("loss") for run in runs)
+    for metric in [*(["loss"] if has_evaluations else []), *list_evaluated_metrics(runs)]:
+        title = f"Validation {metric.replace('_', ' ')}"
+        yield Picture(f"validation_{metric}", title, partial(draw_evaluations, runs, metric, axis))
     if any(run.has_metric("learning_rate") for run in runs):
         yield Picture("learning_rate", "Learning rate", partial(draw_curves, runs, "learning_rate", axis))
 

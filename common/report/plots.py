@@ -18,6 +18,7 @@ from common.compare.pair import RunPair
 from common.compare.runs import Run
 from common.report.axes import get_axis_values
 from common.report.bars import BarChart
+from common.report.formats import describe_metric
 from common.report.style import get_colour, get_dash
 
 CURVE_BINS = 1200  # bins of a long curve
@@ -137,10 +138,7 @@ def draw_evaluations(runs: list[Run], metric: str, axis: str, axes: Axes) -> lis
     _finish(axes, lines, axis, metric.replace("_", " "))
     if metric == "accuracy":
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-        return ["Share of all validation examples."]
-    return [
-        "The exponential of the validation loss." if metric == "perplexity" else "Mean over all validation examples."
-    ]
+    return [describe_metric(metric)]
 
 
 def draw_bars(runs: list[Run], chart: BarChart, axes: Axes) -> list[str]:

@@ -9,10 +9,11 @@ from common.compare.measures import (
     ReferenceDifference,
     compare_with_reference,
     compute_mean_staleness,
+    compute_metric_difference,
     compute_speed_ratio,
 )
 from common.compare.pair import RunPair
-from common.compare.runs import Run
+from common.compare.runs import Run, list_evaluated_metrics
 from common.report.formats import TableSection, format_memory, format_number
 from common.report.worker_updates import NEIGHBOURS, compute_excess_losses
 
@@ -49,6 +50,25 @@ def build_run_cells(run: Run, reference: Run) -> list[str]:
         "-" if ratio is None else f"{ratio:.2f}x",
         format_memory(summary.get("peak_memory_bytes") or []),
     ]
+
+
+def build_metric_tables(runs: list[Run], reference: Run) -> list[TableSection]:
+    """Return a table of the metrics of the last evaluations; none if there is no metric besides the accuracy."""
+    metrics = list_evaluated_metrics(runs)
+    if not {*metrics} - {"accuracy"}:
+        return []
+    columns = ["run", *(name.replace("_", " ") for name in metrics)]
+    rows = [[run.label, *(_format_metric(run, reference, name) for name in metrics)] for run in runs]
+    sentence = f"Of the last evaluation; in brackets the difference from {reference} after equal numbers of examples."
+    return [TableSection("Validation metrics", columns, rows, sentences=[sentence])]
+
+
+def _format_metric(run: Run, reference: Run, name: str) -> str:
+    if not run.has_evaluation(name):
+        return "-"
+    value = format_number(float(run.evals[name][-1]), ".6g")
+    difference = None if run is reference else compute_metric_difference(run, reference, name)
+    return value if difference is None else f"{value} ({format_number(difference, '+.2g')})"
 
 
 def build_pair_cells(pair: RunPair) -> list[str]:

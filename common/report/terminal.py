@@ -15,6 +15,7 @@ from common.report.tables import (
     PAIR_COLUMNS,
     PAIR_TEXT_COLUMNS,
     build_asynchronous_tables,
+    build_metric_tables,
     build_pair_cells,
     build_run_table,
 )
@@ -66,7 +67,7 @@ def _print_notes(console: Console, comparison: Comparison) -> None:
 def build_tables(comparison: Comparison) -> list[TableSection]:
     """Return the tables of a comparison: runs and, if there are any, pairs, asynchronous runs and traffic."""
     reference = comparison.reference
-    tables = [build_run_table(comparison.runs, reference)]
+    tables = [build_run_table(comparison.runs, reference), *build_metric_tables(comparison.runs, reference)]
     if comparison.pairs:
         pairs = _select_pairs(comparison)
         others = len(comparison.pairs) - len(pairs)

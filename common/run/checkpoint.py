@@ -7,7 +7,6 @@ run that resumes from the checkpoint must have the same.
 """
 
 import logging
-import math
 import re
 import shutil
 from collections.abc import Collection, Mapping
@@ -24,7 +23,7 @@ from common.errors import UserError
 from common.models.initial_weights import WEIGHTS
 from common.run.checkpoint_state import OPTIMIZER_FILE, STATE_FILE, CheckpointState, check_state
 from common.run.environment_history import EnvironmentStretch
-from common.training.state import Position, State
+from common.training.state import Position, Score, State
 
 log = logging.getLogger("lockstep")
 
@@ -109,8 +108,8 @@ def find_newest_checkpoint(run_dir: Path) -> Checkpoint | None:
 
 
 def find_best_checkpoint(run_dir: Path) -> Checkpoint | None:
-    """Return the checkpoint with the lowest validation loss. Raises UserError if it is not complete."""
-    directory = select_lowest_loss(list_checkpoints(run_dir))
+    """Return the checkpoint with the best validation score. Raises UserError if it is not complete."""
+    directory = select_best(list_checkpoints(run_dir))
     return open_checkpoint(directory) if directory else None
 
 
@@ -130,12 +129,17 @@ def parse_step(directory: Path) -> int:
     return int(directory.name.removeprefix("step-"))
 
 
-def select_lowest_loss(directories: list[Path]) -> Path | None:
-    """Return the checkpoint with the lowest validation loss; None if no checkpoint was evaluated."""
-    losses = {}
+def select_best(directories: list[Path]) -> Path | None:
+    """Return the checkpoint with the best validation score; None if no checkpoint was evaluated.
+
+    The score is the metric of train.early_stopping. If a resume changed it, only the checkpoints since then count.
+    """
+    scores: dict[str, dict[Path, float]] = {}  # by metric; the last metric is that of the newest checkpoint
     for path in directories:
         with suppress(UserError):  # a damaged checkpoint
-            validation = open_unverified_checkpoint(path).position.validation
-            if validation is not None and not math.isnan(validation["loss"]):
-                losses[path] = validation["loss"]
-    return min(losses, key=lambda path: losses[path], default=None)
+            position = open_unverified_checkpoint(path).position
+            if position.validation is not None:
+                score = position.score or Score(metric="loss", value=position.validation["loss"])
+                scores[score["metric"]] = {**scores.pop(score["metric"], {}), path: score["value"]}
+    comparable = {} if not scores else {path: value for path, value in [*scores.values()][-1].items() if value == value}
+    return min(comparable, key=lambda path: comparable[path], default=None)

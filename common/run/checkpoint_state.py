@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict, cast
 from common.models.initial_weights import WEIGHTS
 from common.records.files import is_count, is_number
 from common.run.environment_history import EnvironmentStretch, is_history
-from common.training.state import PlateauValues, Position, PositionValues
+from common.training.state import PlateauValues, Position, PositionValues, Score
 
 FORMAT = 2  # of state.json; in format 1 the settings have the names that config keys had in the first edition
 OPTIMIZER_FILE, STATE_FILE = "optimizer.safetensors", "state.json"
@@ -65,6 +65,15 @@ def _is_validation(value: object) -> bool:
     )
 
 
+def _is_score(value: object) -> bool:
+    return value is None or (
+        isinstance(value, dict)
+        and value.keys() == Score.__annotations__.keys()
+        and isinstance(value["metric"], str)
+        and is_number(value["value"])
+    )
+
+
 def _is_plateau(value: object) -> bool:
     return value is None or (
         isinstance(value, dict)
@@ -99,5 +108,6 @@ POSITION_CHECKS: Checks = (
     ("seconds", _is_duration, "be a number of seconds"),
     ("validation", _is_validation, "be null or have numbers, the loss among them"),
     ("best", lambda value: is_number(value, null=True), "be a number or null"),
+    ("score", _is_score, "be null or have a metric and its value"),
     ("plateau", _is_plateau, "be null or the progress of schedule=plateau"),
 )

@@ -17,7 +17,7 @@ from common.models.initial_weights import WEIGHTS
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
     list_checkpoints,
-    select_lowest_loss,
+    select_best,
 )
 from common.run.checkpoint_state import FORMAT, OPTIMIZER_FILE, STATE_FILE
 from common.run.context import RunContext
@@ -86,9 +86,9 @@ class CheckpointWriter(Observer):
         self._prune()
 
     def _prune(self) -> None:
-        """Remove all checkpoints but the newest `keep` ones and the one with the lowest validation loss."""
+        """Remove all checkpoints but the newest `keep` ones and the one with the best validation score."""
         directories = list_checkpoints(self.directory.parent)
-        best = select_lowest_loss(directories)
+        best = select_best(directories)
         for path in directories[: -self.keep]:
             if path != best:
                 _remove(path)

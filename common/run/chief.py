@@ -14,6 +14,7 @@ from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.environment_history import EnvironmentStretch, extend_history, list_changes
 from common.run.export import export_model
+from common.run.predictions_writer import PredictionsWriter
 from common.run.progress import TrainingProgress, log_to
 from common.run.summary import describe_run, write_running, write_summary
 from common.training.loop import Loop, NonFiniteLossError, Profile
@@ -53,6 +54,7 @@ class RunRecord:
                 *(config.train.steps, updates),
             )
         self.recorder = Recorder(context.run_dir, start, f"{context.framework} {strategy.kind}")
+        self.predictions = PredictionsWriter(context.run_dir, start)
         self.checkpoints = CheckpointWriter(context, environments)
         self.progress = TrainingProgress(f"{strategy.kind} x{replicas}", updates, config.train.log_every)
         self.trackers = Trackers(config, context.run_dir)
@@ -60,7 +62,7 @@ class RunRecord:
     @property
     def observers(self) -> list[Observer]:
         """Return the observers of the training loop."""
-        return [self.recorder, self.checkpoints, self.progress, self.trackers]
+        return [self.recorder, self.predictions, self.checkpoints, self.progress, self.trackers]
 
     def finish(self) -> None:
         """Release the terminal, and wait for the last checkpoint. Raises UserError if it could not be written."""

@@ -12,6 +12,7 @@ from common.data.batch_plan import count_steps_for, steps_per_epoch
 from common.data.batches import Split
 from common.data.padding import choose_padding
 from common.errors import UserError
+from common.metrics.compute import check_functions
 from common.training.schedule import find_highest_rate
 
 log = logging.getLogger("lockstep")
@@ -41,6 +42,7 @@ def complete_config(config: Config, split: Split) -> Config:
             f"schedule.warmup_steps={schedule.warmup_steps}: schedule.total_steps={schedule.total_steps} leaves no "
             "step after the warm-up; lower it or raise schedule.total_steps"
         )
+    check_functions(config)
     find_highest_rate(config)  # raises UserError if a rate is invalid
     if config.model.has_global_batch_norm and train.padding == "auto":
         config = replace(config, train=replace(config.train, padding="global"))  # statistics are of the global batch

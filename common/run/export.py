@@ -23,12 +23,12 @@ from common.run.checkpoint_state import OPTIMIZER_FILE, STATE_FILE
 
 
 def export_model(run_dir: Path, out: Path, use_best: bool, use_average: bool) -> Checkpoint:
-    """Copy the model of the newest checkpoint, or of the one with the lowest validation loss, to the directory `out`.
+    """Copy the model of the newest checkpoint, or of the one with the best validation score, to the directory `out`.
 
     Args:
         run_dir: the run directory.
         out: the directory to create.
-        use_best: whether to take the checkpoint with the lowest validation loss.
+        use_best: whether to take the checkpoint with the best validation score.
         use_average: whether to take the average of the weights, of ema.* or swa.*, in place of the weights.
 
     Returns:

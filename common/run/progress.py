@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from common.config.tasks import METRICS
 from common.errors import USER_ERROR, escape_control_characters
+from common.records.rows import list_metrics
 from common.records.summary import read_final_summary
 from common.training.observer import Observer
 from common.training.rows import Row
@@ -79,7 +79,9 @@ class TrainingProgress(Observer):
     @override
     def record_evaluation(self, row: Row) -> None:
         """Show a line, which stands above the progress bar on a terminal."""
-        metrics = "".join(f"  {name.replace('_', ' ')} {row[name]:.4f}" for name in METRICS if name in row)
+        metrics = "".join(
+            f"  {name.replace('_', ' ')} {_format_number(row[name], '.4f')}" for name in list_metrics(row)
+        )
         text = f"step {row['step']}  validation loss {row['loss']:.6f}{metrics} ({row['count']} examples)"
         if self._bar is not None:
             self._bar.console.print(text, highlight=False)

@@ -12,9 +12,9 @@ from typing import cast
 
 from common import hardware
 from common.config.schema import Config
-from common.config.tasks import METRICS
 from common.data import batch_plan
 from common.errors import UserError, report_write_errors
+from common.records.rows import list_metrics
 from common.records.summary import RUNNING, SUMMARY, RunFacts, Summary, read_summary
 from common.run.context import RunContext
 from common.run.files import replace_text
@@ -107,6 +107,7 @@ def write_summary(
     # The speed is measured after the last resume and the last change of the number of replicas.
     last_change = replicas_changed[-1]["step"] - 1 if replicas_changed else 0
     untimed_steps = max(cast(int, report.get("resumed_from", 0)), last_change) + config.train.warmup_steps_untimed
+    last_evaluation = evaluations[-1] if evaluations else {}
     summary: dict[str, object] = {
         **facts,
         "status": status,
@@ -116,7 +117,7 @@ def write_summary(
         **report,
         "final_loss": steps[-1]["loss"] if steps else None,
         "accuracy": None,
-        **{name: evaluations[-1][name] for name in METRICS if evaluations and name in evaluations[-1]},
+        **{name: last_evaluation[name] for name in list_metrics(last_evaluation)},
     }
     if replicas_changed:
         summary["replicas_changed"] = replicas_changed

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 
+from common.config.metrics import is_higher_better
 from common.config.schedules import PlateauSettings
 from common.config.schema import Config
 from common.data.batch_plan import count_examples_until
 from common.data.cache import Cache
 from common.errors import Interrupted
+from common.training.evaluation_values import compare_with_best, compute_values, format_values
 from common.training.observer import Observer
 from common.training.planned_batches import planned_batches, validation_batches
 from common.training.plateau import follow_evaluation
@@ -24,7 +26,7 @@ from common.training.rows import Row
 from common.training.schedule import compute_learning_rate
 from common.training.state import Position
 from common.training.stop import Stop
-from common.training.strategy import Evaluation, StepResult, Strategy
+from common.training.strategy import StepResult, Strategy
 
 PROFILED_UPDATES = range(11, 16)  # counted from 1 in each process; the model is compiled by then
 
@@ -223,30 +225,24 @@ class Loop:
         averaged = self.strategy.averaged_weights() if self.config.train.evaluate_average else nullcontext()
         with averaged:
             evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
+        values = compute_values(self.config, self.strategy, evaluation)
+        if self.config.train.predictions and evaluation.predictions is not None:
+            for observer in self.observers:
+                observer.record_predictions(self.position.step, evaluation.predictions)
         self.reported_at = self._seconds()
-        self._compare_with_best(evaluation)
-        self._follow_plateau(evaluation)
+        compare_with_best(self.config, self.position, values)
+        self._follow_plateau(values)
         row: Row = {
             "step": self.position.step,
             "examples": self.position.examples,
-            **self.config.task.values(evaluation.loss, evaluation.metric),
+            **format_values(values),
             "count": evaluation.count,
             "duration": self.reported_at - start,
         }
         for observer in self.observers:
             observer.record_evaluation(row)
 
-    def _compare_with_best(self, evaluation: Evaluation) -> None:
-        """Update the best value. All ranks have the same numbers, so they stop early at the same step."""
-        stopping, position = self.config.train.early_stopping, self.position
-        position.validation = self.config.task.values(evaluation.loss, evaluation.metric)
-        value = evaluation.loss if stopping.metric == "loss" else -evaluation.metric
-        if position.best is None or value < position.best - stopping.min_delta:
-            position.best, position.waited = value, 0
-        else:
-            position.waited += 1
-
-    def _follow_plateau(self, evaluation: Evaluation) -> None:
+    def _follow_plateau(self, values: dict[str, float]) -> None:
         """Lower the learning rate of all ranks if schedule=plateau does after this evaluation.
 
         An evaluation at the end of a run counts only if a longer run makes it too, which may be resumed from here.
@@ -254,9 +250,8 @@ class Loop:
         schedule, position = self.config.schedule, self.position
         if not isinstance(schedule, PlateauSettings) or not self._is_due(self.config.train.eval_every):
             return
-        value = evaluation.loss if schedule.metric == "loss" else evaluation.metric
-        before = position.plateau_factor
-        position.plateau = follow_evaluation(schedule, position.plateau, value)
+        before, rises = position.plateau_factor, is_higher_better(self.config, schedule.metric)
+        position.plateau = follow_evaluation(schedule, position.plateau, values[schedule.metric], rises)
         if position.plateau_factor != before:
             log.info(
                 "schedule=plateau: no better validation %s; learning rate %g after step %d",

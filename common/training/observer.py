@@ -1,5 +1,6 @@
 """Interface of the observers to which the training loop passes its results, such as the recorder and the display."""
 
+from common.metrics.predictions import Predictions
 from common.training.rows import Row
 from common.training.state import Position, State
 
@@ -18,6 +19,9 @@ class Observer:
 
     def record_evaluation(self, row: Row) -> None:
         """Record an evaluation, a row of evals.jsonl."""
+
+    def record_predictions(self, step: int, predictions: Predictions) -> None:
+        """Record the predictions of the evaluation after a step, if train.predictions is set."""
 
     def save(self, state: State, position: Position) -> None:
         """Save a checkpoint, or flush the records that must not be lost if the run resumes from this checkpoint."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from common.config.metrics import choose_predictions
 from common.config.schema import Config
 from common.data import batch_plan
 from common.data.batches import GlobalBatch, Split, evaluation_batches, training_batches
@@ -26,7 +27,8 @@ def has_equal_batches(config: Config, split: Split) -> bool:
 def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
     """Return the global batches of an evaluation."""
     train = config.train
-    return evaluation_batches(split, train.global_batch_size, train.padding, *_batch_options(config))
+    options = (*_batch_options(config), choose_predictions(config))
+    return evaluation_batches(split, train.global_batch_size, train.padding, *options)
 
 
 def _batch_options(config: Config) -> tuple[bool, list[float] | None, bool, int]:

@@ -9,18 +9,21 @@ from common.config.schedules import PlateauSettings
 from common.training.state import PlateauValues
 
 
-def follow_evaluation(settings: PlateauSettings, plateau: PlateauValues | None, value: float) -> PlateauValues:
+def follow_evaluation(
+    settings: PlateauSettings, plateau: PlateauValues | None, value: float, higher_is_better: bool
+) -> PlateauValues:
     """Return the progress after one more evaluation.
 
     Args:
         settings: the settings of the schedule.
         plateau: the progress before the evaluation; None before the first one.
         value: the validation loss or metric that the schedule follows. nan is no improvement.
+        higher_is_better: whether the value should rise.
     """
     if plateau is None:
         plateau = PlateauValues(factor=1.0, best=None, bad_evaluations=0, cooldown=0)
     factor, best, bad, cooldown = plateau["factor"], plateau["best"], plateau["bad_evaluations"], plateau["cooldown"]
-    if _is_better(settings, value, best):
+    if _is_better(settings, value, best, higher_is_better):
         best, bad = value, 0
     else:
         bad += 1
@@ -31,10 +34,10 @@ def follow_evaluation(settings: PlateauSettings, plateau: PlateauValues | None, 
     return PlateauValues(factor=factor, best=best, bad_evaluations=bad, cooldown=cooldown)
 
 
-def _is_better(settings: PlateauSettings, value: float, best: float | None) -> bool:
-    falls, threshold = settings.metric == "loss", settings.threshold
+def _is_better(settings: PlateauSettings, value: float, best: float | None, higher_is_better: bool) -> bool:
+    threshold = settings.threshold
     if best is None:
         return math.isfinite(value)
     if settings.threshold_mode == "relative":
-        return value < best * (1 - threshold) if falls else value > best * (1 + threshold)
-    return value < best - threshold if falls else value > best + threshold
+        return value > best * (1 + threshold) if higher_is_better else value < best * (1 - threshold)
+    return value > best + threshold if higher_is_better else value < best - threshold

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from common.config.tasks import METRICS
 from common.errors import build_write_error
-from common.records.rows import iterate_rows
+from common.records.rows import iterate_rows, list_metrics
 
 Row = dict[str, Any]  # values are numbers, strings, or lists of numbers, depending on the file and the strategy
 
@@ -48,5 +47,6 @@ def format_rows(rows: Iterable[Row]) -> str:
 def select_scalars(row: Row) -> dict[str, float]:
     """Return the values of a step or an evaluation that TensorBoard and the trackers show: {"train/loss": 0.7, ...}."""
     if "count" in row:  # only rows of evals.jsonl have the number of examples
-        return {f"validation/{name}": row[name] for name in ("loss", *METRICS) if name in row}
+        names = [name for name in ("loss", *list_metrics(row)) if row[name] is not None]  # null: it is not defined
+        return {f"validation/{name}": row[name] for name in names}
     return {f"train/{name}": row[name] for name in STEP_SCALARS}

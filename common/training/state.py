@@ -34,8 +34,19 @@ class PlateauValues(TypedDict):
     cooldown: int
 
 
+class Score(TypedDict):
+    """The value of an evaluation that decides which checkpoint is the best.
+
+    metric: the name of the value, that of train.early_stopping.metric. value: lower is better, so that an accuracy is
+    negated.
+    """
+
+    metric: str
+    value: float
+
+
 class PositionValues(TypedDict):
-    """The fields of a Position, as state.json holds them. `plateau` is missing if it is None."""
+    """The fields of a Position, as state.json holds them. `plateau` and `score` are missing if they are None."""
 
     step: int
     plan_position: int
@@ -46,6 +57,7 @@ class PositionValues(TypedDict):
     best: float | None
     waited: int
     plateau: NotRequired[PlateauValues]
+    score: NotRequired[Score]
 
 
 @dataclass
@@ -59,9 +71,10 @@ class Position:
         tokens: the number of tokens, without padding.
         seconds: the training time in seconds, that of the runs from which this one was resumed included.
         validation: validation loss and metric at this step; None if it was not evaluated.
-        best: the best value so far of the metric for early stopping, negated for an accuracy: lower is better.
+        best: the best value so far of the metric for early stopping; lower is better, so that an accuracy is negated.
         waited: the number of evaluations since the best value, which early stopping compares with its patience.
         plateau: the progress of schedule=plateau; None with other schedules, and before the first evaluation.
+        score: the score of the last evaluation; None before the first one, and if the score is the loss.
     """
 
     step: int = 0
@@ -73,6 +86,7 @@ class Position:
     best: float | None = None
     waited: int = 0
     plateau: PlateauValues | None = None
+    score: Score | None = None
 
     @property
     def plateau_factor(self) -> float:
@@ -80,10 +94,11 @@ class Position:
         return 1.0 if self.plateau is None else self.plateau["factor"]
 
     def to_values(self) -> PositionValues:
-        """Return the fields as state.json holds them. Earlier versions, which know no `plateau`, can read them too."""
+        """Return the fields as state.json holds them. Earlier versions, which know fewer fields, can read them too."""
         values = asdict(self)
-        if self.plateau is None:
-            del values["plateau"]
+        for name in ("plateau", "score"):
+            if values[name] is None:
+                del values[name]
         return cast(PositionValues, values)
 
 

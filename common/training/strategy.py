@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Generic, SupportsFloat, get_args, get_origin
 
+import numpy as np
 from typing_extensions import TypeVar, get_original_bases
 
 from common.config.import_object import import_object
@@ -16,6 +17,7 @@ from common.config.schema import Config
 from common.config.strategies import StrategySettings
 from common.data.batches import GlobalBatch
 from common.errors import UserError
+from common.metrics.predictions import Predictions
 from common.training.state import SavedState, State
 
 T = TypeVar("T", bound=StrategySettings)
@@ -37,12 +39,13 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation: sums over all validation examples."""
+    """The result of an evaluation: sums over all validation examples, and their predictions if a metric needs them."""
 
     summed_loss: float  # each loss times the weight of its example
     summed_metric: float  # each metric times the weight of its example
     weight: float  # sum of the weights
     count: int  # number of examples
+    predictions: Predictions | None = None  # if the global batches ask for them
 
     @property
     def loss(self) -> float:
@@ -98,7 +101,14 @@ class Strategy(ABC, Generic[SettingsT]):
 
     @abstractmethod
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        """Evaluate every example of the batches exactly once."""
+        """Evaluate every example of the batches exactly once. Every rank returns the same values."""
+
+    def share(self, values: np.ndarray) -> np.ndarray:
+        """Return the chief's values, float64, on every rank. Every rank calls it with as many values.
+
+        A strategy with several ranks that train overrides it.
+        """
+        return values
 
     @abstractmethod
     def state(self) -> State:

@@ -79,8 +79,8 @@ RMSPROP = ("optimizer=rmsprop", "optimizer.momentum=0.5", "optimizer.max_grad_no
 GROUPS = "optimizer.groups=[no_decay_on_bias_and_norm,{layerwise_decay:0.9}]"
 ONE_CYCLE = ("schedule=one_cycle", "schedule.warmup_steps=2", "optimizer.weight_decay=0.01")
 BERT["one_cycle64"] = ("train.steps=10", LAYER, *RMSPROP, GROUPS, *ONE_CYCLE, FLOAT64)
-BERT["dropout"] = (*BERT["adamw"], LAYER, "model.dropout=0.1")
-BERT["dropout64"] = (*BERT["dropout"], FLOAT64)
+BERT["dropout"] = (*BERT["adamw"], LAYER, "model.dropout=0.1", "metrics=[f1]")
+BERT["dropout64"] = (*BERT["dropout"], FLOAT64, "metrics=[f1,auc]")
 BERT["compiled64"] = (*BERT["dropout64"], "train.steps=10")
 ARRAYS = ("data=arrays", "data.train={data}/train.npz", "data.validation={data}/validation.npz")
 TEXT = ("data=lines", "data.train={data}/train.txt", "data.validation={data}/validation.txt", "data.tokenizer=bytes")
@@ -89,8 +89,8 @@ CUSTOM = ("train.steps=30", "schedule=constant", "optimizer.learning_rate=0.003"
 EXAMPLES = {  # the example whose data is used, and the settings
     "resnet": ("resnet", (*ARRAYS, "data.channels=[images]", "model.sync_batch_norm=true")),
     "lstm": ("lstm", ARRAYS),
-    "gpt": ("gpt", (*TEXT, "train.max_length=64", "task=language_model")),
-    "tabular": ("tabular", (*ARRAYS, "task=regression", "task.loss=huber")),
+    "gpt": ("gpt", (*TEXT, "train.max_length=64", "task=language_model", "metrics=[f1]")),
+    "tabular": ("tabular", (*ARRAYS, "task=regression", "task.loss=huber", "metrics=[r2,spearman]")),
     "hf": ("lstm", (*ARRAYS, "task.label_smoothing=0.1", "task.class_weights=[0.5,2]")),
     "attention": ("lstm", (*ARRAYS, "+model.arguments.dropout=0.1")),
 }
@@ -98,7 +98,7 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
     "convnet": CONVNET,
     "convnet64": (*CONVNET, FLOAT64),
     "convnet_dropout": (*CONVNET, "model.dropout=0.25"),
-    "convnet_dropout64": (*CONVNET, FLOAT64, "model.dropout=0.25"),
+    "convnet_dropout64": (*CONVNET, FLOAT64, "model.dropout=0.25", "metrics=[auc,top5]"),
 }
 SINGLES = ("torch-single", "tf-single")
 # The strategies of each experiment. `make bench-parity` runs all strategies in seven experiments: see test_every.py. It

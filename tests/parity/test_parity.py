@@ -37,6 +37,9 @@ def find_violations(pair: RunPair, ignored: str = "") -> list[str]:
         violations.append(f"curves diverge at step {pair.first_step_beyond}, by {pair.max_loss_difference:.1e} at most")
     if abs(pair.evaluation_loss_difference or 0) > TOLERANCES[pair.a.precision].loss:
         violations.append(f"evaluations differ by {pair.evaluation_loss_difference:.1e}")
+    for name, difference in pair.metric_differences.items():
+        if pair.a.precision == "float64" and not difference <= TOLERANCES["float64"].loss:
+            violations.append(f"validation {name} differs by {difference:.1e}")
     a, b = (load_final_weights(run.path) for run in (pair.a, pair.b))
     assert a.keys() == b.keys()
     differences = {
@@ -121,4 +124,5 @@ def test_evaluation_counts_every_example_once(runs: Runs, experiment: str) -> No
         assert [row["count"] for row in read_rows(run.path / "evals.jsonl")] == [122]
     for pair in comparison.pairs:
         assert pair.accuracy_difference == 0
+        assert pair.metric_differences.get("f1", 0) == 0
         assert pair.evaluation_loss_difference is not None and abs(pair.evaluation_loss_difference) <= 1e-5

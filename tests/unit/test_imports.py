@@ -23,6 +23,7 @@ ORDER = [
     "common/data",
     "common/map",
     "common/models",
+    "common/metrics",
     "common/training",
     "common/run",
     "common/cluster",

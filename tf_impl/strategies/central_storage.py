@@ -38,8 +38,8 @@ class CentralStorage(Strategy[CentralStorageSettings]):
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
         train_shards, evaluation_shards = (
-            [build_input_signature(config, split, rank, self.world_size) for rank in range(self.world_size)]
-            for split in (context.inputs.cache.train, context.inputs.cache.validation)
+            [build_input_signature(config, split, rank, self.world_size, evaluates) for rank in range(self.world_size)]
+            for split, evaluates in ((context.inputs.cache.train, False), (context.inputs.cache.validation, True))
         )
         weight = tf.TensorSpec([], tf.float64)
         self.train_step = tf.function(self._train_step, [train_shards, weight, SCALARS])

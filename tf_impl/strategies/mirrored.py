@@ -39,8 +39,8 @@ class Mirrored(Strategy[MirroredSettings]):
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
         train_shards, evaluation_shards = (
-            [build_input_signature(config, split, rank, self.world_size) for rank in range(self.world_size)]
-            for split in (context.inputs.cache.train, context.inputs.cache.validation)
+            [build_input_signature(config, split, rank, self.world_size, evaluates) for rank in range(self.world_size)]
+            for split, evaluates in ((context.inputs.cache.train, False), (context.inputs.cache.validation, True))
         )
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
         dependent_buffers = find_changing_buffers(self.model, dependent=True).values()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import tensorflow as tf
 from typing_extensions import override
 
@@ -45,8 +46,8 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
             self.task = build_task_functions(config.task)
             self.optimizer = Optimizer(config, self.model)
         train_shard, evaluation_shard = (
-            build_input_signature(config, split, self.rank, self.world_size)
-            for split in (context.inputs.cache.train, context.inputs.cache.validation)
+            build_input_signature(config, split, self.rank, self.world_size, evaluates)
+            for split, evaluates in ((context.inputs.cache.train, False), (context.inputs.cache.validation, True))
         )
         self.average_statistics = build_statistics_averaging(self.strategy, self.model)
         dependent_buffers = find_changing_buffers(self.model, dependent=True).values()
@@ -93,6 +94,11 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
             return compute_evaluation_sums(self.model, self.task, shard)
 
         return self.strategy.reduce(SUM, self.strategy.run(replica_step), axis=None)
+
+    @override
+    def share(self, values: np.ndarray) -> np.ndarray:
+        own = values if self.is_chief else np.zeros_like(values)
+        return self._sum_over_workers(tf.constant(own)).numpy()
 
     @override
     def state(self) -> State:

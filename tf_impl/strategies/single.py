@@ -37,8 +37,8 @@ class Single(Strategy[SettingsT]):
         self.task = build_task_functions(config.task)
         self.optimizer = Optimizer(config, self.model)
         train_shard, evaluation_shard = (
-            build_input_signature(config, split, rank=0)
-            for split in (context.inputs.cache.train, context.inputs.cache.validation)
+            build_input_signature(config, split, rank=0, evaluates=evaluates)
+            for split, evaluates in ((context.inputs.cache.train, False), (context.inputs.cache.validation, True))
         )
         weight = tf.TensorSpec([], tf.float64)
         self.train_step = tf.function(self._train_step, [train_shard, weight, SCALARS])

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn import Parameter
@@ -82,6 +83,12 @@ class AllReduce(Strategy[AllReduceSettings]):
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.precision)
+
+    @override
+    def share(self, values: np.ndarray) -> np.ndarray:
+        shared = torch.from_numpy(values).to(self.device)
+        dist.broadcast(shared, src=0)
+        return shared.cpu().numpy()
 
     @override
     def state(self) -> State:

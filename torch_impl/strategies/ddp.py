@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.autograd.function import BackwardCFunction, FunctionCtx
@@ -119,6 +120,12 @@ class DDP(Strategy[DdpSettings]):
     def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
         shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
         return compute_evaluation_sums(self.model, self.task, shard, self.precision)
+
+    @override
+    def share(self, values: np.ndarray) -> np.ndarray:
+        shared = torch.from_numpy(values).to(self.device)
+        dist.broadcast(shared, src=0)
+        return shared.cpu().numpy()
 
     @override
     def state(self) -> State:

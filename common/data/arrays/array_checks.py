@@ -12,7 +12,14 @@ from common.data.arrays.array_files import NamedArrays
 from common.errors import UserError
 
 BLOCK = 1 << 24  # bytes of an array that are read at once
-RESERVED_NAMES = ("labels", "weights", "dropout_keys", "real_rows")  # arrays that Lockstep adds to a batch
+RESERVED_NAMES = (
+    "labels",
+    "weights",
+    "dropout_keys",
+    "real_rows",
+    "class_places",
+    "output_places",
+)  # arrays that Lockstep adds to a batch
 NUMBER_KINDS = {"f": "floats", "i": "integers", "u": "integers", "b": "bools"}  # by the kind of NumPy's dtype
 OTHER_KINDS = {"c": "complex", "O": "objects", "U": "text", "S": "text", "V": "records", "M": "times", "m": "times"}
 

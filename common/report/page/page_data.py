@@ -12,9 +12,8 @@ import numpy as np
 
 from common.compare.bins import choose_bins, find_first_rows, find_last_rows, max_per_bin, mean_per_bin, min_per_bin
 from common.compare.pair import RunPair
-from common.compare.runs import Run
+from common.compare.runs import Run, list_evaluated_metrics
 from common.compare.verdict import Comparison
-from common.config.tasks import METRICS
 from common.report.axes import AXES, choose_axis, get_axis_values
 from common.report.style import get_dash
 
@@ -148,7 +147,7 @@ def _build_evaluations(run: Run, pool: ArrayPool) -> dict[str, ArrayIndex]:
         rows = np.clip(np.searchsorted(run.steps, steps, side="right") - 1, 0, None)
         columns |= {axis: get_axis_values(run, axis)[rows] for axis in AXES}
     columns |= {"step": steps, "examples": run.evals["examples"], "loss": run.evals["loss"]}
-    columns |= {name: run.evals[name] for name in METRICS if run.has_evaluation(name)}
+    columns |= {name: run.evals[name] for name in list_evaluated_metrics([run])}
     return {key: pool.add(values) for key, values in columns.items()}
 
 

@@ -10,17 +10,19 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from common.compare.explain import explain_verdict
 from common.compare.labels import format_value
 from common.compare.pair import LOCKSTEP
-from common.compare.runs import Run
+from common.compare.runs import Run, list_evaluated_metrics
 from common.compare.verdict import Comparison
 from common.report.answers import answer_questions
 from common.report.bars import build_bar_charts
 from common.report.differences import find_setting_differences
 from common.report.files import write_report_file
+from common.report.formats import describe_metric
 from common.report.page.page_data import build_page_data
 from common.report.step_chart import build_step_chart
 from common.report.tables import (
     PAIR_COLUMNS,
     build_asynchronous_tables,
+    build_metric_tables,
     build_pair_cells,
     build_run_table,
     build_staleness_tables,
@@ -42,11 +44,6 @@ SCRIPTS = (
     "main.js",
 )
 LIVE_SCRIPT = "live.js"  # only in a page that is served by --watch
-CAPTIONS = {  # of the plots of validation metrics
-    "accuracy": "Share of all validation examples.",
-    "mean_absolute_error": "Mean over all validation examples.",
-    "perplexity": "The exponential of the validation loss.",
-}
 
 
 def write_page(comparison: Comparison, directory: Path) -> Path:
@@ -79,6 +76,7 @@ def render_html(comparison: Comparison, version: str = "") -> str:
         differences=find_setting_differences(comparison),
         tables=[
             build_run_table(runs, reference),
+            *build_metric_tables(runs, reference),
             *build_asynchronous_tables(runs, reference),
             *build_staleness_tables(runs),
             *build_traffic_tables(runs),
@@ -89,7 +87,7 @@ def render_html(comparison: Comparison, version: str = "") -> str:
             for pair in comparison.pairs
         ],
         environments=[_describe_environment(run) for run in runs],
-        metrics={name: text for name, text in CAPTIONS.items() if any(run.has_evaluation(name) for run in runs)},
+        metrics={name: describe_metric(name) for name in list_evaluated_metrics(runs)},
         data=build_page_data(comparison),
         style=read_page_file("uPlot.min.css") + read_page_file("page.css"),
         scripts=scripts,

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from common.config.strategies import ParameterServerSettings
 from common.data.batches import GlobalBatch
+from common.metrics.predictions import collect_predictions
 from common.run.context import RunContext
 from common.training.dispatcher import Dispatcher
 from common.training.schedule import compute_learning_rate
@@ -62,7 +63,8 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         self.update_step = tf.function(self._update_step, [shard, WEIGHT, RATE, KEY])
         self.gradient_step = tf.function(self._gradient_step, [shard, WEIGHT])
         self.apply_step = tf.function(self._apply_step)
-        self.evaluation_step = tf.function(self._evaluation_step, [shard])
+        evaluation_shard = build_input_signature(config, context.inputs.cache.validation, evaluates=True)
+        self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shard])
 
     @override
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
@@ -163,15 +165,18 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
         summed_loss, summed_metric, weight, count, jobs = 0.0, 0.0, 0.0, 0, []
+        gathered: list[tuple[GlobalBatch, np.ndarray]] = []
         for batch in batches:
             shard = to_tensors(batch.shard(rank=0, world_size=1))
-            jobs.append(_Job(self.coordinator, self.evaluation_step, (shard,)))
+            jobs.append((batch, _Job(self.coordinator, self.evaluation_step, (shard,))))
             weight += batch.weight
             count += batch.size
-        for job in jobs:
-            sums = job.fetch()
+        for batch, job in jobs:
+            sums = np.asarray(job.fetch())
             summed_loss, summed_metric = summed_loss + float(sums[0]), summed_metric + float(sums[1])
-        return Evaluation(summed_loss, summed_metric, weight, count)
+            if batch.predictions:
+                gathered.append((batch, sums[2:]))
+        return Evaluation(summed_loss, summed_metric, weight, count, collect_predictions(gathered))
 
     def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:
         return compute_evaluation_sums(self.model, self.task, shard)

@@ -39,6 +39,8 @@ EXCEPTIONS = {  # keys with another scope than their group
             "train.device",
             "train.compile",
             "train.warmup_steps_untimed",
+            "train.predictions",
+            "metrics",
         ),
         RUN,
     ),

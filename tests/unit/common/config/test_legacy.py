@@ -55,6 +55,7 @@ def test_configs_of_the_first_edition_are_upgraded(
     today = collect_values(make_config(f"strategy={kind}"))
     added = {
         "extensions",
+        "metrics",
         "python",
         "trackers",
         "train.checkpoint_seconds",
@@ -62,6 +63,7 @@ def test_configs_of_the_first_edition_are_upgraded(
         "train.compile",
         "train.device",
         "train.padding",
+        "train.predictions",
         "train.profile",
     }
     assert values.keys() - DROPPED == today.keys() - added

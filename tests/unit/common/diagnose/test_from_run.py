@@ -35,6 +35,7 @@ CHOICES = {
         "data.channels=[images]",
         "task=regression",
     ),
+    "plateau": ("strategy=ddp", "schedule=plateau", "schedule.metric=f1", "metrics=[f1]", "train.eval_every=2"),
     "files": (
         "data=files",
         "data.train='a, b.csv'",
@@ -119,6 +120,7 @@ FOREIGN = {  # what a run's config names, and the arguments that name it too
     "model: {kind: custom, torch: 'os:system'}": "a.model.torch=os:system",
     "model: {kind: custom, keras: 'os:system'}": "model.keras=os:system",
     "task: {kind: custom, tf: 'os:system'}": "++task.tf=os:system",
+    "{schedule: {kind: plateau, metric: system}, metrics: ['os:system', f1]}": "metrics=[os:system]",
 }
 
 

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +7,10 @@ import pytest
 from common.compare.__main__ import main
 from common.compare.pair import Tolerance
 from common.compare.verdict import compare_runs
+from common.report.json_report import build_json_report
 from common.report.markdown import render_markdown
+from common.report.page.render import render_html
+from common.report.pictures import list_pictures
 from tests.unit.common.compare.conftest import MakeRun
 
 TOLERANCES = {"float32": Tolerance(loss=1e-5, grad_norm=1e-4)}
@@ -53,3 +57,25 @@ def test_one_tolerance_for_every_precision(
     with pytest.raises(SystemExit):
         main([*runs, "tolerance=-1"])
     assert capsys.readouterr().err == "error: tolerance=-1.0: must be a number, 0 or more\n"
+
+
+def test_other_metrics_have_a_table(make_run: MakeRun) -> None:
+    runs = [make_run("a"), make_run("b", framework="tf", strategy="mirrored"), make_run("c", strategy="dp")]
+    for run, f1 in zip(runs, (0.5, 0.25, None), strict=False):
+        evaluation = {"step": 20, "examples": 640, "loss": 0.9, "accuracy": 0.5, "f1": f1, "count": 60, "duration": 0.1}
+        (run / "evals.jsonl").write_text(json.dumps({**evaluation, "text": "x", "<b>": 1}) + "\n")
+    comparison = compare_runs(runs, TOLERANCES)
+    text = render_markdown(comparison)
+    assert (
+        "| run | accuracy | f1 |\n| --- | ---: | ---: |\n| torch ddp x2 | 0.5 | 0.5 |\n"
+        "| tf mirrored x2 | 0.5 (+0) | 0.25 (-0.25) |\n| torch dp x2 | 0.5 (+0) | - |\n" in text
+    )
+    report = build_json_report(comparison)
+    assert report["pairs"][0]["metric_differences"] == {"accuracy": 0, "f1": 0.25}
+    assert [run["metrics"] for run in report["runs"]] == [
+        {"accuracy": 0.5, "f1": 0.5},
+        {"accuracy": 0.5, "f1": 0.25},
+        {"accuracy": 0.5},
+    ]
+    assert "validation-f1" in render_html(comparison)
+    assert "validation_f1" in [picture.name for picture in list_pictures(comparison)]

@@ -15,7 +15,7 @@ from common.run.checkpoint import (
     find_newest_checkpoint,
     open_checkpoint,
     open_unverified_checkpoint,
-    select_lowest_loss,
+    select_best,
 )
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.curve_settings import collect_curve_settings
@@ -165,7 +165,7 @@ def test_a_sealed_position_with_wrong_values_is_refused(
         with pytest.raises(UserError) as raised:
             open_any(directory)
         assert str(raised.value).startswith(f"{directory}: {problem}")
-    assert find_newest_checkpoint(run_dir) is None and select_lowest_loss([directory]) is None
+    assert find_newest_checkpoint(run_dir) is None and select_best([directory]) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from common.run.checkpoint import Checkpoint, find_best_checkpoint, find_newest_
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
 from common.run.inputs import open_inputs, save_inputs
-from common.training.state import Position
+from common.training.state import Position, Score
 from tests.unit.common.run.conftest import make_state, save_step
 
 
@@ -49,6 +49,18 @@ def test_the_newest_and_the_best_are_kept(checkpoints: CheckpointWriter, run_dir
     assert steps(run_dir) == [99_999_999, 100_000_000]
     newest = find_newest_checkpoint(run_dir)
     assert newest is not None and newest.position.step == 100_000_000
+
+
+def test_the_best_by_another_metric(checkpoints: CheckpointWriter, run_dir: Path) -> None:
+    """Only the checkpoints with the metric of the newest one count: a resume may change it."""
+    scores: list[tuple[str, float]] = [("loss", 0.1), ("f1", -0.5), ("f1", -0.9), ("f1", float("nan")), ("f1", -0.6)]
+    for step, (metric, value) in enumerate(scores, 1):
+        score = None if metric == "loss" else Score(metric=metric, value=value)
+        checkpoints.save(make_state(step), Position(step, step, step, validation={"loss": 0.1}, score=score))
+        checkpoints.finish()
+    best = find_best_checkpoint(run_dir)
+    assert best is not None and best.position.score == {"metric": "f1", "value": -0.9}
+    assert steps(run_dir) == [3, 4, 5]
 
 
 def test_a_process_is_started_again_after_its_checkpoint_was_removed(

@@ -26,7 +26,7 @@ def follow(settings: PlateauSettings, values: list[float]) -> list[float]:
     plateau: PlateauValues | None = None
     factors = []
     for value in values:
-        plateau = follow_evaluation(settings, plateau, value)
+        plateau = follow_evaluation(settings, plateau, value, settings.metric != "loss")
         factors.append(plateau["factor"])
     return factors
 

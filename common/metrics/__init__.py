@@ -1,0 +1,1 @@
+"""Metrics that are computed from the predictions of all validation examples."""

@@ -1,0 +1,62 @@
+"""The metrics of an evaluation, computed from the predictions of all examples."""
+
+import logging
+import math
+import warnings
+
+import numpy as np
+
+from common.config.import_object import import_object
+from common.config.metrics import METRICS, get_metric_name, list_gathered_metrics
+from common.config.schema import Config
+from common.errors import describe_error, one_line
+from common.map.factory import import_factory
+from common.metrics.predictions import Predictions
+
+log = logging.getLogger("lockstep")
+
+
+def check_functions(config: Config) -> None:
+    """Raise UserError if a function of the user that `metrics` names cannot be imported."""
+    for metric in config.metrics:
+        if metric not in METRICS:
+            import_factory("metrics", metric)
+
+
+def compute_metrics(config: Config, predictions: Predictions) -> dict[str, float]:
+    """Return the gathered metrics of a run by their names in the rows.
+
+    A metric that is not defined for these predictions, or whose function fails, is nan, and a warning says why.
+    """
+    return {get_metric_name(metric): _compute(config, metric, predictions) for metric in list_gathered_metrics(config)}
+
+
+def _compute(config: Config, metric: str, predictions: Predictions) -> float:
+    problem = "is not defined for these predictions"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            value = _compute_value(config.task.kind, metric, predictions)
+        except Exception as error:  # a failure must not end the run before its weights are saved
+            value, problem = math.nan, f"raised {describe_error(error)}"
+    if not math.isfinite(value):
+        reason = f" ({one_line(caught[-1].message)})" if caught else ""
+        log.warning("metrics=[%s]: %s%s; its value is null", metric, problem, reason)
+        return math.nan
+    return value
+
+
+def _compute_value(task: str, metric: str, predictions: Predictions) -> float:
+    if metric not in METRICS:
+        return float(import_object(metric)(predictions.outputs, predictions.labels))
+    if not np.isfinite(predictions.outputs).all():
+        raise ValueError("some outputs of the model are not finite")
+    # Imported here because only an evaluation needs scikit-learn.
+    from common.metrics.class_metrics import compute_binary_metric, compute_class_metric
+    from common.metrics.number_metrics import compute_number_metric
+
+    if task == "regression":
+        return compute_number_metric(metric, predictions)
+    if task == "binary":
+        return compute_binary_metric(metric, predictions)
+    return compute_class_metric(metric, predictions)

@@ -1,0 +1,57 @@
+"""The values that an evaluation reports, and the best of them so far."""
+
+import math
+
+import numpy as np
+
+from common.config.metrics import get_metric_name, is_higher_better, list_gathered_metrics
+from common.config.schema import Config
+from common.errors import UserError
+from common.metrics.compute import compute_metrics
+from common.training.rows import Row
+from common.training.state import Position, Score
+from common.training.strategy import Evaluation, Strategy
+
+UNSCORED_METRICS = ("loss", "accuracy")  # that a position without a score may have followed: earlier versions had none
+
+
+def compute_values(config: Config, strategy: Strategy, evaluation: Evaluation) -> dict[str, float]:
+    """Return the values of an evaluation by name. Every rank calls it, and gets the values of the chief.
+
+    The values are the loss, the values of the task, and the gathered metrics, which are nan if they are not defined.
+    """
+    values = config.task.values(evaluation.loss, evaluation.metric)
+    if gathered := list_gathered_metrics(config):
+        names = list(map(get_metric_name, gathered))
+        computed = dict.fromkeys(names, 0.0)
+        if strategy.is_chief:
+            if evaluation.predictions is None:
+                kind = config.strategy.kind
+                raise UserError(f"metrics: strategy={kind} returns no predictions from its evaluation; remove metrics")
+            computed = compute_metrics(config, evaluation.predictions)
+        shared = strategy.share(np.array([computed[name] for name in names]))
+        values |= dict(zip(names, shared.tolist(), strict=True))
+    return values
+
+
+def format_values(values: dict[str, float]) -> Row:
+    """Return the values as fields of a row. A metric that is nan is None, which is null in JSON; the loss stays nan."""
+    return {name: None if name != "loss" and math.isnan(value) else value for name, value in values.items()}
+
+
+def compare_with_best(config: Config, position: Position, values: dict[str, float]) -> None:
+    """Update the validation values, the score and the best value of a position."""
+    stopping = config.train.early_stopping
+    value = values[stopping.metric]
+    if is_higher_better(config, stopping.metric):
+        value = -value
+    followed = position.score["metric"] if position.score is not None else None
+    if followed != stopping.metric and not (followed is None and stopping.metric in UNSCORED_METRICS):
+        position.best, position.waited = None, 0  # the run resumes with another metric
+    position.validation = values
+    position.score = Score(metric=stopping.metric, value=value) if stopping.metric != "loss" else None
+    is_first = position.best is None and not math.isnan(value)
+    if is_first or (position.best is not None and value < position.best - stopping.min_delta):
+        position.best, position.waited = value, 0
+    else:
+        position.waited += 1

@@ -1,0 +1,92 @@
+import pytest
+
+from common.config.metrics import choose_predictions, is_higher_better, list_values
+from common.config.validate import check_config
+from common.errors import UserError
+from tests.conftest import MakeConfig
+
+REGRESSION = ["model=custom", "model.torch=models:build", "data=arrays", "data.train=a.npz", "data.validation=b.npz"]
+ALL = "accuracy, f1, precision, recall, auc, matthews, iou, dice, mae, r2, pearson, spearman, top5, perplexity"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["metrics=[bleu]"], f"metrics=[bleu]: no such metric; there are {ALL} and module:function"),
+        (
+            ["metrics=[f1,r2]"],
+            "metrics=[r2]: does not fit task=classification; choose accuracy, f1, precision, recall, auc, matthews, "
+            "iou, dice, top5, module:function",
+        ),
+        (
+            [*REGRESSION, "task=regression", "metrics=[f1]"],
+            "metrics=[f1]: does not fit task=regression; choose mae, r2, pearson, spearman, module:function",
+        ),
+        (
+            [*REGRESSION, "task=language_model", "metrics=[top5]"],
+            "metrics=[top5]: does not fit task=language_model; choose accuracy, f1, precision, recall, matthews, iou, "
+            "dice, perplexity, module:function",
+        ),
+        (["metrics=['m:']"], "metrics=[m:]: must be module:function, such as my_metrics:weighted_f1"),
+        (["metrics=['m:loss']"], "metrics=[m:loss]: an evaluation has a value loss already; rename the function"),
+        (["metrics=['m:status']"], "metrics=[m:status]: an evaluation has a value status already; rename the function"),
+        (["metrics=[f1,f1]"], "metrics: has f1 twice; remove one, or rename the function"),
+        (["metrics=['m:f','n:f']"], "metrics: has f twice; remove one, or rename the function"),
+        (
+            ["train.early_stopping.metric=f1"],
+            "train.early_stopping.metric=f1: no evaluation of this run has it; add it with metrics=[f1], or choose "
+            "loss, accuracy",
+        ),
+        (
+            ["train.early_stopping.metric=f2", "metrics=[f1]"],
+            "train.early_stopping.metric=f2: no evaluation of this run has it; choose loss, accuracy, f1, or add a "
+            "metric with metrics=[...]",
+        ),
+        (
+            ["schedule=plateau", "schedule.metric=r2", "train.eval_every=1"],
+            "schedule.metric=r2: no evaluation of this run has it; choose loss, accuracy, or add a metric with "
+            "metrics=[...]",
+        ),
+    ],
+)
+def test_metrics_that_are_refused(make_config: MakeConfig, overrides: list[str], expected: str) -> None:
+    with pytest.raises(UserError) as raised:
+        check_config(make_config(*overrides))
+    assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], ""),
+        (["metrics=[accuracy]"], ""),
+        (["metrics=[accuracy,f1]"], "classes"),
+        (["metrics=[f1,auc]"], "outputs"),
+        (["metrics=['m:f']"], "outputs"),
+        (["train.predictions=true"], "outputs"),
+        ([*REGRESSION, "task=binary", "metrics=[f1]"], "outputs"),
+        ([*REGRESSION, "task=regression", "metrics=[r2]"], "outputs"),
+        ([*REGRESSION, "task=language_model", "metrics=[perplexity]"], ""),
+        ([*REGRESSION, "task=language_model", "metrics=['m:f']", "train.predictions=true"], "classes"),
+    ],
+)
+def test_only_what_is_needed_is_gathered(make_config: MakeConfig, overrides: list[str], expected: str) -> None:
+    config = make_config(*overrides)
+    check_config(config)
+    assert choose_predictions(config) == expected
+
+
+def test_directions(make_config: MakeConfig) -> None:
+    config = make_config("metrics=[f1,'tests.unit.common.config.test_metrics:compute_error','math:gcd']")
+    assert list_values(config) == ["loss", "accuracy", "f1", "compute_error", "gcd"]
+    assert [is_higher_better(config, name) for name in list_values(config)] == [False, True, True, False, True]
+    config = make_config(*REGRESSION, "task=regression", "metrics=[mae,r2]")
+    assert list_values(config) == ["loss", "mean_absolute_error", "mae", "r2"]
+    assert [is_higher_better(config, name) for name in list_values(config)] == [False, False, False, True]
+
+
+def compute_error(predictions: object, labels: object) -> float:
+    raise NotImplementedError
+
+
+compute_error.higher_is_better = False  # type: ignore[attr-defined]

@@ -1,0 +1,149 @@
+"""Metrics: their values by their definitions, undefined values, and functions of the user."""
+
+import logging
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from common.metrics.class_metrics import compute_binary_metric, compute_class_metric
+from common.metrics.compute import check_functions, compute_metrics
+from common.metrics.number_metrics import compute_number_metric
+from common.metrics.predictions import Predictions
+from tests.conftest import MakeConfig
+
+
+def make_predictions(labels: object, outputs: object, kind: str = "outputs") -> Predictions:
+    labels = np.asarray(labels)
+    return Predictions(kind, np.arange(len(labels)), labels, np.asarray(outputs, np.float64))
+
+
+def count(labels: np.ndarray, classes: np.ndarray, c: int) -> tuple[int, int, int]:
+    """Return the true positives, the false positives and the false negatives of a class."""
+    return (
+        int(((labels == c) & (classes == c)).sum()),
+        int(((labels != c) & (classes == c)).sum()),
+        int(((labels == c) & (classes != c)).sum()),
+    )
+
+
+def divide(a: float, b: float) -> float:
+    return a / b if b else 0.0
+
+
+pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30)
+
+
+@settings(max_examples=12)
+@given(pairs)
+def test_macro_averages_over_the_classes_that_occur(pairs: list[tuple[int, int]]) -> None:
+    labels, classes = np.array(pairs).T
+    counts = [count(labels, classes, c) for c in sorted({*labels.tolist(), *classes.tolist()})]
+    expected = {
+        "precision": np.mean([divide(tp, tp + fp) for tp, fp, _ in counts]),
+        "recall": np.mean([divide(tp, tp + fn) for tp, _, fn in counts]),
+        "f1": np.mean([divide(2 * tp, 2 * tp + fp + fn) for tp, fp, fn in counts]),
+        "dice": np.mean([divide(2 * tp, 2 * tp + fp + fn) for tp, fp, fn in counts]),
+        "iou": np.mean([divide(tp, tp + fp + fn) for tp, fp, fn in counts]),
+    }
+    logits = np.eye(4)[classes]
+    for name, value in expected.items():
+        for predictions in (make_predictions(labels, classes, "classes"), make_predictions(labels, logits)):
+            assert compute_class_metric(name, predictions) == pytest.approx(value, abs=1e-14), name
+
+
+def area(labels: np.ndarray, scores: np.ndarray) -> float:
+    """Return the share of pairs of a positive and a negative example in the right order."""
+    differences = scores[labels][:, None] - scores[~labels][None]
+    return float(((differences > 0) + (differences == 0) / 2).mean())
+
+
+def test_auc_of_one_class_against_the_rest() -> None:
+    random = np.random.default_rng(0)
+    labels, logits = random.integers(0, 3, 40), random.normal(size=(40, 4))  # class 3 does not occur
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    expected = float(np.mean([area(labels == c, probabilities[:, c]) for c in range(3)]))
+    assert compute_class_metric("auc", make_predictions(labels, logits)) == pytest.approx(expected, abs=1e-14)
+    expected = area(labels == 1, logits[:, 0])
+    assert compute_binary_metric("auc", make_predictions(labels == 1, logits[:, :1])) == pytest.approx(expected)
+
+
+def test_top5() -> None:
+    logits = np.tile(np.arange(7.0), (7, 1))  # the class 6 first
+    assert compute_class_metric("top5", make_predictions(np.arange(7), logits)) == 5 / 7
+
+
+def test_positions_without_a_label_do_not_count() -> None:
+    labels, classes = np.array([[0, 1, -1], [1, -1, -100]]), np.array([[0, 1, 0], [0, 0, 0]])
+    full = make_predictions([0, 1, 1], [0, 1, 0], "classes")
+    for name in ("f1", "matthews", "iou"):
+        assert compute_class_metric(name, make_predictions(labels, classes, "classes")) == compute_class_metric(
+            name, full
+        )
+
+
+def test_probabilities_of_classes_as_labels() -> None:
+    soft = make_predictions(np.array([[0.9, 0.1], [0.2, 0.8]]), [[1, 0], [2, 1]])
+    assert compute_class_metric("recall", soft) == 0.5
+
+
+def test_questions_are_averaged_and_pixels_are_not() -> None:
+    labels, logits = np.array([[1, 0], [1, 1], [0, 1]]), np.array([[1.0, -1], [-1, 1], [-1, 1]])
+    assert compute_binary_metric("f1", make_predictions(labels, logits)) == pytest.approx((2 / 3 + 1) / 2)
+    assert compute_binary_metric("recall", make_predictions(labels[:, 0], logits[:, 0])) == 0.5
+    pixels = make_predictions(labels[:, :, None], logits[:, :, None])
+    assert compute_binary_metric("iou", pixels) == 3 / 4
+    assert compute_binary_metric("dice", pixels) == pytest.approx(6 / 7)
+
+
+def test_metrics_of_numbers() -> None:
+    random = np.random.default_rng(1)
+    labels, outputs = random.normal(size=(20, 2)), random.normal(size=(20, 2))
+    predictions = make_predictions(labels, outputs)
+    residual, total = ((labels - outputs) ** 2).sum(0), ((labels - labels.mean(0)) ** 2).sum(0)
+    ranks = [array.argsort(0).argsort(0) for array in (labels, outputs)]
+    assert compute_number_metric("mae", predictions) == pytest.approx(np.abs(labels - outputs).mean())
+    assert compute_number_metric("r2", predictions) == pytest.approx((1 - residual / total).mean())
+    correlations = [np.corrcoef(labels[:, i], outputs[:, i])[0, 1] for i in range(2)]
+    assert compute_number_metric("pearson", predictions) == pytest.approx(np.mean(correlations))
+    correlations = [np.corrcoef(ranks[0][:, i], ranks[1][:, i])[0, 1] for i in range(2)]
+    assert compute_number_metric("spearman", predictions) == pytest.approx(np.mean(correlations))
+
+
+def test_a_metric_that_is_not_defined_is_nan_and_said(
+    make_config: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config("metrics=[auc,f1]")
+    with caplog.at_level(logging.WARNING, "lockstep"):
+        values = compute_metrics(config, make_predictions([1, 1], [[0, 1], [1, 0]]))
+    assert np.isnan(values["auc"]) and values["f1"] == pytest.approx(1 / 3)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("metrics=[auc]: is not defined for these predictions (Only one class is")
+    values = compute_metrics(config, make_predictions([1, 0], [[np.nan, 1], [1, 0]]))
+    assert np.isnan([*values.values()]).all(), "the class of logits that are nan means nothing"
+
+
+@pytest.fixture
+def user_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("user_metrics")
+    monkeypatch.setitem(sys.modules, "user_metrics", module)
+    return module
+
+
+def test_a_function_of_the_user(
+    make_config: MakeConfig, user_module: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    user_module.count_right = lambda predictions, labels: (predictions.argmax(-1) == labels).sum()  # type: ignore[attr-defined]
+    user_module.broken = lambda predictions, labels: predictions["a"]  # type: ignore[attr-defined]
+    config = make_config("metrics=['user_metrics:count_right','user_metrics:broken']")
+    check_functions(config)
+    with caplog.at_level(logging.WARNING, "lockstep"):
+        values = compute_metrics(config, make_predictions([1, 1], [[0, 1], [1, 0]]))
+    assert values["count_right"] == 1 and np.isnan(values["broken"])
+    assert caplog.messages[0].startswith("metrics=[user_metrics:broken]: raised IndexError: ")
+    with pytest.raises(UserError, match=r"^metrics=user_metrics:missing: user_metrics has no function missing$"):
+        check_functions(make_config("metrics=['user_metrics:missing']"))

@@ -1,0 +1,26 @@
+"""The predictions of an evaluation, which are gathered as a sum over the replicas."""
+
+import tensorflow as tf
+
+
+def append_predictions(sums: tf.Tensor, outputs: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Append the predictions of a micro-batch to its sums, if the batch asks for them.
+
+    They are those of all examples of the global batch, flat. Examples that the micro-batch does not have are 0, so that
+    the sum over all micro-batches and replicas has each example once. `common.data.example_places` finds the examples.
+
+    Args:
+        sums: The sums of the micro-batch [2].
+        outputs: The model's outputs [rows, ...], float64.
+        batch: The micro-batch.
+    """
+    if "class_places" in batch:
+        places, predictions = batch["class_places"], tf.reshape(tf.cast(tf.argmax(outputs, -1), outputs.dtype), [-1, 1])
+    elif "output_places" in batch:
+        places, predictions = batch["output_places"], tf.reshape(outputs, [tf.shape(outputs)[0], -1])
+    else:
+        return sums
+    places = tf.reshape(places, [-1])
+    selected = tf.gather(predictions, tf.maximum(places, 0))
+    here = tf.where(places[:, None] >= 0, selected, tf.zeros_like(selected))
+    return tf.concat([sums, tf.reshape(here, [-1])], 0)

@@ -1,0 +1,26 @@
+"""The predictions of an evaluation, which are gathered as a sum over the replicas."""
+
+import torch
+
+
+def append_predictions(sums: torch.Tensor, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Append the predictions of a micro-batch to its sums, if the batch asks for them.
+
+    They are those of all examples of the global batch, flat. Examples that the micro-batch does not have are 0, so that
+    the sum over all micro-batches and replicas has each example once. `common.data.example_places` finds the examples.
+
+    Args:
+        sums: The sums of the micro-batch [2].
+        outputs: The model's outputs [rows, ...], float64.
+        batch: The micro-batch.
+    """
+    if "class_places" in batch:
+        places, predictions = batch["class_places"], outputs.argmax(-1).to(outputs.dtype).reshape(-1, 1)
+    elif "output_places" in batch:
+        places, predictions = batch["output_places"], outputs.reshape(len(outputs), -1)
+    else:
+        return sums
+    places = places.flatten()
+    selected = predictions[places.clamp(min=0)]
+    here = torch.where(places[:, None] >= 0, selected, torch.zeros_like(selected))
+    return torch.cat([sums, here.flatten()])
