@@ -8,11 +8,20 @@ import tensorflow as tf
 from common.config.tasks import (
     BinarySettings,
     ClassificationSettings,
+    ClassTaskSettings,
     CustomTaskSettings,
     RegressionSettings,
     TaskSettings,
 )
 from common.map.factory import import_factory
+from tf_impl.losses import (
+    compute_binary_dice,
+    compute_binary_losses,
+    compute_class_dice,
+    compute_class_losses,
+    compute_regression_losses,
+    compute_share_losses,
+)
 
 PerExample = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
 
@@ -23,8 +32,8 @@ class TaskFunctions:
 
     Attributes:
         losses: The loss of each example.
-        metric: The metric of each example: accuracy, correct tokens (language model), absolute error (regression) or 0
-            (a custom task).
+        metric: The metric of each example: accuracy, the number of correct labels if each label has a loss of its own,
+            absolute error (regression) or 0 (a custom task).
     """
 
     losses: PerExample
@@ -45,34 +54,50 @@ def build_task_functions(task: TaskSettings) -> TaskFunctions:
 
 
 def _build_classification(task: ClassificationSettings) -> TaskFunctions:
-    """Return cross-entropy and accuracy. labels: classes [n], or the probability of each class [n, classes]."""
+    """Return the chosen loss and the accuracy.
+
+    labels: classes [n] or [n, ...], or the share of each class [n, classes]. outputs: logits, with the classes last.
+    If an example has several labels, `weigh_labels` says how they count.
+    """
 
     def compute_losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        if labels.shape.rank == 1 and not task.label_smoothing:
-            return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
-        classes = outputs.shape[-1]
-        labels = tf.one_hot(labels, classes, dtype=outputs.dtype) if labels.shape.rank == 1 else labels
-        smoothed = tf.cast(labels, outputs.dtype) * (1 - task.label_smoothing) + task.label_smoothing / classes
-        return tf.nn.softmax_cross_entropy_with_logits(smoothed, outputs)
+        if labels.dtype.is_floating:
+            return compute_share_losses(task, outputs, labels)
+        if labels.shape.rank == 1:
+            return compute_class_losses(task, outputs, labels)
+        weights, valid_labels = _weigh_labels(task, labels, outputs.dtype)
+        logits = tf.reshape(outputs, tf.concat([tf.shape(valid_labels), outputs.shape[-1:]], 0))
+        if task.loss == "dice":
+            return compute_class_dice(task, logits, valid_labels, weights)
+        losses = compute_class_losses(task, tf.reshape(logits, [-1, outputs.shape[-1]]), tf.reshape(valid_labels, [-1]))
+        return tf.reduce_sum(tf.reshape(losses, tf.shape(weights)) * weights, 1)
 
     def compute_accuracy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        classes = labels if labels.shape.rank == 1 else tf.argmax(labels, -1, tf.int32)
-        return tf.argmax(outputs, -1, tf.int32) == tf.cast(classes, tf.int32)
+        if labels.dtype.is_floating:
+            return _find_classes(outputs) == _find_classes(labels)
+        if labels.shape.rank == 1:
+            return _find_classes(outputs) == tf.cast(labels, tf.int32)
+        is_correct = _find_classes(outputs) == tf.cast(labels, tf.int32)
+        return _sum_correct(task, _flatten_examples(is_correct), labels)
 
     return TaskFunctions(compute_losses, compute_accuracy)
 
 
 def _build_binary(task: BinarySettings) -> TaskFunctions:
-    """Return binary cross-entropy and accuracy, as means over the yes-or-no answers of an example."""
+    """Return the chosen loss and the accuracy. If an example has several labels, `weigh_labels` says how they count."""
 
     def compute_losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        outputs, labels = _flatten_examples(outputs), tf.cast(_flatten_examples(labels), outputs.dtype)
-        smoothed = labels * (1 - task.label_smoothing) + task.label_smoothing / 2
-        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(smoothed, outputs), 1)
+        logits = _flatten_examples(outputs)
+        weights, valid_labels = _weigh_labels(task, labels, outputs.dtype)
+        valid_labels = tf.cast(valid_labels, outputs.dtype)
+        if task.loss == "dice":
+            return compute_binary_dice(task, logits, valid_labels, weights)
+        losses = compute_binary_losses(task, logits, valid_labels)
+        return tf.reduce_sum(losses * weights, 1) if _has_label_losses(task, labels) else tf.reduce_mean(losses, 1)
 
     def compute_accuracy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         is_correct = (_flatten_examples(outputs) > 0) == (tf.cast(_flatten_examples(labels), outputs.dtype) > 0.5)
-        return tf.reduce_mean(tf.cast(is_correct, tf.float64), 1)
+        return _sum_correct(task, is_correct, labels)
 
     return TaskFunctions(compute_losses, compute_accuracy)
 
@@ -80,19 +105,16 @@ def _build_binary(task: BinarySettings) -> TaskFunctions:
 def _build_regression(task: RegressionSettings) -> TaskFunctions:
     """Return the chosen loss and the absolute error, as means over the numbers of an example."""
 
-    def absolute_error(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        return tf.abs(_flatten_examples(outputs) - tf.cast(_flatten_examples(labels), outputs.dtype))
-
     def compute_losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        error = absolute_error(outputs, labels)
-        if task.loss == "mse":
-            return tf.reduce_mean(tf.square(error), 1)
-        if task.loss == "mae":
-            return tf.reduce_mean(error, 1)
-        clipped = tf.minimum(error, task.delta)
-        return tf.reduce_mean(tf.square(clipped) / 2 + task.delta * (error - clipped), 1)
+        numbers = tf.cast(_flatten_examples(labels), outputs.dtype)
+        return tf.reduce_mean(compute_regression_losses(task, _flatten_examples(outputs), numbers), 1)
 
-    return TaskFunctions(compute_losses, lambda outputs, labels: tf.reduce_mean(absolute_error(outputs, labels), 1))
+    def compute_error(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        predictions = tf.exp(outputs) if task.loss == "poisson" else outputs
+        numbers = tf.cast(_flatten_examples(labels), outputs.dtype)
+        return tf.reduce_mean(tf.abs(_flatten_examples(predictions) - numbers), 1)
+
+    return TaskFunctions(compute_losses, compute_error)
 
 
 def _build_language_model() -> TaskFunctions:
@@ -122,3 +144,42 @@ def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
 def _flatten_examples(tensor: tf.Tensor) -> tf.Tensor:
     """Reshape a tensor [n, ...] to [n, values]."""
     return tf.reshape(tensor, [tf.shape(tensor)[0], -1])
+
+
+def _has_label_losses(task: ClassTaskSettings, labels: tf.Tensor) -> bool:
+    return task.has_label_losses(labels.shape.rank, not labels.dtype.is_floating)
+
+
+def _weigh_labels(task: ClassTaskSettings, labels: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the weight of each label in the loss, and the labels with 0 in place of ignored ones, both [n, labels].
+
+    The weights are those of `common.data.label_weights.weigh_labels`.
+    """
+    labels = _flatten_examples(labels)
+    if task.ignore_label is None:
+        weights, valid_labels = tf.ones_like(labels, dtype), labels
+    else:
+        is_labelled = labels != tf.cast(task.ignore_label, labels.dtype)
+        weights, valid_labels = tf.cast(is_labelled, dtype), tf.where(is_labelled, labels, tf.zeros_like(labels))
+    if task.class_weights is None:
+        return weights, valid_labels
+    class_weights = tf.constant(task.class_weights, dtype)
+    if isinstance(task, BinarySettings):
+        answers = tf.cast(valid_labels, dtype)
+        return weights * (class_weights[0] * (1 - answers) + class_weights[1] * answers), valid_labels
+    return weights * tf.gather(class_weights, valid_labels), valid_labels
+
+
+def _sum_correct(task: ClassTaskSettings, is_correct: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return the weighted number of correct labels of each example, or their share if an example has one loss.
+
+    is_correct: whether each label [n, labels] is predicted correctly.
+    """
+    weights, _ = _weigh_labels(task, labels, tf.float64)
+    correct = tf.reduce_sum(tf.cast(is_correct, tf.float64) * weights, 1)
+    return correct if _has_label_losses(task, labels) else correct / tf.maximum(tf.reduce_sum(weights, 1), 1)
+
+
+def _find_classes(shares: tf.Tensor) -> tf.Tensor:
+    """Return the class with the largest logit or share, int32. shares: [..., classes]."""
+    return tf.argmax(shares, -1, tf.int32)

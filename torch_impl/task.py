@@ -4,16 +4,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import cross_entropy
 
 from common.config.tasks import (
     BinarySettings,
     ClassificationSettings,
+    ClassTaskSettings,
     CustomTaskSettings,
     RegressionSettings,
     TaskSettings,
 )
 from common.map.factory import import_factory
+from torch_impl.losses import (
+    compute_binary_dice,
+    compute_binary_losses,
+    compute_class_dice,
+    compute_class_losses,
+    compute_regression_losses,
+    compute_share_losses,
+)
 
 PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
 
@@ -24,8 +33,8 @@ class TaskFunctions:
 
     Attributes:
         losses: The loss of each example.
-        metric: The metric of each example: accuracy, correct tokens (language model), absolute error (regression) or 0
-            (a custom task).
+        metric: The metric of each example: accuracy, the number of correct labels if each label has a loss of its own,
+            absolute error (regression) or 0 (a custom task).
     """
 
     losses: PerExample
@@ -46,29 +55,49 @@ def build_task_functions(task: TaskSettings) -> TaskFunctions:
 
 
 def _build_classification(task: ClassificationSettings) -> TaskFunctions:
-    """Return cross-entropy and accuracy. labels: classes [n], or the probability of each class [n, classes]."""
+    """Return the chosen loss and the accuracy.
+
+    labels: classes [n] or [n, ...], or the share of each class [n, classes]. outputs: logits, with the classes last.
+    If an example has several labels, `weigh_labels` says how they count.
+    """
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        if labels.dim() == 2:
-            labels = labels.to(outputs.dtype)
-        return cross_entropy(outputs, labels, reduction="none", label_smoothing=task.label_smoothing)
+        if labels.is_floating_point():
+            return compute_share_losses(task, outputs, labels)
+        if labels.dim() == 1:
+            return compute_class_losses(task, outputs, labels)
+        weights, valid_labels = _weigh_labels(task, labels, outputs.dtype)
+        logits = outputs.reshape(*valid_labels.shape, outputs.shape[-1])
+        if task.loss == "dice":
+            return compute_class_dice(task, logits, valid_labels, weights)
+        losses = compute_class_losses(task, logits.flatten(0, 1), valid_labels.flatten())
+        return (losses.reshape(weights.shape) * weights).sum(1)
 
     def compute_accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return outputs.argmax(-1) == (labels if labels.dim() == 1 else labels.argmax(-1))
+        if labels.is_floating_point():
+            return outputs.argmax(-1) == labels.argmax(-1)
+        if labels.dim() == 1:
+            return outputs.argmax(-1) == labels
+        return _sum_correct(task, _flatten_examples(outputs.argmax(-1) == labels), labels)
 
     return TaskFunctions(compute_losses, compute_accuracy)
 
 
 def _build_binary(task: BinarySettings) -> TaskFunctions:
-    """Return binary cross-entropy and accuracy, as means over the yes-or-no answers of an example."""
+    """Return the chosen loss and the accuracy. If an example has several labels, `weigh_labels` says how they count."""
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        outputs, labels = _flatten_examples(outputs), _flatten_examples(labels).to(outputs.dtype)
-        smoothed = labels * (1 - task.label_smoothing) + task.label_smoothing / 2
-        return binary_cross_entropy_with_logits(outputs, smoothed, reduction="none").mean(1)
+        logits = _flatten_examples(outputs)
+        weights, valid_labels = _weigh_labels(task, labels, outputs.dtype)
+        valid_labels = valid_labels.to(outputs.dtype)
+        if task.loss == "dice":
+            return compute_binary_dice(task, logits, valid_labels, weights)
+        losses = compute_binary_losses(task, logits, valid_labels)
+        return (losses * weights).sum(1) if _has_label_losses(task, labels) else losses.mean(1)
 
     def compute_accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return ((_flatten_examples(outputs) > 0) == (_flatten_examples(labels) > 0.5)).double().mean(1)
+        is_correct = (_flatten_examples(outputs) > 0) == (_flatten_examples(labels) > 0.5)
+        return _sum_correct(task, is_correct, labels)
 
     return TaskFunctions(compute_losses, compute_accuracy)
 
@@ -76,19 +105,15 @@ def _build_binary(task: BinarySettings) -> TaskFunctions:
 def _build_regression(task: RegressionSettings) -> TaskFunctions:
     """Return the chosen loss and the absolute error, as means over the numbers of an example."""
 
-    def absolute_error(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return (_flatten_examples(outputs) - _flatten_examples(labels).to(outputs.dtype)).abs()
-
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        error = absolute_error(outputs, labels)
-        if task.loss == "mse":
-            return error.square().mean(1)
-        if task.loss == "mae":
-            return error.mean(1)
-        clipped = error.clamp(max=task.delta)
-        return (clipped.square() / 2 + task.delta * (error - clipped)).mean(1)
+        numbers = _flatten_examples(labels).to(outputs.dtype)
+        return compute_regression_losses(task, _flatten_examples(outputs), numbers).mean(1)
 
-    return TaskFunctions(compute_losses, lambda outputs, labels: absolute_error(outputs, labels).mean(1))
+    def compute_error(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        predictions = outputs.exp() if task.loss == "poisson" else outputs
+        return (_flatten_examples(predictions) - _flatten_examples(labels).to(outputs.dtype)).abs().mean(1)
+
+    return TaskFunctions(compute_losses, compute_error)
 
 
 def _build_language_model() -> TaskFunctions:
@@ -121,3 +146,39 @@ def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
 def _flatten_examples(tensor: torch.Tensor) -> torch.Tensor:
     """Reshape a tensor [n, ...] to [n, values]."""
     return tensor.reshape(len(tensor), -1)
+
+
+def _has_label_losses(task: ClassTaskSettings, labels: torch.Tensor) -> bool:
+    return task.has_label_losses(labels.dim(), not labels.is_floating_point())
+
+
+def _weigh_labels(
+    task: ClassTaskSettings, labels: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weight of each label in the loss, and the labels with 0 in place of ignored ones, both [n, labels].
+
+    The weights are those of `common.data.label_weights.weigh_labels`.
+    """
+    labels = _flatten_examples(labels)
+    if task.ignore_label is None:
+        weights, valid_labels = torch.ones_like(labels, dtype=dtype), labels
+    else:
+        is_labelled = labels != task.ignore_label
+        weights, valid_labels = is_labelled.to(dtype), labels.where(is_labelled, 0)
+    if task.class_weights is None:
+        return weights, valid_labels
+    class_weights = torch.tensor(task.class_weights, dtype=dtype, device=labels.device)
+    if isinstance(task, BinarySettings):
+        answers = valid_labels.to(dtype)
+        return weights * (class_weights[0] * (1 - answers) + class_weights[1] * answers), valid_labels
+    return weights * class_weights[valid_labels], valid_labels
+
+
+def _sum_correct(task: ClassTaskSettings, is_correct: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the weighted number of correct labels of each example, or their share if an example has one loss.
+
+    is_correct: whether each label [n, labels] is predicted correctly.
+    """
+    weights, _ = _weigh_labels(task, labels, torch.float64)
+    correct = (is_correct * weights).sum(1)
+    return correct if _has_label_losses(task, labels) else correct / weights.sum(1).clamp(min=1)

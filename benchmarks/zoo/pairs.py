@@ -17,7 +17,8 @@ class ZooPair:
         inputs: The inputs by name, as the command `common.map` takes them, such as int32[4,12]<100.
         torch_source: The class and the library of PyTorch's model, such as transformers GPT2Model.
         keras_source: The same of Keras's model.
-        task: Overrides for training, such as {"task": "regression"}; if empty, the models return logits [n, CLASSES].
+        task: Overrides for training, such as {"task": "regression"}; if empty, the models return logits of CLASSES.
+        label_shape: The shape of the labels of an example, such as the height and the width of an image.
     """
 
     name: str
@@ -27,3 +28,4 @@ class ZooPair:
     torch_source: str
     keras_source: str
     task: Mapping[str, str] = field(default_factory=dict)
+    label_shape: tuple[int, ...] = ()

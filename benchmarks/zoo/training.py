@@ -1,6 +1,7 @@
 """Training of a proven pair: five steps in float64 as `ddp` x2 and as `mirrored` x2."""
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -43,10 +44,12 @@ def _write_data(pair: ZooPair, directory: Path) -> list[str]:
         sized = {name: replace(spec, shape=(count, *spec.shape[1:])) for name, spec in specs.items()}
         path = directory / f"{split}.npz"
         arrays: dict[str, Any] = draw_inputs(sized, seed=len(split))
-        np.savez(path, labels=np.arange(count) % CLASSES, **arrays)
+        labels = np.arange(count * math.prod(pair.label_shape)) % CLASSES
+        np.savez(path, labels=labels.reshape(count, *pair.label_shape), **arrays)
         keys.append(f"data.{split}={path}")
     channels = [name for name, spec in specs.items() if spec.channels]
-    return [*keys, f"data.channels=[{','.join(channels)}]", "data.classes=[" + ",".join(map(str, range(CLASSES))) + "]"]
+    classes = "null" if pair.label_shape else "[" + ",".join(map(str, range(CLASSES))) + "]"
+    return [*keys, f"data.channels=[{','.join(channels)}]", f"data.classes={classes}"]
 
 
 def _run(module: str, strategy: str, arguments: Sequence[str], directory: Path) -> str:

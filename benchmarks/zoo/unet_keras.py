@@ -1,7 +1,7 @@
-"""U-Nets (arXiv 1505.04597) for Keras that choose a class for each pixel, and their loss."""
+"""U-Nets (arXiv 1505.04597) for Keras that choose a class for each pixel."""
 
 import keras
-from keras import layers, ops
+from keras import layers
 
 from benchmarks.zoo.pairs import CLASSES
 from benchmarks.zoo.vision_sizes import IMAGE_SIZE
@@ -44,11 +44,3 @@ def unet_transposed() -> keras.Model:
 def unet_bilinear() -> keras.Model:
     """Return a U-Net with bilinear upsampling."""
     return build_unet(is_transposed=False)
-
-
-def compute_pixel_loss(outputs: keras.KerasTensor, labels: keras.KerasTensor) -> keras.KerasTensor:
-    """Return the mean cross-entropy [n] over the pixels, whose classes follow from their place and the label [n]."""
-    rows, columns = (ops.arange(size, dtype="int32") for size in outputs.shape[1:3])
-    classes = (ops.cast(labels, "int32")[:, None, None] + rows[:, None] + columns) % CLASSES
-    losses = keras.losses.sparse_categorical_crossentropy(classes, outputs, from_logits=True)
-    return ops.mean(losses, axis=(1, 2))

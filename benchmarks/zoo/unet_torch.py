@@ -1,4 +1,4 @@
-"""U-Nets (arXiv 1505.04597) for PyTorch that choose a class for each pixel, and their loss."""
+"""U-Nets (arXiv 1505.04597) for PyTorch that choose a class for each pixel."""
 
 import torch
 from torch import nn
@@ -55,11 +55,3 @@ def unet_transposed() -> nn.Module:
 def unet_bilinear() -> nn.Module:
     """Return a U-Net with bilinear upsampling."""
     return UNet(is_transposed=False)
-
-
-def compute_pixel_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy [n] over the pixels, whose classes follow from their place and the label [n]."""
-    rows, columns = (torch.arange(size, device=labels.device) for size in outputs.shape[2:])
-    classes = (labels.long()[:, None, None] + rows[:, None] + columns) % CLASSES
-    losses: torch.Tensor = nn.functional.cross_entropy(outputs, classes, reduction="none")
-    return losses.mean((1, 2))

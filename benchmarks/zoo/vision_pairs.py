@@ -1,12 +1,8 @@
 """Pairs of models that classify images or their pixels."""
 
 from benchmarks.zoo.pairs import ZooPair
+from benchmarks.zoo.vision_sizes import IMAGE_SIZE
 
-PIXEL_TASK = {
-    "task": "custom",
-    "task.torch": "benchmarks.zoo.unet_torch:compute_pixel_loss",
-    "task.tf": "benchmarks.zoo.unet_keras:compute_pixel_loss",
-}
 INPUTS = {"images": "float32[4,32,32,channels=3]"}
 HERE = "benchmarks.zoo"
 
@@ -27,7 +23,15 @@ def _build_pair(name: str, torch_source: str, keras_source: str, torch_module: s
 def _build_unet_pair(name: str) -> ZooPair:
     """Return a pair of U-Nets, which no library of both frameworks has."""
     source = "U-Net of the zoo"
-    return ZooPair(name, f"{HERE}.unet_torch:{name}", f"{HERE}.unet_keras:{name}", INPUTS, source, source, PIXEL_TASK)
+    return ZooPair(
+        name=name,
+        torch=f"{HERE}.unet_torch:{name}",
+        keras=f"{HERE}.unet_keras:{name}",
+        inputs=INPUTS,
+        torch_source=source,
+        keras_source=source,
+        label_shape=(IMAGE_SIZE, IMAGE_SIZE),
+    )
 
 
 VISION_PAIRS = (

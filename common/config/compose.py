@@ -19,7 +19,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 
 from common.config.interpolations import escape_interpolations
 from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
-from common.config.legacy import FIRST_COSINE, NO_AVERAGE, list_added_optimizer_keys
+from common.config.legacy import FIRST_COSINE, NO_AVERAGE, list_added_optimizer_keys, list_added_task_keys
 from common.config.saved_config import Section, read_values
 from common.config.schema import EXTENSIBLE_GROUPS, GROUPS, SECTIONS, Config, RunOptions
 from common.errors import UserError, first_line
@@ -151,12 +151,15 @@ def load_config(path: Path) -> Config:
 def read_complete_values(path: Path) -> Section:
     """Read the sections of a config.yaml with the defaults of keys that earlier versions lacked. Imports nothing."""
     values = read_values(path)
-    train, model, optimizer, schedule = (values.get(group) for group in ("train", "model", "optimizer", "schedule"))
+    groups = ("train", "model", "task", "optimizer", "schedule")
+    train, model, task, optimizer, schedule = (values.get(group) for group in groups)
     if isinstance(train, dict):
         added = {"device": "auto", "micro_batches": 1, "evaluate_average": False, "predictions": False}
         values = {**values, "train": {**added, **train}}
     if isinstance(model, dict) and model.get("kind") == "custom":
         values = {**values, "model": {"keras": None, **model}}
+    if isinstance(task, dict):
+        values = {**values, "task": {**list_added_task_keys(task.get("kind")), **task}}
     if isinstance(schedule, dict) and schedule.get("kind") == "cosine":
         values = {**values, "schedule": {**FIRST_COSINE, **schedule}}
     if isinstance(optimizer, dict):

@@ -31,6 +31,17 @@ ADDED_BY_KIND: Mapping[Value, Mapping[str, Value]] = {
     "adam": {"amsgrad": False},
     "adamw": {"amsgrad": False},
 }
+ADDED_TO_CLASS_TASKS: Mapping[str, Value] = {
+    "loss": "cross_entropy",
+    "ignore_label": None,
+    "gamma": 2.0,
+    "dice_smooth": 1e-5,
+}
+ADDED_TO_TASKS: Mapping[Value, Mapping[str, Value]] = {
+    "classification": {**ADDED_TO_CLASS_TASKS, "ignore_label": -100},
+    "binary": {**ADDED_TO_CLASS_TASKS, "alpha": None},
+    "regression": {"quantile": 0.5},
+}
 
 FIRST_COSINE: Mapping[str, Value] = {"end_factor": 0.0, "cycles": 1}  # keys of schedule=cosine, without "schedule."
 
@@ -44,10 +55,9 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
         flat: values by full names of keys.
     """
     if "optimizer.name" not in flat:  # a version after the first
-        added = {**ADDED, **_upgrade_optimizer(flat), **_upgrade_buffers(flat), **_upgrade_cosine(flat)}
-        return {**added, **flat, **_upgrade_dropout(flat)}
+        return {**_list_added(flat), **_upgrade_buffers(flat), **flat, **_upgrade_dropout(flat)}
     renamed = {RENAMED.get(name, name): value for name, value in flat.items()}
-    values = {**ADDED, **_upgrade_optimizer(renamed), **_upgrade_dropout(flat), **_upgrade_cosine(renamed), **renamed}
+    values = {**_list_added(renamed), **_upgrade_dropout(flat), **renamed}
     if values.get("data.kind") == "mnli":
         values["data.kind"] = "hub"
     elif values.get("data.kind") == "mnist":
@@ -57,6 +67,11 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
     else:
         values["model.kind"] = "bert" if "model.layers" in values else "pretrained"
     return values
+
+
+def _list_added(flat: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the keys that earlier versions lacked, with the values that describe their runs."""
+    return {**ADDED, **_upgrade_task(flat), **_upgrade_optimizer(flat), **_upgrade_cosine(flat)}
 
 
 def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
@@ -85,6 +100,16 @@ def _upgrade_cosine(flat: Mapping[str, Value]) -> dict[str, Value]:
 def list_added_optimizer_keys(kind: Value) -> dict[str, Value]:
     """Return the keys of an optimizer that the first versions lacked, with the values that describe their runs."""
     return {**ADDED_TO_OPTIMIZERS, **ADDED_BY_KIND.get(kind, {})}
+
+
+def list_added_task_keys(kind: Value) -> Mapping[str, Value]:
+    """Return the keys of a task that earlier versions lacked, with the values that describe their runs."""
+    return ADDED_TO_TASKS.get(kind, {})
+
+
+def _upgrade_task(flat: Mapping[str, Value]) -> dict[str, Value]:
+    kind = flat.get("task.kind", ADDED["task.kind"])
+    return {f"task.{name}": value for name, value in list_added_task_keys(kind).items()}
 
 
 def _upgrade_optimizer(flat: Mapping[str, Value]) -> dict[str, Value]:

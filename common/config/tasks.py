@@ -20,7 +20,8 @@ from common.errors import UserError
 class TaskSettings:
     """Settings that every kind of task has.
 
-    The loss of a global batch is the mean of the losses of its examples, weighted by the weights of the examples.
+    The loss of a global batch is the mean of the losses of its examples, weighted by the weights of the examples. If
+    each label has a loss of its own, the mean is over all labels of the global batch.
     """
 
     metric: ClassVar[str | None]  # the name of the value that an evaluation reports besides the loss; None for none
@@ -32,6 +33,15 @@ class TaskSettings:
         """The weight of each class, or None if all classes have the same weight."""
         return getattr(self, "class_weights", None)
 
+    def has_label_losses(self, axes: int, is_integer: bool) -> bool:
+        """Check whether each label has a loss of its own, or each example has one.
+
+        Args:
+            axes: The number of axes of labels [n, ...].
+            is_integer: Whether the labels are integers.
+        """
+        return False
+
     def values(self, loss: float, metric: float) -> dict[str, float]:
         """Return the values that an evaluation reports, by name. metric: the value of `self.metric`."""
         return {"loss": loss} | ({} if self.metric is None else {self.metric: metric})
@@ -42,12 +52,21 @@ class TaskSettings:
 
 @dataclass(frozen=True)
 class ClassTaskSettings(TaskSettings):
-    """A task with classes. `label_smoothing` is the share of a label's weight that is spread over all classes."""
+    """A task with classes.
+
+    `label_smoothing` is the share of a label's weight that is spread over all classes. Labels equal to `ignore_label`
+    have no loss. `gamma` is the exponent of the focal loss, and `dice_smooth` what dice adds to both terms of its
+    quotient.
+    """
 
     metric = "accuracy"
 
     label_smoothing: float = key(CURVE, at_least=0, below=1)
     class_weights: list[float] | None = key(CURVE)
+    ignore_label: int | None = key(CURVE)
+    gamma: float = key(CURVE, at_least=1)  # below 1, the slope of the focal loss's factor is infinite
+    dice_smooth: float = key(CURVE, above=0)
+    loss: str = key(CURVE, choices=("cross_entropy", "focal", "dice", "hinge"))
 
     @override
     def check(self) -> None:
@@ -56,29 +75,66 @@ class ClassTaskSettings(TaskSettings):
             raise UserError(
                 f"task.class_weights={weights}: must be numbers, at least 0 and not all 0, one for each class"
             )
+        if self.label_smoothing and self.loss != "cross_entropy":
+            raise UserError(
+                f"task.label_smoothing={self.label_smoothing:g}: task.loss={self.loss} uses the labels as they are; "
+                "set it to 0"
+            )
+        if weights is not None and self.loss == "dice":
+            raise UserError(
+                f"task.class_weights={weights}: task.loss=dice gives all classes the same weight; set it to null"
+            )
 
 
 @dataclass(frozen=True)
 class ClassificationSettings(ClassTaskSettings):
-    """Choose one of several classes. The model returns a logit for each class."""
+    """Choose one of several classes, for each example or for each of its positions, such as pixels or tokens.
+
+    The model returns a logit for each class. `kl` is for labels that are the shares of the classes.
+    """
+
+    loss: str = key(CURVE, choices=("cross_entropy", "focal", "dice", "hinge", "kl"))
+
+    @override
+    def has_label_losses(self, axes: int, is_integer: bool) -> bool:
+        return axes > 1 and is_integer and self.loss != "dice"
 
 
 @dataclass(frozen=True)
 class BinarySettings(ClassTaskSettings):
     """Answer yes or no to one or several questions. The model returns a logit for each question.
 
-    `class_weights` are the weights of no and of yes.
+    `class_weights` are the weights of no and of yes. `alpha` is the factor that the focal loss gives to yes; no gets
+    1 - alpha.
     """
+
+    alpha: float | None = key(CURVE, at_least=0, at_most=1, null="for no such factor")
+
+    @override
+    def has_label_losses(self, axes: int, is_integer: bool) -> bool:
+        has_unequal_weights = self.ignore_label is not None or self.class_weights is not None
+        return axes > 1 and has_unequal_weights and self.loss != "dice"
+
+    @override
+    def check(self) -> None:
+        super().check()
+        if self.alpha is not None and self.loss != "focal":
+            raise UserError(f"task.alpha={self.alpha:g}: only task.loss=focal has it; set it to null")
 
 
 @dataclass(frozen=True)
 class RegressionSettings(TaskSettings):
-    """Predict numbers. `delta` is the difference above which the huber loss is linear."""
+    """Predict numbers.
+
+    `delta` is the difference above which the huber loss is linear, and `quantile` the share of labels that are to be
+    below the prediction. For poisson, the model returns the logarithm of the prediction.
+    """
 
     metric = "mean_absolute_error"
 
-    loss: str = key(CURVE, choices=("mse", "mae", "huber"))
+    loss: str = key(CURVE, choices=("mse", "mae", "huber", "poisson", "quantile"))
     delta: float = key(CURVE, above=0)
+    quantile: float = key(CURVE, above=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -89,6 +145,10 @@ class LanguageModelSettings(TaskSettings):
     """
 
     metric = "accuracy"
+
+    @override
+    def has_label_losses(self, axes: int, is_integer: bool) -> bool:
+        return axes > 1 and is_integer
 
     @override
     def values(self, loss: float, metric: float) -> dict[str, float]:

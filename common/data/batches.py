@@ -30,7 +30,7 @@ class Split(Protocol):
 
     @property
     def labels(self) -> np.ndarray:
-        """The class of every example, int32 [n]. `ArraySplit` may have numbers or labels of tokens instead."""
+        """The class of every example, int32 [n]. `ArraySplit` may have numbers or several labels instead."""
 
     @property
     def example_shapes(self) -> Mapping[str, tuple[int | None, ...]]:
@@ -46,7 +46,7 @@ class Split(Protocol):
         """Return the weight of each example in the loss, float64 [n]."""
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """Return the number of losses of each example, float64 [n]: 1, or the number of labelled tokens."""
+        """Return the number of losses of each example, float64 [n]: 1, or the sum of the weights of its labels."""
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return the model's inputs and `labels` of the examples, padded to the longest of the examples `batch`."""

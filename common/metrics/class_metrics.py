@@ -23,13 +23,16 @@ AVERAGED: dict[str, Callable[..., float]] = {
 TOP = 5
 
 
-def compute_class_metric(name: str, predictions: Predictions) -> float:
-    """Return a metric of a task with one class for each example or position. Labels below 0 do not count."""
+def compute_class_metric(name: str, predictions: Predictions, ignore_label: int | None = None) -> float:
+    """Return a metric of a task with one class for each example or position.
+
+    Labels below 0, and those equal to `ignore_label`, do not count.
+    """
     labels = predictions.labels
     if labels.dtype.kind == "f":  # the probability of each class
         labels = labels.argmax(-1)
     labels = labels.reshape(-1)
-    is_counted = labels >= 0
+    is_counted = (labels >= 0) & (labels != ignore_label)
     if predictions.kind == CLASSES:
         return _compute_averaged(name, labels[is_counted], predictions.outputs.reshape(-1)[is_counted], "macro")
     logits = predictions.outputs.reshape(len(labels), -1)[is_counted]
@@ -42,18 +45,23 @@ def compute_class_metric(name: str, predictions: Predictions) -> float:
     return _compute_averaged(name, labels, logits.argmax(1), "macro")
 
 
-def compute_binary_metric(name: str, predictions: Predictions) -> float:
+def compute_binary_metric(name: str, predictions: Predictions, ignore_label: int | None = None) -> float:
     """Return a metric of the answer yes, with one or several questions for each example.
 
     Labels [n, questions] give the mean over the questions. With more axes, all answers count as those of one question.
+    Labels equal to `ignore_label` do not count.
     """
     questions = predictions.labels.shape[1] if predictions.labels.ndim == 2 else 1
-    labels = predictions.labels.reshape(-1, questions) > 0.5
-    logits = predictions.outputs.reshape(-1, questions)
-    if name == "auc":
-        values = [_compute_binary_auc(labels[:, i], logits[:, i]) for i in range(questions)]
-    else:
-        values = [_compute_averaged(name, labels[:, i], logits[:, i] > 0, "binary") for i in range(questions)]
+    values = []
+    for labels, logits in zip(
+        predictions.labels.reshape(-1, questions).T, predictions.outputs.reshape(-1, questions).T, strict=True
+    ):
+        is_counted = np.full(labels.shape, True) if ignore_label is None else labels != ignore_label
+        answers, scores = labels[is_counted] > 0.5, logits[is_counted]
+        is_area = name == "auc"
+        values.append(
+            _compute_binary_auc(answers, scores) if is_area else _compute_averaged(name, answers, scores > 0, "binary")
+        )
     return float(np.mean(values))
 
 

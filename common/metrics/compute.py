@@ -3,12 +3,14 @@
 import logging
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
 from common.config.import_object import import_object
 from common.config.metrics import METRICS, get_metric_name, list_gathered_metrics
 from common.config.schema import Config
+from common.config.tasks import BinarySettings, ClassTaskSettings, RegressionSettings, TaskSettings
 from common.errors import describe_error, one_line
 from common.map.factory import import_factory
 from common.metrics.predictions import Predictions
@@ -36,7 +38,7 @@ def _compute(config: Config, metric: str, predictions: Predictions) -> float:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            value = _compute_value(config.task.kind, metric, predictions)
+            value = _compute_value(config.task, metric, predictions)
         except Exception as error:  # a failure must not end the run before its weights are saved
             value, problem = math.nan, f"raised {describe_error(error)}"
     if not math.isfinite(value):
@@ -46,7 +48,7 @@ def _compute(config: Config, metric: str, predictions: Predictions) -> float:
     return value
 
 
-def _compute_value(task: str, metric: str, predictions: Predictions) -> float:
+def _compute_value(task: TaskSettings, metric: str, predictions: Predictions) -> float:
     if metric not in METRICS:
         return float(import_object(metric)(predictions.outputs, predictions.labels))
     if not np.isfinite(predictions.outputs).all():
@@ -55,8 +57,10 @@ def _compute_value(task: str, metric: str, predictions: Predictions) -> float:
     from common.metrics.class_metrics import compute_binary_metric, compute_class_metric
     from common.metrics.number_metrics import compute_number_metric
 
-    if task == "regression":
-        return compute_number_metric(metric, predictions)
-    if task == "binary":
-        return compute_binary_metric(metric, predictions)
-    return compute_class_metric(metric, predictions)
+    if isinstance(task, RegressionSettings):
+        numbers = np.exp(predictions.outputs) if task.loss == "poisson" else predictions.outputs
+        return compute_number_metric(metric, replace(predictions, outputs=numbers))
+    ignore_label = task.ignore_label if isinstance(task, ClassTaskSettings) else None
+    if isinstance(task, BinarySettings):
+        return compute_binary_metric(metric, predictions, ignore_label)
+    return compute_class_metric(metric, predictions, ignore_label)

@@ -33,7 +33,7 @@ from common.models.changing_buffers import check_buffers, merge_buffers, round_t
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.mixing import check_mixing, check_restricted
-from common.models.model_outputs import check_output, select_output
+from common.models.model_outputs import find_output
 from common.models.unpaired_variables import (
     has_only_missing_layers,
     list_unpaired,
@@ -47,7 +47,7 @@ from common.versions import find_versions
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 12  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 13  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 
@@ -72,7 +72,7 @@ class PairedLayer(TypedDict):
 def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
     """Return what decides the initial weights, except for the user's code: another value gives another checkpoint."""
     assert isinstance(config.model, CustomModelSettings)
-    paths = {name: getattr(config.model, name) for name in ("map", "checkpoint")}
+    paths = {"map": config.model.map, "checkpoint": config.model.checkpoint}
     files = {name: identify_file(_find_file(f"model.{name}", path)) for name, path in paths.items() if path is not None}
     return {
         "custom_format": FORMAT,
@@ -98,8 +98,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     """Build the model in a process of each side that has a factory. Raise UserError if the models differ.
 
     The result's config.json has, among others, `map`, the transformation of each Keras variable from PyTorch,
-    `statistics`, the names of BatchNorm's moving means and variances, and `frozen`, the parameters that are not
-    trained.
+    `statistics`, the names of BatchNorm's moving means and variances, and `frozen`, the untrained parameters.
     """
     settings = config.model
     assert isinstance(settings, CustomModelSettings)
@@ -136,11 +135,10 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         outputs, mixing_losses = {}, []
         for side, description in descriptions.items():
             factory = f"{settings.get_key(side)}={factories[side]}"
-            outputs[side] = select_output(factory, description.outputs)
-            check_output(factory, config, cache, description.outputs[outputs[side]], examples["labels"])
+            outputs[side] = find_output(factory, config, cache, description.outputs, examples["labels"])
             if isinstance(config.task, CustomTaskSettings):
                 losses = sides[side].call(
-                    "compute_losses", task=config.task, output=outputs[side], labels=examples["labels"]
+                    "compute_losses", task=config.task, output=outputs[side].name, labels=examples["labels"]
                 )
                 _check_losses(config.task, side, losses, len(ids))
                 if any(mixes_examples(losses["float64"], losses[f"copies {i}"], i) for i in range(len(ids))):
@@ -157,7 +155,9 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "arguments": dict(settings.arguments),
         "inputs": {name: [spec.dtype, spec.shape[1:]] for name, spec in input_specs.items()},
         "channels": [name for name, spec in input_specs.items() if spec.channels],
-        "outputs": outputs,
+        "outputs": {side: output.name for side, output in outputs.items()},
+        "moved_axes": {side: output.move for side, output in outputs.items()},
+        "output_classes": next(output.classes for output in outputs.values()),
         "map": write_parameter_map(models.parameter_map) if models else None,
         "unpaired": list_unpaired(models) if models else {},
         "sync_batch_norm": settings.sync_batch_norm,

@@ -25,7 +25,6 @@ from common.data.atomic_directory import Manifest, compute_fingerprint, lock_pat
 from common.data.cache import Cache
 from common.models import bert, custom
 from common.models.hf_config import HfConfig
-from common.models.model_outputs import check_labels
 from common.models.pretrained import SourceCheckpoint
 from common.models.spec import ModelSpec, load_spec
 from common.models.user_code import compute_checksums, read_file_list, write_file_list
@@ -110,7 +109,6 @@ def _open_custom(config: Config, cache: Cache, description: dict[str, object]) -
     list, one builds the model under a file lock.
     """
     assert isinstance(cache, ArrayCache)
-    check_labels(config, cache)
     description |= custom.identify(config, cache)
     list_path = Path(config.cache_dir) / f"custom-{compute_fingerprint(description)}.json"
     with nullcontext() if read_file_list(list_path) else lock_path(list_path):

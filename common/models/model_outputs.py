@@ -1,7 +1,7 @@
-"""Checks that a user's model, the labels of the data and the task fit together."""
+"""Checks that the output of a user's model fits the labels of the data and the task."""
 
-import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,73 +9,55 @@ from common.config.schema import Config
 from common.config.tasks import (
     BinarySettings,
     ClassificationSettings,
-    ClassTaskSettings,
     LanguageModelSettings,
     RegressionSettings,
+    TaskSettings,
 )
 from common.data.cache import Cache
 from common.errors import UserError
 
 Shape = tuple[int, ...]
+Move = tuple[int, int]  # an axis of an output, and its new place
+FIRST_TO_LAST, LAST_TO_FIRST = (1, -1), (-1, 1)
+MOVES = (None, FIRST_TO_LAST, LAST_TO_FIRST)  # the first that fits is right: an output in order needs no move
 
 
-def check_labels(config: Config, cache: Cache) -> None:
-    """Raise UserError if the task cannot use the labels."""
-    for name, split in (("train", cache.train), ("validation", cache.validation)):
-        first = np.arange(1)
-        problem = _find_problem(config, split.labels, split.gather(first, first)["labels"].ndim)
-        if problem:
-            raise UserError(f"data.{name}={getattr(config.data, name)}: task={config.task.kind} {problem}")
-    weights = config.task.label_weights
-    if isinstance(config.task, ClassTaskSettings) and weights is not None:
-        count = 2 if isinstance(config.task, BinarySettings) else len(cache.classes)
-        if cache.train.labels.ndim != 1 or cache.train.labels.dtype.kind != "i" or len(weights) != count:
-            raise UserError(
-                f"task.class_weights={weights}: needs one integer label for each example, and a number for each of the "
-                f"{count} classes"
-            )
+@dataclass(frozen=True)
+class TaskOutput:
+    """The output of a model, as the task reads it."""
+
+    name: str  # of the output among those of the model
+    move: Move | None = None  # which axis has to be moved, so that the output has the order of the labels
+    classes: int | None = None  # the number of classes of each pixel or token; None if an example has one label
 
 
-def _find_problem(config: Config, labels: np.ndarray, axes: int) -> str:
-    """Return why the task cannot use the labels of a split, or "" if it can.
-
-    Args:
-        config: the config of the run.
-        labels: the labels as the cache stores them. Ragged labels have only one axis there.
-        axes: the number of axes of the labels in a batch.
-    """
-    integers = labels.dtype.kind == "i"
-    if isinstance(config.task, ClassificationSettings):
-        if not (axes == 1 and integers) and not (axes == 2 and not integers):
-            return f"needs integer labels [n], or shares of each class [n, classes]; these are {_describe(labels)}"
-        if not integers and (index := _find_first(np.abs(labels.sum(1) - 1) > 1e-3)) is not None:
-            return f"needs shares of each class that add up to 1; those of example {index} do not"
-    elif isinstance(config.task, BinarySettings):
-        if (index := _find_first((labels < 0) | (labels > 1))) is not None:
-            return f"needs labels from 0 to 1; that of example {index} is not"
-    elif isinstance(config.task, LanguageModelSettings) and not (axes == 2 and integers):
-        return f"needs integer labels [n, tokens]; these are {_describe(labels)}"
-    return ""
-
-
-def _describe(labels: np.ndarray) -> str:
-    """Return the type and the shape of labels as text, such as "float32 [n, 3]"."""
-    return f"{labels.dtype} {['n', *labels.shape[1:]]}".replace("'", "")
-
-
-def _find_first(is_wrong: np.ndarray) -> int | None:
-    """Return the index of the first example with a wrong label, or None. `is_wrong` says it of each label, [n, ...]."""
-    indices = np.flatnonzero(np.asarray(is_wrong).reshape(len(is_wrong), -1).any(1))
-    return int(indices[0]) if len(indices) else None
-
-
-def select_output(key: str, outputs: Mapping[str, Shape]) -> str:
-    """Return the name of the output that the task uses: the only output, or `logits`. Raises UserError.
+def find_output(key: str, config: Config, cache: Cache, outputs: Mapping[str, Shape], labels: np.ndarray) -> TaskOutput:
+    """Return the output that the task uses. Raise UserError if the model has none that fits the task.
 
     Args:
         key: the config key and the factory, for errors.
-        outputs: the shape of each output. In a mapping, the output `logits` is called output.logits.
+        config: the config of the run.
+        cache: the cache of the data.
+        outputs: the shape of each output for some examples. In a mapping, the output `logits` is called output.logits.
+        labels: the labels of these examples.
     """
+    name = select_output(key, outputs)
+    task, shape = config.task, outputs[name]
+    if isinstance(task, ClassificationSettings) and labels.ndim > 1 and labels.dtype.kind == "i":
+        expected, move, classes = _find_classes(key, shape, labels.shape)
+    else:
+        expected, move, classes = _find_expected_shape(task, cache, shape, labels), None, None
+        if isinstance(task, BinarySettings | RegressionSettings) and not expected:
+            move = next(move for move in MOVES if _has_order(shape, labels.shape, move))
+        elif isinstance(task, LanguageModelSettings):
+            classes = shape[-1]
+    if expected:
+        raise UserError(f"{key}: returns {_format(shape)}; task={task.kind} needs {expected}")
+    return TaskOutput(name, move, classes)
+
+
+def select_output(key: str, outputs: Mapping[str, Shape]) -> str:
+    """Return the name of the output that the task uses: the only output, or `logits`. Raises UserError."""
     if len(outputs) == 1:
         return next(iter(outputs))
     if "output.logits" in outputs:
@@ -83,29 +65,45 @@ def select_output(key: str, outputs: Mapping[str, Shape]) -> str:
     raise UserError(f"{key}: returns {', '.join(outputs)}; return one tensor, or a mapping with logits")
 
 
-def check_output(key: str, config: Config, cache: Cache, shape: Shape, labels: np.ndarray) -> None:
-    """Raise UserError if an output does not have the shape that the task needs.
+def _find_classes(key: str, shape: Shape, labels_shape: Shape) -> tuple[str, Move | None, int | None]:
+    """Return the shape that labels [n, ...] need if it is another one, the move of the classes, and their number."""
+    is_first, is_last = shape[:1] + shape[2:] == labels_shape, shape[:-1] == labels_shape
+    if is_first and is_last:
+        raise UserError(
+            f"{key}: returns {_format(shape)}, of which the first axis or the last one may be the classes; give the "
+            "model another number of classes, or the labels another size"
+        )
+    if is_first:
+        return "", FIRST_TO_LAST, shape[1]
+    if is_last:
+        return "", None, shape[-1]
+    sizes = ", ".join(map(str, labels_shape[1:]))
+    return f"[n, {sizes}, classes] or [n, classes, {sizes}], a logit for each class at each position", None, None
 
-    Args:
-        key: the config key and the factory, for errors.
-        config: the config of the run.
-        cache: the cache of the data.
-        shape: the shape of the output for some examples.
-        labels: the labels of these examples.
-    """
-    task, expected = config.task, ""
+
+def _find_expected_shape(task: TaskSettings, cache: Cache, shape: Shape, labels: np.ndarray) -> str:
+    """Return the shape that the task needs if an output has another one, or ""."""
     if isinstance(task, ClassificationSettings):
         classes = len(cache.classes) or labels.shape[-1]
-        if shape != (len(labels), classes):
-            expected = f"[n, {classes}], a logit for each class"
-    elif isinstance(task, BinarySettings | RegressionSettings):
-        count = math.prod(labels.shape[1:])
-        if not shape or shape[0] != len(labels) or math.prod(shape[1:]) != count:
-            expected = f"[n, {count}], as many as an example has labels"
-    elif isinstance(task, LanguageModelSettings):
-        if len(shape) != 3 or shape[:2] != labels.shape or shape[2] <= labels.max():
-            expected = f"[n, {labels.shape[1]}, more than {labels.max()}], a logit for each token of the vocabulary"
-    elif shape[:1] != (len(labels),):
-        expected = "[n, ...]"
-    if expected:
-        raise UserError(f"{key}: returns {['n', *shape[1:]]}; task={task.kind} needs {expected}".replace("'n'", "n"))
+        return "" if shape == (len(labels), classes) else f"[n, {classes}], a logit for each class"
+    if isinstance(task, BinarySettings | RegressionSettings):
+        if any(_has_order(shape, labels.shape, move) for move in MOVES):
+            return ""
+        return f"{_format(labels.shape if labels.ndim > 1 else (*labels.shape, 1))}, the shape of the labels"
+    if isinstance(task, LanguageModelSettings):
+        is_valid = len(shape) == 3 and shape[:2] == labels.shape
+        return "" if is_valid else f"[n, {labels.shape[1]}, vocabulary], a logit for each token of the vocabulary"
+    return "" if shape[:1] == (len(labels),) else "[n, ...]"
+
+
+def _has_order(shape: Shape, labels_shape: Shape, move: Move | None) -> bool:
+    """Check whether an output has the shape of the labels after an axis was moved. Axes of size 1 do not count."""
+    if move is not None and len(shape) > 1:
+        shape = tuple(np.moveaxis(np.empty(shape, np.void), *move).shape)
+    return [size for size in shape[1:] if size != 1] == [size for size in labels_shape[1:] if size != 1] and (
+        shape[:1] == labels_shape[:1]
+    )
+
+
+def _format(shape: Shape) -> str:
+    return str(["n", *shape[1:]]).replace("'n'", "n")

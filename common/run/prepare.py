@@ -18,6 +18,7 @@ from common.config.schema import Config
 from common.data.cache import open_cache
 from common.errors import UserError, report_write_errors
 from common.models.initial_weights import open_initial_checkpoint
+from common.models.label_checks import check_classes, check_labels
 from common.models.pretrained import find_source, open_source
 from common.models.spec import get_trained_shapes
 from common.records.summary import read_final_summary
@@ -85,12 +86,16 @@ def prepare_inputs(config: Config, run_dir: Path | None) -> tuple[Config, Prepar
 def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, PreparedInputs]:
     """Build or open the inputs and verify them. checkpoint: where the run resumes; None to start from the beginning."""
     cache, initial = find_packed_inputs(config)
+    source = None  # the pretrained checkpoint of the config, which may bring a tokenizer
     if cache is None or initial is None:
-        source = find_source(config)  # the pretrained checkpoint of the config, which may bring a tokenizer; or None
+        source = find_source(config)
         if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizerSettings):
             source = open_source(checkpoint.directory, config)  # keeps the tokenizer: new data would train another one
         cache = open_cache(config, source) if cache is None else cache
+    check_labels(config, cache)
+    if initial is None:
         initial = open_initial_checkpoint(config, cache, source)
+    check_classes(config, cache, initial.hf_config.get("output_classes"))
     config = complete_config(config, cache.train)
     if config.optimizer.groups:
         groups = expand_groups(config.optimizer.groups, get_trained_shapes(config.model, initial.hf_config))

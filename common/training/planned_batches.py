@@ -11,7 +11,9 @@ from common.data.batches import GlobalBatch, Split, evaluation_batches, training
 def planned_batches(config: Config, split: Split, steps: range) -> Iterator[GlobalBatch]:
     """Return the global batches of these steps (from 1), in the order of the plan."""
     train = config.train
-    return training_batches(split, train.global_batch_size, train.seed, steps, train.padding, *_batch_options(config))
+    return training_batches(
+        split, train.global_batch_size, train.seed, steps, train.padding, *_batch_options(config, split)
+    )
 
 
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
@@ -27,16 +29,18 @@ def has_equal_batches(config: Config, split: Split) -> bool:
 def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
     """Return the global batches of an evaluation."""
     train = config.train
-    options = (*_batch_options(config), choose_predictions(config))
+    options = (*_batch_options(config, split), choose_predictions(config))
     return evaluation_batches(split, train.global_batch_size, train.padding, *options)
 
 
-def _batch_options(config: Config) -> tuple[bool, list[float] | None, bool, int]:
+def _batch_options(config: Config, split: Split) -> tuple[bool, list[float] | None, bool, int]:
     """Return the last arguments of `training_batches` and `evaluation_batches`.
 
-    They are whether batches have keys of aligned dropout masks, the weights of the classes, whether batches mark the
-    rows that only fill them up, which a BatchNorm over the global batch leaves out, and the number of micro-batches of
-    a shard.
+    They are whether batches have keys of aligned dropout masks, the weights of the classes if an example has one label
+    (those of several labels are part of its loss), whether batches mark the rows that only fill them up, which a
+    BatchNorm over the global batch leaves out, and the number of micro-batches of a shard.
     """
     model = config.model
-    return model.has_aligned_dropout, config.task.label_weights, model.has_global_batch_norm, config.micro_batches
+    has_several_labels = bool(split.example_shapes.get("labels"))
+    class_weights = None if has_several_labels else config.task.label_weights
+    return model.has_aligned_dropout, class_weights, model.has_global_batch_norm, config.micro_batches

@@ -93,6 +93,7 @@ EXAMPLES = {  # the example whose data is used, and the settings
     "tabular": ("tabular", (*ARRAYS, "task=regression", "task.loss=huber", "metrics=[r2,spearman]")),
     "hf": ("lstm", (*ARRAYS, "task.label_smoothing=0.1", "task.class_weights=[0.5,2]")),
     "attention": ("lstm", (*ARRAYS, "+model.arguments.dropout=0.1")),
+    "tagger": ("tagger", (*ARRAYS, "task.loss=focal", "task.class_weights=[1,2,0.5]")),
 }
 EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} | {
     "convnet": CONVNET,
@@ -146,7 +147,9 @@ PAIRED = {
     "tabular": SINGLES,
     "hf": (*SINGLES, "torch-ddp-3"),
     "attention": (*SINGLES, "torch-ddp-3", "torch-allreduce-3-ring", "tf-mirrored-2"),
+    "tagger": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
 }
+OF_TESTS = ("attention", "tagger")  # the model pairs of tests/parity; the others are those of examples/
 # The runs with planted faults. One replica is fastest, but only uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
     ("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon", "no_attention_mask"), "tf-single"
@@ -158,6 +161,7 @@ FAULTY.append(("convnet", "flatten_order", "tf-single"))
 FAULTY += [
     ("resnet", "batch_norm_of_each_replica", "torch-ddp-3"),
     ("tabular", "mean_of_replica_means", "tf-mirrored-2"),
+    ("tagger", "mean_of_replica_means", "tf-mirrored-2"),
 ]
 FAULTY += [("gpt", "native_dropout", "tf-single"), ("attention", "native_dropout", "torch-single")]
 FAULT_KEYS = {  # the faults that are settings; tests/parity/trainer.py plants the others
@@ -262,8 +266,8 @@ def make_overrides(base: Path, experiment: str, precision: str = "float64") -> t
     name, settings = EXAMPLES[experiment]
     data = base / "data" / name
     if not data.exists():
-        import_module(f"examples.{name}.data").write(data)
-    modules = f"examples.{experiment}.model_" if experiment != "attention" else "tests.parity.attention_"
+        import_module("tests.parity.tagger_data" if name == "tagger" else f"examples.{name}.data").write(data)
+    modules = f"tests.parity.{experiment}_" if experiment in OF_TESTS else f"examples.{experiment}.model_"
     factories = (f"model.torch={modules}torch:build", f"model.tf={modules}keras:build")
     formatted = (setting.format(data=data) for setting in settings)
     return (cache, "model=custom", *factories, *formatted, *CUSTOM, f"train.precision={precision}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.compare.verdict import compare_runs
-from tests.parity.conftest import EXAMPLES, Planned, Runs, make_overrides, train
+from tests.parity.conftest import EXAMPLES, OF_TESTS, Planned, Runs, make_overrides, train
 from tests.parity.test_parity import TOLERANCES, find_violations
 
 STRATEGY_NAMES = (
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.bench
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("example", [example for example in EXAMPLES if example != "attention"])
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if example not in OF_TESTS])
 def test_every_strategy(example: str, precision: str, tmp_path: Path) -> None:
     runs, settings = Runs(tmp_path), make_overrides(tmp_path, example, precision)
     if precision == "float32":

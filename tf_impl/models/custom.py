@@ -30,14 +30,16 @@ from tf_impl.input_adapter import build_input_adapter
 from tf_impl.models.layout import TransformedParameter
 from tf_impl.nested_tensors import name_tensors
 
+Move = tuple[int, int] | None  # an axis and its new place; None to move none
+
 
 class CustomModel(keras.Model):
     """A wrapper that takes the arrays of a batch by name and returns the output that the task uses."""
 
-    def __init__(self, user_model: keras.Layer, input_names: Sequence[str], output_name: str) -> None:
-        """Wrap the model of a user's factory."""
+    def __init__(self, user_model: keras.Layer, input_names: Sequence[str], output_name: str, move: Move) -> None:
+        """Wrap the model of a user's factory. move: the axis of the output that is moved to the labels' order."""
         super().__init__()
-        self.user_model, self.output_name = user_model, output_name
+        self.user_model, self.output_name, self.move = user_model, output_name, move
         self.keep_float64 = keep_float64 if self.variable_dtype == "float64" else nullcontext
         self.adapt_inputs = build_input_adapter("model.tf", user_model, input_names)
 
@@ -49,7 +51,8 @@ class CustomModel(keras.Model):
         keys, real_rows = inputs.get("dropout_keys"), inputs.get("real_rows")
         with use_dropout_keys(keys), use_real_rows(real_rows), self.keep_float64():
             returned = self.user_model(*args, **kwargs, **get_training_argument(self.user_model, training))
-        return name_tensors(returned)[self.output_name]
+        output = name_tensors(returned)[self.output_name]
+        return output if self.move is None else keras.ops.moveaxis(output, *self.move)
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
@@ -62,7 +65,8 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     reset_uids()  # layers get the same names as when the parameter map was proven
     with keep_float64() if is_float64 else nullcontext():
         user_model = call_factory("model.tf", settings["factories"]["tf"], settings["arguments"])
-    model = CustomModel(user_model, list(settings["inputs"]), settings["outputs"]["tf"])
+    move = settings.get("moved_axes", {}).get("tf")
+    model = CustomModel(user_model, list(settings["inputs"]), settings["outputs"]["tf"], move)
     ones = {name: tf.ones([2, *shape], _resolve_dtype(dtype)) for name, (dtype, shape) in settings["inputs"].items()}
     args, kwargs = model.adapt_inputs(ones)
     with model.keep_float64():

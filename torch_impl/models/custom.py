@@ -44,7 +44,8 @@ def build(initial: InitialCheckpoint) -> Module:
         _keep_float64_in_passes(model)
     adapter = build_input_adapter(key, model, names, settings["channels"])
     model.register_forward_pre_hook(partial(_adapt_inputs, adapter), with_kwargs=True)
-    model.register_forward_hook(partial(_select_output, settings["outputs"]["torch"]))
+    move = settings.get("moved_axes", {}).get("torch")
+    model.register_forward_hook(partial(_select_output, settings["outputs"]["torch"], move))
     with torch.no_grad():
         model.eval()(**_make_ones(settings["inputs"]))  # lazy layers create their parameters at the first call
     mark_changing_buffers(model, settings["buffers"])
@@ -92,9 +93,12 @@ def _adapt_inputs(
     return adapter({name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()})
 
 
-def _select_output(name: str, model: Module, args: tuple[object, ...], returned: object) -> torch.Tensor:
-    """Select the output that the task uses, after the model's forward pass."""
-    return name_tensors(returned)[name]
+def _select_output(
+    name: str, move: tuple[int, int] | None, model: Module, args: tuple[object, ...], returned: object
+) -> torch.Tensor:
+    """Select the output that the task uses, after the model's forward pass, and move its axis to the labels' order."""
+    output = name_tensors(returned)[name]
+    return output if move is None else output.movedim(*move)
 
 
 def _make_ones(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:

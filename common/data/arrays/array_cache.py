@@ -13,6 +13,7 @@ import numpy as np
 
 from common.config.data import ArraysSettings
 from common.config.schema import Config
+from common.config.tasks import TaskSettings
 from common.data.arrays.array_cache_builder import ArrayManifest, build_array_cache, get_array_path
 from common.data.arrays.array_checks import InputShapes, check_channels
 from common.data.arrays.array_column import Column
@@ -74,21 +75,20 @@ def reopen_cache(config: Config, directory: Path) -> ArrayCache:
 
 
 def _open(config: Config, directory: Path, manifest: ArrayManifest) -> ArrayCache:
-    has_token_losses = config.task.kind == "language_model"
     return ArrayCache(
         directory=directory,
         fingerprint=compute_fingerprint(manifest["checksums"]),
-        train=_open_split(directory, "train", manifest["inputs"], has_token_losses),
-        validation=_open_split(directory, "validation", manifest["inputs"], has_token_losses),
+        train=_open_split(directory, "train", manifest["inputs"], config.task),
+        validation=_open_split(directory, "validation", manifest["inputs"], config.task),
         classes=manifest["classes"],
         limits=manifest["limits"],
     )
 
 
-def _open_split(directory: Path, split: str, names: list[str], has_token_losses: bool) -> ArraySplit:
+def _open_split(directory: Path, split: str, names: list[str], task: TaskSettings) -> ArraySplit:
     inputs = {name: _open_column(directory, split, name) for name in names}
     weights = _open_array(get_array_path(directory, split, "weights"))
-    return ArraySplit(inputs, _open_column(directory, split, "labels"), weights, has_token_losses)
+    return ArraySplit(inputs, _open_column(directory, split, "labels"), weights, task)
 
 
 def _open_column(directory: Path, split: str, name: str) -> Column:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.config.tasks import TaskSettings
 from common.data.arrays.array_column import Column
 from common.data.batches import Arrays
+from common.data.label_weights import count_losses, get_padding_label
 from common.data.ragged import build_mask, compute_padded_width
-
-NO_LABEL = -1  # padding of ragged labels; any label below 0 is ignored
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class ArraySplit:
     inputs: Mapping[str, Column]
     label: Column  # of all examples; `labels` has its values
     example_weights: np.ndarray | None = None  # float64 [n]; None: all examples have the same weight
-    has_token_losses: bool = True  # whether each labelled token has a loss of its own, as in a language model
+    task: TaskSettings | None = None  # decides how many losses an example counts; None: one loss
 
     def __len__(self) -> int:
         return len(self.label)
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes int32 [n], numbers float32 [n] or [n, k], or a label for each token of an example, int32 [n, tokens].
+        """Classes int32 [n], numbers float32 [n, ...], or a class of each token or pixel of an example, int32 [n, ...].
 
         Ragged labels of tokens stand one after the other, int32 [t]; `gather` returns them as [n, width].
         """
@@ -54,8 +54,10 @@ class ArraySplit:
         return np.ones(len(ids)) if self.example_weights is None else self.example_weights[ids]
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """Return the number of losses of each example, float64 [n]: 1, or the number of tokens whose label is >= 0."""
-        return self._count_labels(ids) if self.has_token_losses and self._has_token_labels else np.ones(len(ids))
+        """Return the number of losses of each example, float64 [n]: 1, or the sum of the weights of its labels."""
+        if self.task is None or not self.label.shape:
+            return np.ones(len(ids))
+        return count_losses(self.task, self.label.gather(ids, ids, get_padding_label(self.task)))
 
     def _count_labels(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of labels >= 0 of each example, float64 [n]."""
@@ -68,14 +70,14 @@ class ArraySplit:
         """Return every input by its name, and `labels`.
 
         A ragged input is padded with 0 to the longest of the examples `batch`, and gets a mask NAME_mask int32 [n,
-        width], which is 1 for real values. Ragged labels are padded with -1.
+        width], which is 1 for real values. Ragged labels are padded with a label that the task ignores.
         """
         arrays = {}
         for name, column in self.inputs.items():
             arrays[name] = column.gather(ids, batch)
             if column.offsets is not None:
                 arrays[f"{name}_mask"] = build_mask(column.lengths(ids), compute_padded_width(column.lengths(batch)))
-        return {**arrays, "labels": self.label.gather(ids, batch, NO_LABEL)}
+        return {**arrays, "labels": self.label.gather(ids, batch, get_padding_label(self.task))}
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
         """Return the arrays padded to the longest of `ids`, because named arrays cannot be computed without padding."""

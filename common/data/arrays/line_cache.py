@@ -12,6 +12,7 @@ import numpy as np
 
 from common.config.data import LinesSettings
 from common.config.schema import Config
+from common.config.tasks import TaskSettings
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.array_cache import ArrayCache
 from common.data.arrays.array_column import Column
@@ -52,7 +53,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
     assert isinstance(data, LinesSettings)
     key = compute_fingerprint({"format": FORMAT, "corpus": identify(data), "max_length": length})
     directory = Path(config.cache_dir) / f"lines-{key}"
-    return _open(directory, open_or_build(directory, lambda partial: _build(partial, data, length)))
+    return _open(config, directory, open_or_build(directory, lambda partial: _build(partial, data, length)))
 
 
 def reopen_cache(config: Config, directory: Path) -> ArrayCache:
@@ -61,7 +62,7 @@ def reopen_cache(config: Config, directory: Path) -> ArrayCache:
     Raises:
         UserError: If the manifest cannot be read.
     """
-    return _open(directory, cast(LineManifest, read_manifest(directory)))
+    return _open(config, directory, cast(LineManifest, read_manifest(directory)))
 
 
 def identify(data: LinesSettings) -> Identity:
@@ -79,23 +80,23 @@ def _find_splits(data: LinesSettings) -> dict[str, Path]:
     return paths
 
 
-def _open(directory: Path, manifest: LineManifest) -> ArrayCache:
+def _open(config: Config, directory: Path, manifest: LineManifest) -> ArrayCache:
     length = manifest["max_length"]
     return ArrayCache(
         directory=directory,
         fingerprint=compute_fingerprint({"checksums": manifest["checksums"], "max_length": length}),
-        train=_open_split(directory, "train", length),
-        validation=_open_split(directory, "validation", length),
+        train=_open_split(directory, "train", length, config.task),
+        validation=_open_split(directory, "validation", length, config.task),
         classes=[],
         limits={"input_ids": manifest["largest"]},
     )
 
 
-def _open_split(directory: Path, name: str, length: int) -> ArraySplit:
+def _open_split(directory: Path, name: str, length: int, task: TaskSettings) -> ArraySplit:
     tokens = np.load(directory / f"{name}.tokens.npy", mmap_mode="r")
     end = _count_blocks(len(tokens), length) * length
     inputs, labels = tokens[:end].reshape(-1, length), tokens[1 : end + 1].reshape(-1, length)
-    return ArraySplit({"input_ids": Column(inputs)}, Column(labels))
+    return ArraySplit({"input_ids": Column(inputs)}, Column(labels), task=task)
 
 
 def _count_blocks(tokens: int, length: int) -> int:

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch.nn import Dropout, Dropout2d, Linear, Sequential
 
-from common.config.tasks import ClassificationSettings
 from common.data.batches import GlobalBatch
 from common.data.dropout import derive_example_keys, derive_site_key
 from tests.conftest import MakeConfig
 from tests.unit import reference_dropout
+from tests.unit.reference_losses import CLASSIFICATION
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.batches import to_tensors
@@ -18,7 +18,7 @@ from torch_impl.models import build_model
 from torch_impl.step import backward
 from torch_impl.task import build_task_functions
 
-TASK = build_task_functions(ClassificationSettings("classification", 0.0, None))
+TASK = build_task_functions(CLASSIFICATION)
 
 KEYS = derive_example_keys(3, 7, np.array([5, 0, 2**33]))
 

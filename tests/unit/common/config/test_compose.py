@@ -35,6 +35,16 @@ def test_a_config_of_an_earlier_version_trains_on_the_devices_of_the_host(
     assert (config.train.device, config.python) == ("auto", None)
 
 
+def test_a_config_of_an_earlier_version_has_the_loss_of_its_task(make_config: MakeConfig, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    config = make_config("strategy=ddp")
+    compose.save_config(config, file)
+    added = ("loss: cross", "ignore_label:", "gamma:", "dice_smooth:")
+    file.write_text("".join(line for line in file.open() if not line.strip().startswith(added)))
+    assert "dice" not in file.read_text()
+    assert compose.load_config(file).task == config.task
+
+
 def test_a_missing_package_is_refused() -> None:
     with pytest.raises(UserError, match=r"^model.checkpoint: the package no-such-thing is not installed; pip"):
         compose._find_package_directory("no_such_thing", "model")

@@ -97,3 +97,21 @@ def test_current_values_do_not_change(make_config: MakeConfig) -> None:
     assert upgrade_values(today) == today
     once = upgrade_values(read_values(FIXTURES / "first-edition-torch-ddp" / "config.yaml"))
     assert upgrade_values(once) == once
+
+
+@pytest.mark.parametrize(
+    ("task", "added"),
+    [
+        ({}, {"task.kind": "classification", "task.loss": "cross_entropy", "task.ignore_label": -100}),
+        ({"task.kind": "binary"}, {"task.loss": "cross_entropy", "task.ignore_label": None, "task.alpha": None}),
+        ({"task.kind": "regression", "task.loss": "mae"}, {"task.loss": "mae", "task.quantile": 0.5}),
+    ],
+)
+def test_tasks_get_the_losses_that_they_had(
+    make_config: MakeConfig, task: dict[str, Any], added: dict[str, Any]
+) -> None:
+    values = upgrade_values({"optimizer.kind": "sgd", **task})
+    assert added.items() <= values.items()
+    custom = ("model=custom", "model.torch=a:b", "data=arrays", "data.train=t.npz", "data.validation=v.npz")
+    today = collect_values(make_config(*custom, f"task={values['task.kind']}"))
+    assert {name for name in today if name.startswith("task.")} <= {*values, "task.delta"}

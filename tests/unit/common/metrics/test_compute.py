@@ -86,6 +86,27 @@ def test_positions_without_a_label_do_not_count() -> None:
         )
 
 
+def test_ignored_labels_do_not_count(make_config: MakeConfig) -> None:
+    labels, classes = np.array([[0, 1, 255], [2, 255, 1]]), np.array([[0, 1, 0], [1, 2, 1]])
+    counted = labels != 255
+    expected = compute_class_metric("f1", make_predictions(labels[counted], classes[counted], "classes"))
+    config = make_config("metrics=[f1]", "task.ignore_label=255")
+    assert compute_metrics(config, make_predictions(labels, classes, "classes")) == {"f1": expected}
+    answers, logits = np.array([[1, 0], [-1, 1], [0, -1], [1, 1]]), np.array([[1, 2], [3, 4], [5, -1], [-1, 1]])
+    config = make_config("task=binary", "model=convnet", "data=digits", "metrics=[recall,auc]", "task.ignore_label=-1")
+    values = compute_metrics(config, make_predictions(answers, logits))
+    areas = [
+        area(np.array([True, False, True]), np.array([1, 5, -1])),
+        area(np.array([False, True, True]), logits[[0, 1, 3], 1]),
+    ]
+    assert values == {"recall": (1 / 2 + 1) / 2, "auc": np.mean(areas)}
+
+
+def test_poisson_predicts_logarithms(make_config: MakeConfig) -> None:
+    config = make_config("task=regression", "model=convnet", "data=digits", "metrics=[mae]", "task.loss=poisson")
+    assert compute_metrics(config, make_predictions([2.0, 1.0], [np.log(3.0), 0.0])) == {"mae": pytest.approx(0.5)}
+
+
 def test_probabilities_of_classes_as_labels() -> None:
     soft = make_predictions(np.array([[0.9, 0.1], [0.2, 0.8]]), [[1, 0], [2, 1]])
     assert compute_class_metric("recall", soft) == 0.5

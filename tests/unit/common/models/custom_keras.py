@@ -251,3 +251,8 @@ def compute_contrastive_losses(outputs: Any, labels: Any) -> Any:
 
 def compute_eager_losses(outputs: Any, labels: Any) -> Any:
     return keras.ops.convert_to_tensor(-outputs.numpy()[range(len(labels)), labels])
+
+
+def of_each_value() -> keras.Model:
+    """Return a model that returns logits [n, 5, 3] of a class for each value of x."""
+    return keras.Sequential([keras.Input((5,)), layers.Reshape((5, 1)), layers.Conv1D(3, 1)])

@@ -448,3 +448,19 @@ def compute_mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tens
 def compute_float32_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return losses, but fail on the float64 outputs of an evaluation."""
     return outputs @ torch.ones(3, dtype=torch.float32)
+
+
+class OfEachValue(nn.Module):
+    """A model that returns logits [n, 3, 5] of a class for each value of x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Conv1d(1, 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.out(x[:, None])
+        return result
+
+
+def of_each_value() -> nn.Module:
+    return OfEachValue()

@@ -278,6 +278,25 @@ def test_models_that_cannot_be_trained_are_refused(configure: ConfigureModels, n
     assert not set("\n\x1b") & set(str(raised.value))
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
+def test_a_class_for_each_value(configure: ConfigureModels, directory: Path) -> None:
+    """The labels are checked again if the initial weights are there, but the task ignores another label."""
+    path = directory / "classes.npz"
+    x = np.asarray(ARRAYS["x"], np.float32)
+    np.savez(path, x=x, labels=np.where(x > 0, x > 1, 255).astype(np.int32))
+    data = (f"data.train={path}", f"data.validation={path}")
+    hf_config = open_initial(configure("of_each_value", "of_each_value", *data, "task.ignore_label=255")).hf_config
+    assert (hf_config["moved_axes"], hf_config["output_classes"]) == ({"torch": [1, -1], "tf": None}, 3)
+    with pytest.raises(UserError, match="needs labels from 0 to 2, or task.ignore_label=-100, because .* has 255;"):
+        open_initial(configure("of_each_value", "of_each_value", *data))
+    weights = "task.class_weights=[1,2]"
+    with pytest.raises(
+        UserError, match=r"class_weights=\[1.0, 2.0\]: needs a number for each of the 3 classes of the m"
+    ):
+        open_initial(configure("of_each_value", "of_each_value", *data, "task.ignore_label=255", weights))
+
+
 BUFFERS = {  # the factories in PyTorch and Keras, and the buffers that change: whether they depend on the examples
     "a moving average": (("centred", None), {"centre": True}),
     "a number of examples": (("counting", None), {"examples": True, "calls": False}),

@@ -7,21 +7,14 @@ import numpy as np
 import pytest
 
 from common.config.schema import Config
-from common.config.tasks import (
-    BinarySettings,
-    ClassificationSettings,
-    CustomTaskSettings,
-    LanguageModelSettings,
-    RegressionSettings,
-    TaskSettings,
-)
+from common.config.tasks import CustomTaskSettings, LanguageModelSettings, TaskSettings
 from common.data.cache import Cache
 from common.errors import UserError
-from common.models.model_outputs import check_labels, check_output, select_output
+from common.models.model_outputs import FIRST_TO_LAST, LAST_TO_FIRST, TaskOutput, find_output, select_output
 from tests.conftest import MakeConfig
+from tests.unit.reference_losses import BINARY, CLASSIFICATION, REGRESSION
 
-CLASSIFICATION, BINARY = ClassificationSettings("classification", 0.0, None), BinarySettings("binary", 0.0, None)
-REGRESSION, TOKENS = RegressionSettings("regression", "mse", 1.0), LanguageModelSettings("language_model")
+CUSTOM, TOKENS = CustomTaskSettings("custom", None, None), LanguageModelSettings("language_model")
 INTEGERS, SHARES = np.array([0, 1, 2, 1], np.int32), np.full((4, 3), 1 / 3, np.float32)
 NUMBERS, BLOCKS = np.array([0.5, 0, 1, 1.5], np.float32), np.arange(12, dtype=np.int32).reshape(4, 3)
 
@@ -36,48 +29,7 @@ def make_cache(labels: np.ndarray) -> Cache:
     return Cache(Path(), "", split, split, ["a", "b", "c"] if labels.dtype == np.int32 and labels.ndim == 1 else [])
 
 
-@pytest.mark.parametrize(
-    ("task", "labels"),
-    [
-        (CLASSIFICATION, INTEGERS),
-        (CLASSIFICATION, SHARES),
-        (BINARY, INTEGERS.clip(max=1)),
-        (BINARY, SHARES),
-        (REGRESSION, NUMBERS),
-        (REGRESSION, INTEGERS),
-        (TOKENS, BLOCKS),
-        (CustomTaskSettings("custom", None, None), BLOCKS),
-        (replace(CLASSIFICATION, class_weights=[1.0, 0.0, 2.0]), INTEGERS),
-        (replace(BINARY, class_weights=[1.0, 3.0]), INTEGERS.clip(max=1)),
-    ],
-)
-def test_labels_that_fit_are_accepted(config: Config, task: TaskSettings, labels: np.ndarray) -> None:
-    check_labels(replace(config, task=task), make_cache(labels))
-
-
-@pytest.mark.parametrize(
-    ("task", "labels", "message"),
-    [
-        (CLASSIFICATION, NUMBERS, "data.train=t.csv: task=classification needs integer labels [n], or shares of each"),
-        (CLASSIFICATION, 2 * SHARES, "task=classification needs shares of each class that add up to 1; those of exa"),
-        (BINARY, INTEGERS, "task=binary needs labels from 0 to 1; that of example 2 is not"),
-        (BINARY, NUMBERS, "task=binary needs labels from 0 to 1; that of example 3 is not"),
-        (TOKENS, INTEGERS, "task=language_model needs integer labels [n, tokens]; these are int32 [n]"),
-        (TOKENS, SHARES, "task=language_model needs integer labels [n, tokens]; these are float32 [n, 3]"),
-        (
-            replace(CLASSIFICATION, class_weights=[1.0]),
-            INTEGERS,
-            "task.class_weights=[1.0]: needs one integer label",
-        ),
-        (replace(CLASSIFICATION, class_weights=[1.0] * 3), SHARES, "and a number for each of the 0 classes"),
-    ],
-)
-def test_labels_that_do_not_fit_are_refused(
-    config: Config, task: TaskSettings, labels: np.ndarray, message: str
-) -> None:
-    with pytest.raises(UserError) as raised:
-        check_labels(replace(config, task=task), make_cache(labels))
-    assert message in str(raised.value)
+PIXELS = np.zeros((4, 5, 6), np.int32)
 
 
 @pytest.mark.parametrize(
@@ -85,21 +37,59 @@ def test_labels_that_do_not_fit_are_refused(
     [
         (CLASSIFICATION, INTEGERS, (4, 3), (4, 2), "m: returns [n, 2]; task=classification needs [n, 3], a logit for"),
         (CLASSIFICATION, SHARES, (4, 3), (4, 4), "needs [n, 3], a logit for each class"),
-        (BINARY, INTEGERS, (4, 1), (4, 2), "needs [n, 1], as many as an example has labels"),
+        (CLASSIFICATION, PIXELS, (4, 3, 5, 6), (4, 6, 5, 3), "needs [n, 5, 6, classes] or [n, classes, 5, 6], a"),
+        (
+            CLASSIFICATION,
+            PIXELS,
+            (4, 5, 6, 1),
+            (4, 5, 6),
+            "m: returns [n, 5, 6]; task=classification needs [n, 5, 6, c",
+        ),
+        (
+            CLASSIFICATION,
+            BLOCKS,
+            (4, 3, 2),
+            (4, 3, 3),
+            "returns [n, 3, 3], of which the first axis or the last one may",
+        ),
+        (BINARY, INTEGERS, (4, 1), (4, 2), "needs [n, 1], the shape of the labels"),
+        (BINARY, PIXELS, (4, 1, 5, 6), (4, 6, 6), "needs [n, 5, 6], the shape of the labels"),
         (REGRESSION, NUMBERS, (4,), (3, 1), "needs [n, 1]"),
         (REGRESSION, SHARES, (4, 3), (), "needs [n, 3]"),
-        (TOKENS, BLOCKS, (4, 3, 12), (4, 3, 11), "needs [n, 3, more than 11], a logit for each token"),
-        (CustomTaskSettings("custom", None, None), NUMBERS, (4, 7), (1,), "task=custom needs [n, ...]"),
+        (REGRESSION, np.zeros((4, 12), np.float32), (4, 12), (4, 3, 4), "needs [n, 12], the shape of the labels"),
+        (TOKENS, BLOCKS, (4, 3, 12), (4, 4, 12), "needs [n, 3, vocabulary], a logit for each token"),
+        (CUSTOM, NUMBERS, (4, 7), (1,), "task=custom needs [n, ...]"),
     ],
 )
 def test_shapes_of_outputs(
     config: Config, task: TaskSettings, labels: np.ndarray, right: Any, wrong: Any, message: str
 ) -> None:
     config = replace(config, task=task)
-    check_output("m", config, make_cache(labels), right, labels)
+    find_output("m", config, make_cache(labels), {"output": right}, labels)
     with pytest.raises(UserError) as raised:
-        check_output("m", config, make_cache(labels), wrong, labels)
+        find_output("m", config, make_cache(labels), {"output": wrong}, labels)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "shape", "move", "classes"),
+    [
+        (CLASSIFICATION, INTEGERS, (4, 3), None, None),
+        (CLASSIFICATION, PIXELS, (4, 3, 5, 6), FIRST_TO_LAST, 3),
+        (CLASSIFICATION, PIXELS, (4, 5, 6, 3), None, 3),
+        (TOKENS, BLOCKS, (4, 3, 12), None, 12),
+        (BINARY, PIXELS, (4, 5, 6, 1), None, None),
+        (BINARY, np.zeros((4, 5, 6, 2)), (4, 2, 5, 6), FIRST_TO_LAST, None),
+        (REGRESSION, np.zeros((4, 2, 5, 6)), (4, 5, 6, 2), LAST_TO_FIRST, None),
+        (REGRESSION, np.zeros((4, 3, 3, 3)), (4, 3, 3, 3), None, None),
+    ],
+)
+def test_the_order_of_axes_is_that_of_the_labels(
+    config: Config, task: TaskSettings, labels: np.ndarray, shape: Any, move: Any, classes: int | None
+) -> None:
+    config = replace(config, task=task)
+    output = find_output("m", config, make_cache(labels), {"output": shape}, labels)
+    assert output == TaskOutput("output", move, classes)
 
 
 def test_selection_of_the_output() -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from common.config.tasks import ClassificationSettings
 from common.data.batches import GlobalBatch
 from tests.conftest import MakeConfig
+from tests.unit.reference_losses import CLASSIFICATION
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.batches import to_tensors
 from torch_impl.models import build_model
@@ -15,7 +15,7 @@ from torch_impl.task import build_task_functions
 
 pytestmark = pytest.mark.slow
 
-TASK = build_task_functions(ClassificationSettings("classification", 0.0, None))
+TASK = build_task_functions(CLASSIFICATION)
 
 CPU = torch.device("cpu")
 

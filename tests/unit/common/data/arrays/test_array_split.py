@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.config.tasks import LanguageModelSettings
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
 from common.data.batches import GlobalBatch
 from common.data.padding import choose_padding, count_computed_tokens
 from tests.unit.common.data.arrays.test_array_column import ragged
+from tests.unit.reference_losses import CLASSIFICATION
 
 LENGTHS = [3, 9, 0, 20, 1, 8, 30, 12]
 WORDS = [[100 * example + place for place in range(length)] for example, length in enumerate(LENGTHS)]
@@ -79,10 +81,18 @@ def test_weights() -> None:
     ],
 )
 def test_loss_counts(labels: Column, expected: list[int]) -> None:
-    counts = make(labels).loss_counts(ALL)
+    split = replace(make(labels), task=LanguageModelSettings("language_model"))
+    counts = split.loss_counts(ALL)
     assert (counts.dtype, counts.tolist()) == (np.float64, expected)
-    assert make(labels).loss_counts(ALL[::-1][:3]).tolist() == expected[::-1][:3]
-    assert replace(make(labels), has_token_losses=False).loss_counts(ALL).tolist() == [1] * 8
+    assert split.loss_counts(ALL[::-1][:3]).tolist() == expected[::-1][:3]
+    assert make(labels).loss_counts(ALL).tolist() == [1] * 8
+
+
+def test_loss_counts_of_ragged_classes() -> None:
+    """Padding and ignored labels count nothing. Padding has the label that the task ignores."""
+    split = replace(make(ragged([[1, 7, 2], [], [7], [0]] * 2)), task=replace(CLASSIFICATION, ignore_label=7))
+    assert split.loss_counts(ALL).tolist() == [2, 0, 0, 1] * 2
+    assert split.gather(ALL[:2], ALL[:2])["labels"].tolist() == [[1, 7, 2] + [7] * 5, [7] * 8]
 
 
 def test_without_ragged_inputs_the_labels_of_tokens_are_counted() -> None:

@@ -1,0 +1,164 @@
+"""Checks of the labels of the data: whether the task can use them, and whether the model has their classes."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from common.config.schema import Config
+from common.config.tasks import (
+    BinarySettings,
+    ClassificationSettings,
+    ClassTaskSettings,
+    LanguageModelSettings,
+    RegressionSettings,
+    TaskSettings,
+)
+from common.data.arrays.array_checks import iterate_blocks
+from common.data.arrays.array_split import ArraySplit
+from common.data.batches import Split
+from common.data.cache import Cache
+from common.errors import UserError
+
+
+def check_labels(config: Config, cache: Cache) -> None:
+    """Raise UserError if the task cannot use the labels. What only the model decides, `check_classes` checks."""
+    task = config.task
+    for location, split in _iterate_splits(config, cache):
+        problem = _find_problem(task, split) or _find_wrong_label(task, split, math.inf)
+        if problem:
+            raise UserError(f"{location}: task={task.kind} {problem}")
+    weights = task.label_weights
+    if weights is not None:
+        _check_class_weights(task, weights, cache)
+
+
+def _check_class_weights(task: TaskSettings, weights: list[float], cache: Cache) -> None:
+    """Raise UserError if the class weights do not fit the labels."""
+    is_binary, has_one_label = isinstance(task, BinarySettings), _count_axes(cache.train) == 1
+    if cache.train.labels.dtype.kind != "i" and (has_one_label or not is_binary):
+        raise UserError(f"task.class_weights={weights}: needs integer labels; set it to null")
+    count = 2 if is_binary else len(cache.classes)
+    if (is_binary or has_one_label) and len(weights) != count:  # otherwise the model decides the number of classes
+        raise UserError(f"task.class_weights={weights}: needs a number for each of the {count} classes")
+
+
+def check_classes(config: Config, cache: Cache, classes: int | None) -> None:
+    """Raise UserError if a label or the class weights do not fit the classes that the model returns.
+
+    Args:
+        config: The config of the run.
+        cache: The data.
+        classes: The number of classes for each position; None if the labels have no positions.
+    """
+    if classes is None:
+        return
+    weights = config.task.label_weights
+    if weights is not None and len(weights) != classes:
+        raise UserError(f"task.class_weights={weights}: needs a number for each of the {classes} classes of the model")
+    for location, split in _iterate_splits(config, cache):
+        if problem := _find_wrong_label(config.task, split, classes):
+            raise UserError(f"{location}: task={config.task.kind} {problem}")
+
+
+def _iterate_splits(config: Config, cache: Cache) -> Iterator[tuple[str, Split]]:
+    """Yield both splits with the key that names their data."""
+    for name, split in (("train", cache.train), ("validation", cache.validation)):
+        path = getattr(config.data, name, None)
+        yield (f"data={config.data.kind}" if path is None else f"data.{name}={path}"), split
+
+
+def _count_axes(split: Split) -> int:
+    """Return the number of axes of the labels in a batch. Ragged labels have only one axis in the cache."""
+    first = np.arange(1)
+    return split.gather(first, first)["labels"].ndim
+
+
+def _find_problem(task: TaskSettings, split: Split) -> str:
+    """Return why the task cannot use labels of this type and shape, or "" if it can."""
+    labels, axes = split.labels, _count_axes(split)
+    integers, is_ragged = labels.dtype.kind == "i", axes > labels.ndim
+    if isinstance(task, LanguageModelSettings) and not (axes == 2 and integers):
+        return f"needs integer labels [n, tokens]; these are {_describe(labels)}"
+    if is_ragged and isinstance(task, RegressionSettings):
+        return "needs the same number of labels in each example; these are ragged"
+    if not isinstance(task, ClassTaskSettings):
+        return ""
+    if is_ragged and task.ignore_label is None:
+        return "needs a label that pads ragged labels; set task.ignore_label, such as to -100"
+    if axes == 1 and _find_first(labels, lambda block: block == task.ignore_label) is not None:
+        return f"task.ignore_label={task.ignore_label} needs several labels for each example; leave such examples out"
+    if axes == 1 and task.loss == "dice":
+        return "task.loss=dice needs several labels for each example, such as one for each pixel"
+    return _find_class_problem(task, labels, axes) if isinstance(task, ClassificationSettings) else ""
+
+
+def _find_class_problem(task: ClassificationSettings, labels: np.ndarray, axes: int) -> str:
+    """Return why a classification cannot use labels of this type and shape, or "" if it can."""
+    integers = labels.dtype.kind == "i"
+    if not integers and axes != 2:
+        return f"needs integer labels [n, ...], or shares of each class [n, classes]; these are {_describe(labels)}"
+    if integers and task.loss == "kl":
+        return f"task.loss=kl needs shares of each class [n, classes]; these are {_describe(labels)}"
+    if not integers and task.loss not in ("cross_entropy", "kl"):
+        return f"task.loss={task.loss} needs integer labels; these are {_describe(labels)}"
+    return ""
+
+
+def _describe(labels: np.ndarray) -> str:
+    """Return the type and the shape of labels as text, such as "float32 [n, 3]"."""
+    return f"{labels.dtype} {['n', *labels.shape[1:]]}".replace("'", "")
+
+
+def _find_wrong_label(task: TaskSettings, split: Split, classes: float) -> str:
+    """Return which label is out of range for the task, or "" if none is. classes: the number that the model returns."""
+    labels = split.labels
+    low, high = _find_limits(task, classes)
+    ignored: int | None = getattr(task, "ignore_label", None) if _count_axes(split) > 1 else None
+    if isinstance(task, ClassificationSettings) and labels.dtype.kind == "f":
+        index, ignored = _find_first(labels, lambda shares: np.abs(shares.sum(1) - 1) > 1e-3), None
+        if index is not None:
+            return f"needs shares of each class that add up to 1; those of example {index} do not"
+
+    def is_wrong(block: np.ndarray) -> np.ndarray:
+        is_outside: np.ndarray = (block < low) | (block > high)
+        return is_outside if ignored is None else is_outside & (block != ignored)
+
+    index = _find_first(labels, is_wrong)
+    if index is None:
+        return ""
+    wrong = labels[index : index + 1][is_wrong(labels[index : index + 1])][0]
+    limits = f"of at least {low:g}" if high == math.inf else f"of at most {high:g}"
+    limits = f"from {low:g} to {high:g}" if math.isfinite(low) and math.isfinite(high) else limits
+    exception = "" if ignored is None else f", or task.ignore_label={ignored}"
+    of_model = f", because the model returns {classes:g} classes" if classes < math.inf else ""
+    place = f"example {_find_example(split, index)} has {wrong:g}"
+    can_ignore = isinstance(task, ClassTaskSettings) and _count_axes(split) > 1 and labels.dtype.kind == "i"
+    remedy = f", or set task.ignore_label={wrong:g} if it is no class" if can_ignore else ""
+    return f"needs labels {limits}{exception}{of_model}; {place}; correct it{remedy}"
+
+
+def _find_limits(task: TaskSettings, classes: float) -> tuple[float, float]:
+    """Return the lowest and the highest label that a task can use."""
+    if isinstance(task, ClassificationSettings):
+        return 0, classes - 1
+    if isinstance(task, BinarySettings):
+        return 0, 1
+    if isinstance(task, LanguageModelSettings):
+        return -math.inf, classes - 1
+    return 0 if isinstance(task, RegressionSettings) and task.loss == "poisson" else -math.inf, math.inf
+
+
+def _find_example(split: Split, index: int) -> int:
+    """Return the example that has the label at this index of the cache. Ragged labels stand one after the other."""
+    offsets = split.label.offsets if isinstance(split, ArraySplit) else None
+    return index if offsets is None else int(np.searchsorted(offsets, index, "right")) - 1
+
+
+def _find_first(labels: np.ndarray, is_wrong: Callable[[np.ndarray], np.ndarray]) -> int | None:
+    """Return the first index of a wrong label, or None. `is_wrong` says it of each label of a block."""
+    for start, block in iterate_blocks(labels):
+        indices = np.flatnonzero(is_wrong(block).reshape(len(block), -1).any(1))
+        if len(indices):
+            return start + int(indices[0])
+    return None
