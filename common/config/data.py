@@ -7,12 +7,13 @@ decide the loss curve. The files in conf/data have the default values and explai
 A new kind needs a schema here, a module in common/data that reads it, and a YAML file in conf/data.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from common.config.keys import CURVE, HOST, SOURCE, key
+from common.config.keys import CURVE, HOST, SOURCE, Key, key
+from common.config.transforms import parse_transforms
 from common.errors import UserError
 
 
@@ -32,6 +33,21 @@ class DataSettings:
 
     def check(self) -> None:
         """Raise UserError if values do not fit together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformedSettings(DataSettings):
+    """Settings of data whose examples can be transformed. `common.data.transforms` has the transforms.
+
+    Only these keys have defaults, because the kinds of data of an extension need not know them.
+    """
+
+    transforms: list[Any] = field(default_factory=list, metadata={"key": Key(CURVE, names_code=True)})
+    transform_evaluation: bool = field(default=False, metadata={"key": Key(CURVE)})
+
+    @override
+    def check(self) -> None:
+        parse_transforms(self.transforms)
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,7 @@ class HubSettings(TextColumnSettings, HubSourceSettings):
 
 
 @dataclass(frozen=True)
-class ImageSettings(DataSettings):
+class ImageSettings(TransformedSettings):
     """Labelled images of one shape."""
 
     reads = "images"
@@ -130,7 +146,7 @@ class HubImagesSettings(ImageSettings, HubSourceSettings):
 
 
 @dataclass(frozen=True)
-class ArraysSettings(DataSettings):
+class ArraysSettings(TransformedSettings):
     """Named arrays whose first axis is the examples. All arrays but the labels and the weights are model inputs.
 
     `weight: null` gives all examples the same weight. `channels` names the inputs whose last axis is channels.
@@ -149,13 +165,14 @@ class ArraysSettings(DataSettings):
 
     @override
     def check(self) -> None:
+        super().check()
         _check_classes(self.classes)
         if self.weight == self.label:
             raise UserError(f"data.weight={self.weight}: is data.label too; name another array, or set it to null")
 
 
 @dataclass(frozen=True)
-class LinesSettings(DataSettings):
+class LinesSettings(TransformedSettings):
     """Plain text, cut into blocks of train.max_length tokens. The label of a token is the next token.
 
     `tokenizer` is "bytes" or the path of a tokenizer.json.

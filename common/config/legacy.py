@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from common.config.data import DATA, TransformedSettings
 from common.config.keys import Value
 
 RENAMED = {  # first version -> today
@@ -25,6 +26,7 @@ ADDED: Mapping[str, Value] = {
     "task.label_smoothing": 0.0,
     "task.class_weights": None,
 }
+ADDED_TO_TRANSFORMED_DATA: Mapping[str, Value] = {"data.transforms": [], "data.transform_evaluation": False}
 ADDED_TO_OPTIMIZERS: Mapping[str, Value] = {"clip_norm": None, "clip_value": None, "groups": []}
 ADDED_BY_KIND: Mapping[Value, Mapping[str, Value]] = {
     "sgd": {"nesterov": False, "dampening": 0.0},
@@ -55,13 +57,15 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
         flat: values by full names of keys.
     """
     if "optimizer.name" not in flat:  # a version after the first
-        return {**_list_added(flat), **_upgrade_buffers(flat), **flat, **_upgrade_dropout(flat)}
+        added = {**_list_added(flat), **_upgrade_buffers(flat), **_upgrade_transforms(flat)}
+        return {**added, **flat, **_upgrade_dropout(flat)}
     renamed = {RENAMED.get(name, name): value for name, value in flat.items()}
     values = {**_list_added(renamed), **_upgrade_dropout(flat), **renamed}
     if values.get("data.kind") == "mnli":
         values["data.kind"] = "hub"
     elif values.get("data.kind") == "mnist":
         values["data.kind"] = "hub_images"
+    values = {**_upgrade_transforms(values), **values}
     if "model.channels" in values:
         values["model.kind"] = "convnet"
     else:
@@ -88,6 +92,12 @@ def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
 def _upgrade_buffers(flat: Mapping[str, Value]) -> dict[str, Value]:
     """Return the first value of model.buffers. Before this key, custom models could have no such buffers."""
     return {"model.buffers": "equal"} if "model.arguments" in flat else {}
+
+
+def _upgrade_transforms(flat: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Return the keys of transforms for kinds of data that have them. The first versions had no transforms."""
+    schema = DATA.get(str(flat.get("data.kind")))
+    return ADDED_TO_TRANSFORMED_DATA if schema is not None and issubclass(schema, TransformedSettings) else {}
 
 
 def _upgrade_cosine(flat: Mapping[str, Value]) -> dict[str, Value]:

@@ -15,6 +15,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from common.config.interpolations import escape_unknown_references
+from common.config.keys import Value
 from common.config.schema import GROUPS, collect_keys
 from common.errors import UserError
 
@@ -59,6 +60,12 @@ def find_sweeps(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that give a key several values, one for each job of a sweep."""
     parsed_overrides = {override: _parse(override) for override in overrides}
     return [text for text, parsed in parsed_overrides.items() if parsed is not None and parsed.is_sweep_override()]
+
+
+def parse_value(override: str) -> Value:
+    """Return the value of an override as Hydra reads it, or as text if Hydra cannot read it."""
+    parsed = _parse(override)
+    return override.partition("=")[2] if parsed is None else parsed.value()
 
 
 def expand_sweep(override: str) -> list[str]:

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from common.config.averages import EmaSettings, SwaSettings
 from common.config.clusters import CLUSTERS, ClusterSettings
 from common.config.data import DATA, DataSettings
-from common.config.keys import CURVE, HOST, RUN, Key, key, list_keys, section
+from common.config.keys import CURVE, HOST, RUN, Key, Value, key, list_keys, section
 from common.config.models import MODELS, ModelSettings
 from common.config.optimizers import OPTIMIZERS, OptimizerSettings
 from common.config.schedules import SCHEDULES, ScheduleSettings
 from common.config.strategies import STRATEGIES, StrategySettings
 from common.config.tasks import TASKS, TaskSettings
+from common.config.transforms import list_functions
 from common.errors import UserError
 
 
@@ -162,3 +163,8 @@ def collect_keys() -> dict[str, Key]:
 def list_code_keys() -> list[str]:
     """Return the full names of the keys that name user code as module:name. `extensions` names modules besides."""
     return [name for name, key in collect_keys().items() if key.names_code]
+
+
+def list_code(value: Value) -> list[str]:
+    """Return the names of user code, as module:name, that a value of one of these keys has: a text, or transforms."""
+    return [value] if isinstance(value, str) else list_functions(value)

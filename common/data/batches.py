@@ -97,7 +97,8 @@ class GlobalBatch:
     @property
     def labels(self) -> np.ndarray:
         """Labels of the examples [size, ...], padded to the longest of them if they are ragged."""
-        if None in (self.split.example_shapes.get("labels") or ()):
+        is_ragged = None in (self.split.example_shapes.get("labels") or ())
+        if is_ragged or getattr(self.split, "transforms_labels", False):
             return self.split.gather(self.ids, self.ids)["labels"]
         return self.split.labels[self.ids]
 

@@ -4,7 +4,7 @@ Each kind of data (text, images, named arrays, plain text) has a cache module of
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -16,19 +16,21 @@ from common.config.schema import Config
 from common.data.abbreviation import abbreviate
 from common.data.batches import Split
 from common.data.tokenizer_source import TokenizerSource
+from common.data.transforms.transformed_data import Normalization, check_transforms, transform_data
 
 log = logging.getLogger("lockstep")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """An opened cache."""
+    """An opened cache. Its splits have the transforms of the config."""
 
     directory: Path
     fingerprint: str  # equal for equal arrays, whichever files they were read from
     train: Split
     validation: Split
     classes: list[str]  # names of the classes; empty if the labels are not classes of examples
+    normalization: Normalization = field(default=None, kw_only=True)  # of images with transforms
 
     def __str__(self) -> str:
         return f"{len(self.train)} training and {len(self.validation)} validation examples"
@@ -56,6 +58,8 @@ def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
     cache = _import_cache_module(config.data).open_cache(config, source)
     if cache.classes:
         _warn_of_unused_classes(cache.train.labels, cache.classes)
+    cache = _transform(config, cache)
+    check_transforms(cache.train)
     return cache
 
 
@@ -67,7 +71,13 @@ def reopen_cache(config: Config, directory: Path) -> Cache:
     Raises:
         UserError: If the manifest of the cache cannot be read.
     """
-    return _import_cache_module(config.data).reopen_cache(config, directory)
+    return _transform(config, _import_cache_module(config.data).reopen_cache(config, directory))
+
+
+def _transform(config: Config, cache: Cache) -> Cache:
+    """Return the cache with the transforms of the config."""
+    train, validation = transform_data(config, cache.train, cache.validation, len(cache.classes), cache.normalization)
+    return replace(cache, train=train, validation=validation)
 
 
 def _warn_of_unused_classes(labels: np.ndarray, classes: list[str]) -> None:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from common.config.command_line import compose_options
 from common.config.compose import CONF
-from common.config.schema import list_code_keys
+from common.config.overrides import parse_value
+from common.config.schema import list_code, list_code_keys
 from common.config.strategies import PACKAGES, list_strategies
-from common.diagnose.from_run import EXTENSION_STRATEGY_PREFIX, find_starting_point, read_run_overrides
+from common.diagnose.from_run import EXTENSION_STRATEGY_PREFIX, find_starting_point, normalize_code, read_run_overrides
 from common.diagnose.moved_runs import check_imports, place_inputs
 from common.diagnose.overrides import drop_keys, key_of, quote_value, value_of
 from common.diagnose.rounding import MACHINE_EPSILON
@@ -171,18 +172,17 @@ def _drop_trusted_code(shared: Sequence[str], repeated: Mapping[str, Sequence[st
     Raises:
         UserError: An override names code that neither run has.
     """
-    keys = [*list_code_keys(), "extensions"]
-    named = {_normalize_code(override) for overrides in repeated.values() for override in overrides}
+    named = {normalize_code(override) for overrides in repeated.values() for override in overrides}
     named = {text for text in named if value_of(text) not in ("null", "[]")}
-    code = [override for override in shared if key_of(override) in keys]
-    if other := [override for override in code if _normalize_code(override) not in named]:
+    code = [override for override in shared if _names_code(override)]
+    if other := [override for override in code if normalize_code(override) not in named]:
         raise UserError(f"{other[0]}: neither run has this code; to change it, name the side: a.{other[0].lstrip('+')}")
     return [override for override in shared if override not in code]
 
 
-def _normalize_code(override: str) -> str:
-    """Return an override that names code without the notation of Hydra."""
-    return re.sub(r"[\s'\"]", "", override.lstrip("+"))
+def _names_code(override: str) -> bool:
+    key = key_of(override)
+    return key == "extensions" or (key in list_code_keys() and bool(list_code(parse_value(override))))
 
 
 def _expand_run_dirs(run_dirs: Sequence[str], user_arguments: SortedArguments, trust: bool) -> list[str]:

@@ -3,6 +3,7 @@
 A diagnosis trains both runs again for a few steps, from a checkpoint before the step at which they diverge.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from common.config.compose import CONF, collect_values, load_config
 from common.config.keys import Value
 from common.config.metrics import get_metric_name
 from common.config.saved_config import CONFIG, read_values
-from common.config.schema import Config, list_code_keys
+from common.config.schema import Config, list_code, list_code_keys
 from common.config.strategies import PACKAGES, ParameterServerSettings
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
@@ -101,19 +102,25 @@ def _choose_device(config: Config, summary: Summary) -> str:
 def check_code(run_dir: Path, trusted: Collection[str]) -> None:
     """Raise UserError if the config of a run names code that a repetition would run, except for the trusted code."""
     values = read_values(run_dir / CONFIG)
-    named = [f"extensions={values['extensions']}".replace("'", "").replace(" ", "")] if values.get("extensions") else []
+    named = [f"extensions={values['extensions']}"] if values.get("extensions") else []
     for name in list_code_keys():
         group, _, key = name.partition(".")
         section = values.get(group)
-        if isinstance(section, dict) and section.get(key) is not None:
+        if isinstance(section, dict) and list_code(section.get(key)):
             named.append(f"{name}={section[key]}")
     if (metric := _find_followed_metric(values)) and ":" in metric:
         named.append(f"metrics=[{metric}]")
-    if unknown := [name for name in named if name not in trusted]:
+    trusted = {normalize_code(override) for override in trusted}
+    if unknown := [name for name in map(normalize_code, named) if name not in trusted]:
         raise UserError(
             f"{run_dir}: its config.yaml names code that would run here: {', '.join(unknown)}; if you trust it, pass "
             "trust=true, or the same keys"
         )
+
+
+def normalize_code(override: str) -> str:
+    """Return an override that names code without the notation of Hydra and of Python."""
+    return re.sub(r"[\s'\"]", "", override.lstrip("+"))
 
 
 def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from common.config.saved_config import CONFIG, read_flat_values
-from common.config.schema import list_code_keys
+from common.config.schema import list_code, list_code_keys
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
 from common.records.bundle import INPUTS
@@ -72,7 +72,7 @@ def _list_modules(run_dir: Path) -> Iterator[tuple[str, str]]:
     for extension in extensions if isinstance(extensions, list) else ():
         yield f"extensions=[{extension}]", str(extension)
     for key in list_code_keys():
-        if isinstance(name := values.get(key), str):
+        for name in list_code(values.get(key)):
             yield f"{key}={name}", name.partition(":")[0]
 
 

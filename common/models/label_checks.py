@@ -18,6 +18,7 @@ from common.data.arrays.array_checks import iterate_blocks
 from common.data.arrays.array_split import ArraySplit
 from common.data.batches import Split
 from common.data.cache import Cache
+from common.data.transforms.transformed_split import get_source
 from common.errors import UserError
 
 
@@ -35,7 +36,7 @@ def check_labels(config: Config, cache: Cache) -> None:
 
 def _check_class_weights(task: TaskSettings, weights: list[float], cache: Cache) -> None:
     """Raise UserError if the class weights do not fit the labels."""
-    is_binary, has_one_label = isinstance(task, BinarySettings), _count_axes(cache.train) == 1
+    is_binary, has_one_label = isinstance(task, BinarySettings), _count_axes(get_source(cache.train)) == 1
     if cache.train.labels.dtype.kind != "i" and (has_one_label or not is_binary):
         raise UserError(f"task.class_weights={weights}: needs integer labels; set it to null")
     count = 2 if is_binary else len(cache.classes)
@@ -62,8 +63,8 @@ def check_classes(config: Config, cache: Cache, classes: int | None) -> None:
 
 
 def _iterate_splits(config: Config, cache: Cache) -> Iterator[tuple[str, Split]]:
-    """Yield both splits with the key that names their data."""
-    for name, split in (("train", cache.train), ("validation", cache.validation)):
+    """Yield both splits, without their transforms, with the key that names their data."""
+    for name, split in (("train", get_source(cache.train)), ("validation", get_source(cache.validation))):
         path = getattr(config.data, name, None)
         yield (f"data={config.data.kind}" if path is None else f"data.{name}={path}"), split
 

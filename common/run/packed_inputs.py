@@ -34,6 +34,7 @@ PATH_KEYS = ("data.train", "data.validation", "data.directory", "data.path", "da
 NAME_KEYS = ("data.path", "data.tokenizer", "model.checkpoint")  # may also name what is no file here
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 LABELS = ("name", "allow_change")  # keys that decide neither data nor weights
+TRANSFORM_KEYS = ("transforms", "transform_evaluation")  # keys of the data that do not decide its cache
 
 
 def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint | None]:
@@ -162,8 +163,9 @@ def _check_code(model: CustomModelSettings, initial: InitialCheckpoint) -> None:
 def _describe_data(values: Section) -> dict[str, object]:
     """Return what decides the content of a run's data cache. values: the sections of its config."""
     model, train = _get_section(values, "model"), _get_section(values, "train")
+    data = _without_labels(_get_section(values, "data"))
     return {
-        "data": _without_labels(_get_section(values, "data")),
+        "data": {name: value for name, value in data.items() if name not in TRANSFORM_KEYS},
         "tokenizer": {name: model.get(name) for name in TOKENIZER_KEYS},
         "max_length": train.get("max_length"),
     }
@@ -178,6 +180,7 @@ def _describe_weights(values: Section) -> dict[str, object]:
         "seed": train.get("seed"),
         "task": _get_section(values, "task") if is_custom else None,
         "batch": train.get("global_batch_size") if is_custom else None,
+        "transforms": _get_section(values, "data").get("transforms") or [],  # may resize the inputs of a model
     }
 
 

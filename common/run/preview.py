@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from common.config.data import TransformedSettings
 from common.config.parameter_groups import GroupSettings, assign_groups
 from common.config.schema import Config
+from common.config.transforms import parse_transforms
 from common.data.batch_plan import compute_shard_bounds, count_examples_until
 from common.models.spec import count_parameters, get_trained_shapes
 from common.run.directory import choose_run_dir
@@ -33,6 +35,7 @@ def describe_plan(config: Config, framework: str) -> str:
         "model": f"{config.model.name}, {parameters:,} parameters",
         "data": f"{config.data.kind}: {cache}",
         **{f"class {name}": count for name, count in _count_classes(cache.train.labels, cache.classes).items()},
+        **_describe_transforms(config),
         "steps": f"{steps:,} of {batch:,} examples: {trained:,} examples, {trained / examples:.2f} epochs",
         **({"updates": f"{steps * strategy.updates_per_batch:,}"} if strategy.updates_per_batch > 1 else {}),
         "shards": f"{' or '.join(map(str, shard_sizes))} examples of a step for each replica",
@@ -47,6 +50,18 @@ def describe_plan(config: Config, framework: str) -> str:
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
+
+
+def _describe_transforms(config: Config) -> dict[str, str]:
+    """Return a line with the transforms of examples, and one with those of evaluations, if there are any."""
+    data = config.data
+    if not isinstance(data, TransformedSettings) or not data.transforms:
+        return {}
+    names = [
+        f"{name} {arguments}" if arguments != {} else name for name, arguments in parse_transforms(data.transforms)
+    ]
+    scope = "training and evaluation" if data.transform_evaluation else "training; evaluations leave out random ones"
+    return {"transforms": f"{', '.join(names)} ({scope})"}
 
 
 def _describe_groups(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:

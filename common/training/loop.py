@@ -16,11 +16,13 @@ from common.config.metrics import is_higher_better
 from common.config.schedules import PlateauSettings
 from common.config.schema import Config
 from common.data.batch_plan import count_examples_until
+from common.data.batches import GlobalBatch
 from common.data.cache import Cache
 from common.errors import Interrupted
 from common.training.evaluation_values import compare_with_best, compute_values, format_values
+from common.training.look_ahead import open_batches
 from common.training.observer import Observer
-from common.training.planned_batches import planned_batches, validation_batches
+from common.training.planned_batches import validation_batches
 from common.training.plateau import follow_evaluation
 from common.training.rows import Row
 from common.training.schedule import compute_learning_rate
@@ -139,7 +141,11 @@ class Loop:
 
     def train(self, steps: range) -> None:
         """Train on the global batches of these numbers and report the updates that they make."""
-        train, batches = self.config.train, planned_batches(self.config, self.cache.train, steps)
+        with open_batches(self.config, self.cache.train, steps) as batches:
+            self._train_on(batches)
+
+    def _train_on(self, batches: Iterator[GlobalBatch]) -> None:
+        train = self.config.train
         block: list[tuple[StepResult, float]] = []  # results that are not fetched yet, with their training times
         for result in self._profiled(self.strategy.train(self.stop.yield_until_stop(batches))):
             block.append((result, self._seconds()))

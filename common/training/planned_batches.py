@@ -1,18 +1,25 @@
 """The global batches of a run: those of the batch plan, which fixes the examples of each step, and of an evaluation."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from common.config.metrics import choose_predictions
 from common.config.schema import Config
 from common.data import batch_plan
 from common.data.batches import GlobalBatch, Split, evaluation_batches, training_batches
+from common.data.transforms.transformed_split import TransformedSplit
 
 
 def planned_batches(config: Config, split: Split, steps: range) -> Iterator[GlobalBatch]:
     """Return the global batches of these steps (from 1), in the order of the plan."""
-    train = config.train
-    return training_batches(
-        split, train.global_batch_size, train.seed, steps, train.padding, *_batch_options(config, split)
+    train, size = config.train, config.train.global_batch_size
+    batches = training_batches(split, size, train.seed, steps, train.padding, *_batch_options(config, split))
+    if not isinstance(split, TransformedSplit):
+        return batches
+    per_epoch = batch_plan.steps_per_epoch(len(split), size)
+    return (
+        replace(batch, split=split.select_batch((batch.step - 1) // per_epoch, batch.step, batch.ids))
+        for batch in batches
     )
 
 

@@ -51,6 +51,7 @@ STRATEGIES = {
 CORPUS = ("data.train_examples=482", "data.validation_examples=122")
 PLAIN = ("schedule=constant", "optimizer.max_grad_norm=null")
 ADAMW = ("optimizer=adamw", "optimizer.learning_rate=1e-3", *PLAIN, "train.global_batch_size=30")
+TRANSFORMS = "data.transforms=[{random_crop: 1}, horizontal_flip, {normalize: {mean: [0.3], std: [0.4]}}, mixup]"
 CONVNET = ("train.steps=30", "model=convnet", "train.global_batch_size=62")  # step 24 has 11 images, of 1,437
 FLOAT64 = "train.precision=float64"
 LAYER = "model.layers=1"  # TensorFlow takes long to trace a layer; only adamw has two
@@ -99,7 +100,7 @@ EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} 
     "convnet": CONVNET,
     "convnet64": (*CONVNET, FLOAT64),
     "convnet_dropout": (*CONVNET, "model.dropout=0.25"),
-    "convnet_dropout64": (*CONVNET, FLOAT64, "model.dropout=0.25", "metrics=[auc,top5]"),
+    "convnet_dropout64": (*CONVNET, FLOAT64, "model.dropout=0.25", TRANSFORMS, "metrics=[auc,top5]"),
 }
 SINGLES = ("torch-single", "tf-single")
 # The strategies of each experiment. `make bench-parity` runs all strategies in seven experiments: see test_every.py. It

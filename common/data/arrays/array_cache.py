@@ -22,6 +22,7 @@ from common.data.arrays.array_split import ArraySplit
 from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.cache import Cache
 from common.data.identity import identify
+from common.data.transforms.transformed_split import get_source
 
 if TYPE_CHECKING:
     from common.data.tokenizer_source import TokenizerSource
@@ -33,17 +34,15 @@ FORMAT = 1  # raise it whenever the files change, so that caches of the old form
 class ArrayCache(Cache):
     """An opened array cache."""
 
-    train: ArraySplit
-    validation: ArraySplit
     limits: dict[str, int]  # largest value of each integer input, in both splits
 
     @property
     def inputs(self) -> InputShapes:
         """Every input's type in a batch, and the shape of an example, in which None is a ragged axis."""
-        first = np.arange(1)
-        return {
-            name: (str(column.gather(first, first).dtype), column.shape) for name, column in self.train.inputs.items()
-        }
+        first, source = np.arange(1), get_source(self.train)
+        assert isinstance(source, ArraySplit)
+        arrays, shapes = self.train.gather(first, first), self.train.example_shapes
+        return {name: (str(arrays[name].dtype), shapes[name]) for name in source.inputs}
 
 
 def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:

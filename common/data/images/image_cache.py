@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from common.config.data import TransformedSettings
 from common.config.schema import Config
 from common.data.atomic_directory import Manifest, compute_fingerprint, open_or_build, read_manifest
 from common.data.batches import Arrays
@@ -45,7 +46,7 @@ class ImageSplit:
 
     images: np.ndarray
     labels: np.ndarray
-    normalized_values: np.ndarray  # what each value of a pixel from 0 to 255 becomes in a batch, float32 [256]
+    pixel_values: np.ndarray  # what each value of a pixel from 0 to 255 becomes in a batch, float32 [256]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -68,8 +69,8 @@ class ImageSplit:
         return np.ones(len(ids))
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
-        """Return the normalized `images` float32 [n, height, width, channels] and `labels` int32 [n]."""
-        return {"images": self.normalized_values[self.images[ids]], "labels": self.labels[ids]}
+        """Return `images` float32 [n, height, width, channels] and `labels` int32 [n]."""
+        return {"images": self.pixel_values[self.images[ids]], "labels": self.labels[ids]}
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
         """Return the same as `gather`: images have no padding."""
@@ -84,19 +85,17 @@ class ImageSplit:
 class ImageCache(Cache):
     """An opened image cache."""
 
-    train: ImageSplit
-    validation: ImageSplit
-
     @property
     def image_shape(self) -> tuple[int, ...]:
         """Shape of an image: (height, width, channels)."""
-        return self.train.images.shape[1:]
+        return cast(tuple[int, ...], self.train.example_shapes["images"])
 
 
 def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
     """Open the image cache of a config. Build the cache first if it is missing or damaged.
 
-    A pixel b is normalized to (b / largest - mean) / standard_deviation, with the entries of the manifest.
+    A pixel b is normalized to (b / largest - mean) / standard_deviation, with the entries of the manifest. If the
+    config has transforms, they get pixels from 0 to 1, and normalize them.
 
     Args:
         config: The config of the run.
@@ -107,7 +106,8 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
     """
     key = compute_fingerprint({"format": FORMAT, "corpus": identify(config.data)})
     directory = Path(config.cache_dir) / f"images-{key}"
-    return _open(directory, open_or_build(directory, lambda partial: _build(partial, config)))
+    manifest = open_or_build(directory, lambda partial: _build(partial, config))
+    return _open(config, directory, manifest)
 
 
 def reopen_cache(config: Config, directory: Path) -> ImageCache:
@@ -116,24 +116,28 @@ def reopen_cache(config: Config, directory: Path) -> ImageCache:
     Raises:
         UserError: If the manifest cannot be read.
     """
-    return _open(directory, cast(ImageManifest, read_manifest(directory)))
+    return _open(config, directory, cast(ImageManifest, read_manifest(directory)))
 
 
-def _open(directory: Path, manifest: ImageManifest) -> ImageCache:
-    scaled = np.arange(256) / manifest["largest"]
-    normalized_values = ((scaled - manifest["mean"]) / manifest["standard_deviation"]).astype(np.float32)
+def _open(config: Config, directory: Path, manifest: ImageManifest) -> ImageCache:
+    values, normalization = np.arange(256) / manifest["largest"], None
+    if isinstance(config.data, TransformedSettings) and config.data.transforms:
+        normalization = {"mean": [manifest["mean"]], "std": [manifest["standard_deviation"]]}
+    else:
+        values = (values - manifest["mean"]) / manifest["standard_deviation"]
     return ImageCache(
         directory=directory,
         fingerprint=compute_fingerprint(manifest["checksums"]),
-        train=_open_split(directory, "train", normalized_values),
-        validation=_open_split(directory, "validation", normalized_values),
+        train=_open_split(directory, "train", values.astype(np.float32)),
+        validation=_open_split(directory, "validation", values.astype(np.float32)),
         classes=manifest["classes"],
+        normalization=normalization,
     )
 
 
-def _open_split(directory: Path, name: str, normalized_values: np.ndarray) -> ImageSplit:
+def _open_split(directory: Path, name: str, values: np.ndarray) -> ImageSplit:
     images, labels = (np.load(directory / f"{name}.{array}.npy", mmap_mode="r") for array in ("images", "labels"))
-    return ImageSplit(images, labels, normalized_values)
+    return ImageSplit(images, labels, values)
 
 
 def _build(directory: Path, config: Config) -> ImageManifest:

@@ -75,7 +75,7 @@ def shards(make_split: MakeSplit) -> dict[str, Shard]:
     images = ImageSplit(
         images=stream.integers(0, 256, (5, 6, 4, 1), np.uint8),
         labels=np.arange(5, dtype=np.int32),
-        normalized_values=stream.standard_normal(256, np.float32),
+        pixel_values=stream.standard_normal(256, np.float32),
     )
     text = make_split([5, 2, 9, 7, 3])
     return {

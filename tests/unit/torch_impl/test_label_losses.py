@@ -44,8 +44,9 @@ def make_batch(task: TaskSettings, ids: list[int], weights: np.ndarray | None = 
 def compute_mean(task: TaskSettings, batch: GlobalBatch, world_size: int, micro_batches: int = 1) -> float:
     """Return the loss of a step: the sum of the losses of all micro-batches of all shards."""
     functions, loss = build_task_functions(task), 0.0
+    batch = replace(batch, micro_batches=micro_batches)
     for rank in range(world_size):
-        for micro_batch in to_tensors(batch.shard(rank, world_size, micro_batches), torch.device("cpu")):
+        for micro_batch in to_tensors(batch.shard(rank, world_size), torch.device("cpu")):
             loss += float(sum_losses(functions, micro_batch["x"], micro_batch) / batch.weight)
     return loss
 

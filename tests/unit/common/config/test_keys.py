@@ -18,7 +18,7 @@ EXCEPTIONS = {  # keys with another scope than their group
     "model.map": SOURCE,
     "model.prove": RUN,
     "model.allow_unpaired": RUN,
-    "data.channels": CURVE,
+    **dict.fromkeys(("data.channels", "data.transforms", "data.transform_evaluation"), CURVE),
     "train.log_every": HOST,
     "train.profile": HOST,
     **dict.fromkeys(

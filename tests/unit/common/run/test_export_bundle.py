@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from common.models.initial_weights import InitialCheckpoint
 from common.recording.record_reader import open_record
 from common.records.bundle import unpack_bundle
 from common.run.export_bundle import export_bundle
-from common.run.packed_inputs import _check_code, find_packed_inputs
+from common.run.packed_inputs import _check_code, _describe_data, _describe_weights, find_packed_inputs
 from common.run.prepare import prepare_inputs
 from common.run.resume import find_checkpoint
 from tests.conftest import MakeConfig
@@ -197,3 +197,14 @@ def test_the_bundle_of_a_record(tmp_path: Path, small_config: MakeConfig) -> Non
         open_record(bundle)
     with pytest.raises(UserError, match=r"resume=old\.zip: a bundle; unpack it first"):
         find_checkpoint(small_config("resume=old.zip"), None)
+
+
+def test_transforms_do_not_decide_the_data_but_the_inputs_of_the_model(make_config: MakeConfig) -> None:
+    plain, resized = (
+        asdict(make_config("model=convnet", *overrides)) for overrides in ((), ("data.transforms=[{resize: 16}]",))
+    )
+    assert _describe_data(plain) == _describe_data(resized)
+    assert _describe_weights(plain) != _describe_weights(resized)
+    for key in ("transforms", "transform_evaluation"):
+        del plain["data"][key]  # as in the config of an earlier version
+    assert _describe_weights(plain) == _describe_weights(asdict(make_config("model=convnet")))

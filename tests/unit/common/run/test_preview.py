@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from common.config.resolve import resolve_config
-from common.run.preview import _count_classes, describe_plan
+from common.run.preview import _count_classes, _describe_transforms, describe_plan
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun
 
@@ -55,6 +55,14 @@ def test_the_updates_of_parameter_servers(small_config: MakeConfig) -> None:
     assert told(describe_plan(config, "tf"))["updates"] == "900"
     synchronous = replace(config, strategy=replace(config.strategy, max_staleness=0))  # type: ignore[call-arg]
     assert "updates" not in told(describe_plan(synchronous, "tf"))
+
+
+def test_the_transforms_are_shown(make_config: MakeConfig) -> None:
+    config = make_config("model=convnet", "data.transforms=[{random_crop: 4}, m:f]")
+    assert _describe_transforms(config) == {
+        "transforms": "random_crop 4, m:f (training; evaluations leave out random ones)"
+    }
+    assert _describe_transforms(make_config("model=convnet")) == _describe_transforms(make_config()) == {}
 
 
 def test_classes_are_counted_where_there_are_any() -> None:

@@ -11,6 +11,7 @@ import pytest
 from common.config.schema import Config
 from common.data.arrays import array_cache_builder
 from common.data.arrays.array_cache import open_cache, reopen_cache
+from common.data.arrays.array_split import ArraySplit
 from common.data.cache import open_cache as open_any_cache
 from common.errors import UserError
 from tests.unit.common.data.arrays.array_samples import FORMATS, write
@@ -56,6 +57,7 @@ def test_every_format_gives_the_same_cache(opened: Opened) -> None:
 
 def test_types_on_disk(opened: Opened) -> None:
     cache = opened(TRAIN, weight="weight")
+    assert isinstance(cache.train, ArraySplit)
     columns = {name: str(column.values.dtype) for name, column in cache.train.inputs.items()}
     assert columns == {name: dtype for name, (dtype, _) in INPUTS.items()} | {"image": "uint8"}
     assert all(isinstance(column.values, np.memmap) for column in cache.train.inputs.values())

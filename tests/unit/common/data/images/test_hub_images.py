@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from common.data.images.image_cache import open_cache
+from common.data.images.image_cache import ImageSplit, open_cache
 from common.errors import UserError
 from tests.conftest import MakeConfig
 from tests.unit.common.data.images.conftest import RANDOM
@@ -36,6 +36,7 @@ def test_images_of_the_hub(
     cache = open_cache(make_config("model=convnet", "data=mnist"), None)
     assert (len(cache.train), cache.classes, cache.validation.labels.tolist()) == (4, ["cat", "dog"], [1, 0, 1, 1])
     assert cache.image_shape == (6, 5, 3 if mode == "RGB" else 1)
+    assert isinstance(cache.train, ImageSplit)
     assert np.array_equal(
         cache.train.images.reshape(4, *shape), np.stack([np.asarray(picture) for picture in pictures])
     )

@@ -59,7 +59,7 @@ def test_a_second_start_reads_no_images(idx_config: Config, monkeypatch: pytest.
     monkeypatch.setattr(image_cache, "read_images", fail)
     again = open_cache(idx_config, None)
     assert again.fingerprint == first.fingerprint
-    assert isinstance(again.train.images, np.memmap)
+    assert isinstance(again.train, ImageSplit) and isinstance(again.train.images, np.memmap)
     assert isinstance(idx_config.data, IdxSettings)
     os.utime(Path(idx_config.data.directory, "t10k-labels-idx1-ubyte"), ns=(1, 1))
     with pytest.raises(AssertionError, match="the images are read"):

@@ -1,0 +1,102 @@
+"""Builds the transforms of a config, and finds mistakes in their names and arguments."""
+
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any
+
+from common.config.transforms import parse_transforms
+from common.data.transforms import image_transforms, pixel_transforms
+from common.data.transforms.mixing import MIXINGS, Mixing
+from common.data.transforms.token_transforms import TokenMasking
+from common.data.transforms.transform import KEY, Transform
+from common.data.transforms.user_transform import import_transform
+from common.errors import UserError
+
+TRANSFORMS: dict[str, type[Any]] = {
+    "random_crop": image_transforms.RandomCrop,
+    "center_crop": image_transforms.CenterCrop,
+    "horizontal_flip": image_transforms.HorizontalFlip,
+    "vertical_flip": image_transforms.VerticalFlip,
+    "resize": pixel_transforms.Resize,
+    "color_jitter": pixel_transforms.ColorJitter,
+    "random_erase": pixel_transforms.RandomErase,
+    "normalize": pixel_transforms.Normalize,
+    "token_masking": TokenMasking,
+}
+NORMALIZE = "normalize"
+OF_CONFIG = ("classes", "ignored_label")  # fields that other keys decide
+
+
+@dataclass(frozen=True)
+class Step:
+    """A transform of one example, and its place in `data.transforms`."""
+
+    name: str
+    index: int
+    transform: Transform
+
+
+@dataclass(frozen=True)
+class TransformList:
+    """The transforms of `data.transforms`: those of one example in order, and the mixing, which comes last."""
+
+    steps: tuple[Step, ...]
+    mixing: Mixing | None
+
+
+def build_transforms(transforms: Sequence[Any], normalization: object = None) -> TransformList:
+    """Build the transforms of a config.
+
+    Args:
+        transforms: The value of `data.transforms`.
+        normalization: Arguments of the `normalize` that follows the transforms if they have none; None for none.
+
+    Raises:
+        UserError: A name or an argument is wrong, or the order.
+    """
+    entries = parse_transforms(transforms)
+    mixing = None
+    if entries and entries[-1][0] in MIXINGS:
+        name, arguments = entries.pop()
+        mixing = _construct(MIXINGS[name], name, arguments)
+    if misplaced := [name for name, _ in entries if name in MIXINGS]:
+        raise UserError(f"{KEY}: {misplaced[0]} must be the last transform, and the only one that mixes examples")
+    if normalization is not None and NORMALIZE not in dict(entries):
+        entries.append((NORMALIZE, normalization))
+    steps = (Step(name, index, _build(name, arguments)) for index, (name, arguments) in enumerate(entries))
+    return TransformList(tuple(steps), mixing)
+
+
+def _build(name: str, arguments: Any) -> Transform:  # noqa: ANN401  what a user may write
+    if ":" in name:
+        return import_transform(name, arguments)
+    if name not in TRANSFORMS:
+        names = ", ".join((*TRANSFORMS, *MIXINGS))
+        raise UserError(f"{KEY}: {name}: no such transform; there are {names}, and module:function")
+    transform: Transform = _construct(TRANSFORMS[name], name, arguments)
+    return transform
+
+
+def _construct(schema: type[Any], name: str, arguments: Any) -> Any:  # noqa: ANN401  an instance of the schema
+    """Return a transform. An argument without a name is that of the first field."""
+    options = [option for option in fields(schema) if option.name not in OF_CONFIG]
+    options.sort(key=lambda option: option.kw_only is True)
+    if not isinstance(arguments, dict):
+        arguments = {options[0].name: arguments}
+    names = [option.name for option in options]
+    if unknown := [key for key in arguments if key not in names]:
+        raise UserError(f"{KEY}: {name}: no argument {unknown[0]}; there are {', '.join(names)}")
+    if missing := [option.name for option in options if _is_required(option) and option.name not in arguments]:
+        raise UserError(f"{KEY}: {name}: needs {missing[0]}; give {{{name}: {{{missing[0]}: ...}}}}")
+    _check_names(name, arguments)
+    return schema(**arguments)
+
+
+def _is_required(option: "Field[Any]") -> bool:
+    return option.default is MISSING and option.default_factory is MISSING
+
+
+def _check_names(name: str, arguments: dict[str, Any]) -> None:
+    arrays = arguments.get("arrays", [])
+    if not isinstance(arrays, list) or not all(isinstance(array, str) for array in arrays):
+        raise UserError(f"{KEY}: {name}: arrays={arrays}: must be a list of names")

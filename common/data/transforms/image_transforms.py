@@ -1,0 +1,182 @@
+"""Transforms of images, [height, width, channels]. Each is drawn once and applied to all arrays that it names.
+
+Those that move pixels can also name labels of pixels, [height, width]: `arrays: [images, labels]`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from typing_extensions import override
+
+from common.data.transforms.transform import (
+    KEY,
+    Example,
+    check_ignored_label,
+    describe_arrays,
+    is_number,
+    read_size,
+    require,
+    require_probability,
+)
+from common.errors import UserError
+
+
+@dataclass(frozen=True)
+class ImageTransform:
+    """Base of the transforms of images. `arrays` are the names of the images; empty: the only input that is one."""
+
+    training_only: ClassVar[bool]
+    moves_pixels: ClassVar[bool] = False  # whether it can be applied to labels of pixels
+
+    arrays: Sequence[str] = field(default=(), kw_only=True)
+
+    def bind(self, example: Example) -> Self:
+        """Return the transform with the names of the arrays. Raise UserError if the examples have no such images."""
+        name = type(self).title()
+        arrays = list(self.arrays) or [key for key, array in example.items() if array.ndim == 3 and key != "labels"]
+        axes = (2, 3) if self.moves_pixels else (3,)
+        if (not self.arrays and len(arrays) != 1) or any(
+            key not in example or example[key].ndim not in axes for key in arrays
+        ):
+            raise UserError(
+                f"{KEY}: {name}: needs images [height, width, channels], but an example has {describe_arrays(example)};"
+                f" name them as {{{name}: {{arrays: [NAME]}}}}"
+            )
+        if len({example[key].shape[:2] for key in arrays}) > 1:
+            raise UserError(f"{KEY}: {name}: {' and '.join(arrays)} have different heights or widths; make them equal")
+        return replace(self, arrays=arrays)
+
+    @classmethod
+    def title(cls) -> str:
+        """Return the name of the transform in the config."""
+        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in cls.__name__).lstrip("_")
+
+    def __call__(self, example: Example, generator: np.random.Generator) -> Example:
+        """Return the example with transformed images."""
+        height, width = example[self.arrays[0]].shape[:2]
+        draw = self.draw(height, width, generator)
+        return {**example, **{name: self.apply(example[name], draw, name == "labels") for name in self.arrays}}
+
+    def draw(self, height: int, width: int, generator: np.random.Generator) -> Any:  # noqa: ANN401  see apply
+        """Return the random values that all images of an example share. Transforms without any return None."""
+        return None
+
+    def apply(self, image: np.ndarray, draw: Any, is_labels: bool) -> np.ndarray:  # noqa: ANN401  others draw others
+        """Return the transformed image. is_labels: whether the image is the labels of the pixels."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RandomCrop(ImageTransform):
+    """Add `padding` pixels of the value `fill` on each side, and cut out a random rectangle of the size.
+
+    `size: null` is the size of the image. Labels of pixels are padded with `ignored_label`, which the task has.
+    """
+
+    training_only = True
+    moves_pixels = True
+
+    padding: int = 0
+    size: Any = None
+    fill: float = 0.0
+    ignored_label: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        is_count = isinstance(self.padding, int) and not isinstance(self.padding, bool) and self.padding >= 0
+        require(is_count, "random_crop: padding", self.padding, "a number of pixels, at least 0")
+        require(is_number(self.fill, -float("inf")), "random_crop: fill", self.fill, "a number")
+        if self.size is not None:
+            read_size("random_crop: size", self.size)
+        require(self.padding > 0 or self.size is not None, "random_crop: padding", 0, "above 0, or give a size")
+
+    def _size(self, height: int, width: int) -> tuple[int, int]:
+        return (height, width) if self.size is None else read_size("random_crop: size", self.size)
+
+    @override
+    def bind(self, example: Example) -> Self:
+        bound = super().bind(example)
+        height, width = example[bound.arrays[0]].shape[:2]
+        size, largest = self._size(height, width), (height + 2 * self.padding, width + 2 * self.padding)
+        fits = size[0] <= largest[0] and size[1] <= largest[1]
+        require(fits, "random_crop: size", self.size, f"at most {[*largest]}, the padded image")
+        if self.padding and "labels" in bound.arrays:
+            check_ignored_label("random_crop", example["labels"], self.ignored_label)
+        return bound
+
+    @override
+    def draw(self, height: int, width: int, generator: np.random.Generator) -> tuple[int, int]:
+        rows, columns = self._size(height, width)
+        top = generator.integers(0, height + 2 * self.padding - rows, endpoint=True)
+        left = generator.integers(0, width + 2 * self.padding - columns, endpoint=True)
+        return int(top), int(left)
+
+    @override
+    def apply(self, image: np.ndarray, draw: tuple[int, int], is_labels: bool) -> np.ndarray:
+        top, left = draw[0] - self.padding, draw[1] - self.padding  # in the image without padding
+        height, width = image.shape[:2]
+        rows, columns = self._size(height, width)
+        fill = self.ignored_label if is_labels and self.padding else self.fill
+        cropped = np.full((rows, columns, *image.shape[2:]), fill, image.dtype)
+        first_row, first_column = max(0, -top), max(0, -left)
+        part = image[max(0, top) : max(0, top + rows), max(0, left) : max(0, left + columns)]
+        cropped[first_row : first_row + part.shape[0], first_column : first_column + part.shape[1]] = part
+        return cropped
+
+
+@dataclass(frozen=True)
+class CenterCrop(ImageTransform):
+    """Cut out the middle of the image. If a margin is odd, the larger part is below or to the right."""
+
+    training_only = False
+    moves_pixels = True
+
+    size: Any
+
+    def __post_init__(self) -> None:
+        read_size("center_crop: size", self.size)
+
+    @override
+    def apply(self, image: np.ndarray, draw: None, is_labels: bool) -> np.ndarray:
+        rows, columns = read_size("center_crop: size", self.size)
+        fits = rows <= image.shape[0] and columns <= image.shape[1]
+        require(fits, "center_crop: size", self.size, f"at most {[*image.shape[:2]]}, the image")
+        top, left = (image.shape[0] - rows) // 2, (image.shape[1] - columns) // 2
+        return image[top : top + rows, left : left + columns]
+
+
+@dataclass(frozen=True)
+class _Flip(ImageTransform):
+    """Reverse an axis of the image with a probability."""
+
+    training_only = True
+    moves_pixels = True
+    axis: ClassVar[int]
+
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        require_probability(self.title(), self.probability)
+
+    @override
+    def draw(self, height: int, width: int, generator: np.random.Generator) -> bool:
+        return generator.random() < self.probability
+
+    @override
+    def apply(self, image: np.ndarray, draw: bool, is_labels: bool) -> np.ndarray:
+        return np.flip(image, self.axis) if draw else image
+
+
+@dataclass(frozen=True)
+class HorizontalFlip(_Flip):
+    """Exchange left and right with a probability."""
+
+    axis = 1
+
+
+@dataclass(frozen=True)
+class VerticalFlip(_Flip):
+    """Exchange top and bottom with a probability."""
+
+    axis = 0

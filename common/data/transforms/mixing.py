@@ -1,0 +1,142 @@
+"""Transforms that mix each example of a global batch with another one, its partner.
+
+A permutation of the global batch, drawn from the seed and the step, gives each example its partner, whatever shard
+either of them is in. All examples of a global batch are mixed in the same proportion, as in both papers. The labels
+become the proportions of the classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from typing_extensions import override
+
+from common.data.transforms.image_transforms import ImageTransform
+from common.data.transforms.transform import KEY, Example, describe_arrays, is_number, require
+from common.errors import UserError
+
+Arrays = dict[str, np.ndarray]  # of n examples, by name
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Base of both. The proportion is drawn from the distribution Beta(alpha, alpha).
+
+    `classes` is the number of classes, which the data has.
+    """
+
+    alpha: float = 1.0
+    arrays: Sequence[str] = field(default=(), kw_only=True)
+    classes: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        require(is_number(self.alpha) and self.alpha > 0, f"{self.title()}: alpha", self.alpha, "a number above 0")
+
+    @classmethod
+    def title(cls) -> str:
+        """Return the name of the transform in the config."""
+        return cls.__name__.lower()
+
+    def bind(self, example: Example, classes: int) -> Self:
+        """Return the transform for examples like this one, of this number of classes; 0: the labels are no classes.
+
+        Raises:
+            UserError: It does not fit the examples.
+        """
+        labels = example["labels"]
+        is_class = labels.ndim == 0 and labels.dtype.kind == "i" and classes > 0
+        if not is_class and not (labels.ndim == 1 and labels.dtype.kind == "f"):
+            raise UserError(
+                f"{KEY}: {self.title()}: mixes a class for each example, or shares of each class; an example has "
+                f"{describe_arrays({'labels': labels})}"
+            )
+        return replace(self, arrays=self.choose_arrays(example), classes=classes if is_class else 0)
+
+    def choose_arrays(self, example: Example) -> list[str]:
+        """Return the names of the arrays to mix."""
+        raise NotImplementedError
+
+    def mix(self, own: Arrays, partners: Arrays, generator: np.random.Generator) -> Arrays:
+        """Return examples, each mixed with its partner. generator: starts alike for all examples of a global batch."""
+        images, share = self.mix_arrays(own, partners, generator)
+        labels, partner_labels = self._spread(own["labels"]), self._spread(partners["labels"])
+        return {**own, **images, "labels": share * labels + (1 - share) * partner_labels}
+
+    def _spread(self, labels: np.ndarray) -> np.ndarray:
+        """Return labels as shares of each class, float32 [n, classes]."""
+        if not self.classes:
+            return labels
+        shares = np.zeros((len(labels), self.classes), np.float32)
+        shares[np.arange(len(labels)), labels] = 1
+        return shares
+
+    def mix_arrays(self, own: Arrays, partners: Arrays, generator: np.random.Generator) -> tuple[Arrays, np.float32]:
+        """Return the mixed arrays, and the share of the examples' own labels."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Mixup(Mixing):
+    """Add up the inputs of floats in a random proportion (Zhang et al., "mixup", 2018)."""
+
+    @override
+    def choose_arrays(self, example: Example) -> list[str]:
+        floats = [name for name, array in example.items() if array.dtype.kind == "f" and name != "labels"]
+        names = [*self.arrays] or floats
+        if not names or {*names} - {*floats}:
+            raise UserError(f"{KEY}: mixup: needs inputs of floats; an example has {describe_arrays(example)}")
+        return names
+
+    @override
+    def mix_arrays(self, own: Arrays, partners: Arrays, generator: np.random.Generator) -> tuple[Arrays, np.float32]:
+        share = _round_share(generator.beta(self.alpha, self.alpha))
+        return {name: share * own[name] + (1 - share) * partners[name] for name in self.arrays}, share
+
+
+class _Images(ImageTransform):
+    """Finds the images of `cutmix`."""
+
+    training_only: ClassVar[bool] = True
+
+    @classmethod
+    @override
+    def title(cls) -> str:
+        return "cutmix"
+
+
+@dataclass(frozen=True)
+class Cutmix(Mixing):
+    """Replace a random rectangle of each image by that of its partner (Yun et al., "CutMix", 2019).
+
+    The proportion of the labels is that of the areas.
+    """
+
+    @override
+    def choose_arrays(self, example: Example) -> list[str]:
+        return [*_Images(arrays=self.arrays).bind(example).arrays]
+
+    @override
+    def mix_arrays(self, own: Arrays, partners: Arrays, generator: np.random.Generator) -> tuple[Arrays, np.float32]:
+        height, width = own[self.arrays[0]].shape[1:3]
+        side = np.sqrt(1 - generator.beta(self.alpha, self.alpha))  # of the rectangle, as a part of the image's
+        row, column = generator.integers(0, height), generator.integers(0, width)
+        half_height, half_width = int(side * height) // 2, int(side * width) // 2
+        rows = slice(max(0, row - half_height), min(height, row + half_height))
+        columns = slice(max(0, column - half_width), min(width, column + half_width))
+        mixed = {name: own[name].copy() for name in self.arrays}
+        for name, images in mixed.items():
+            images[:, rows, columns] = partners[name][:, rows, columns]
+        area = (rows.stop - rows.start) * (columns.stop - columns.start)
+        return mixed, _round_share(1 - area / (height * width))
+
+
+def _round_share(share: float) -> np.float32:
+    """Return a multiple of 2^-24, so that float32 holds the share and 1 - share exactly, and labels add up to 1.
+
+    TensorFlow's gradient of the cross-entropy assumes that they do.
+    """
+    return np.float32(round(share * 2**24) / 2**24)
+
+
+MIXINGS: dict[str, type[Mixing]] = {"mixup": Mixup, "cutmix": Cutmix}

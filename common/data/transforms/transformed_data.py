@@ -1,0 +1,132 @@
+"""The transforms of a config on both splits, and the check of the transforms before training starts.
+
+Evaluations leave out random transforms and functions of the user, unless `data.transform_evaluation` asks for them.
+They never mix examples. Random numbers of an evaluation are those of epoch 0, so they are the same in every evaluation.
+"""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+
+from common.config.data import TransformedSettings
+from common.config.schema import Config
+from common.config.tasks import ClassificationSettings, LanguageModelSettings, TaskSettings
+from common.data.batches import Arrays, Split
+from common.data.label_weights import get_padding_label
+from common.data.transforms.builder import TransformList, build_transforms
+from common.data.transforms.streams import EXAMPLES, Streams, derive_keys
+from common.data.transforms.transform import KEY, Example
+from common.data.transforms.transformed_split import TransformedSplit, check_types, transform_split
+from common.errors import UserError
+
+Normalization = dict[str, list[float]] | None
+
+CHECKED_EXAMPLES = 8  # training examples on which the transforms are checked
+
+
+def transform_data(
+    config: Config, train: Split, validation: Split, classes: int, normalization: Normalization
+) -> tuple[Split, Split]:
+    """Return both splits with the transforms of the config, or unchanged if there are none.
+
+    Args:
+        config: The config of the run.
+        train: The training examples.
+        validation: The validation examples.
+        classes: The number of classes; 0 if the labels are no classes.
+        normalization: Arguments of the `normalize` that follows transforms that have none; None for none.
+
+    Raises:
+        UserError: A transform is wrong, or does not fit the examples.
+    """
+    data = config.data
+    if not isinstance(data, TransformedSettings) or not data.transforms:
+        return train, validation
+    transforms = _set_ignored_label(build_transforms(data.transforms, normalization), config.task)
+    if transforms.mixing is not None:
+        _check_task_of_mixing(config.task)
+    steps = [step for step in transforms.steps if data.transform_evaluation or not step.transform.training_only]
+    transformed_train = transform_split(train, transforms, classes, config.train.seed)
+    transformed_validation = transform_split(validation, TransformList(tuple(steps), None), classes, config.train.seed)
+    _check_same_inputs(transformed_train, transformed_validation)
+    return transformed_train, transformed_validation
+
+
+def _set_ignored_label(transforms: TransformList, task: TaskSettings) -> TransformList:
+    """Return the transforms with the label that the task ignores."""
+    if isinstance(task, LanguageModelSettings):
+        label: int | None = get_padding_label(task)
+    else:
+        label = getattr(task, "ignore_label", None)
+    steps = [
+        replace(step, transform=replace(step.transform, ignored_label=label))  # type: ignore[type-var]  # a dataclass
+        if hasattr(step.transform, "ignored_label")
+        else step
+        for step in transforms.steps
+    ]
+    return replace(transforms, steps=tuple(steps))
+
+
+def _check_task_of_mixing(task: TaskSettings) -> None:
+    """Raise UserError if the task cannot use the shares of classes that mixed examples have."""
+    if task.label_weights is not None:
+        raise UserError("task.class_weights: a mixed example has no class; set it to null, or mix no examples")
+    loss = getattr(task, "loss", None)
+    if isinstance(task, ClassificationSettings) and loss not in ("cross_entropy", "kl"):
+        raise UserError(f"task.loss={loss}: a mixed example has no class; choose cross_entropy, or mix no examples")
+
+
+def _check_same_inputs(train: TransformedSplit, validation: TransformedSplit) -> None:
+    """Raise UserError if evaluations give the model inputs of other shapes or types than training."""
+    for name, spec in train.specs.items():
+        if name != "labels" and spec != validation.specs[name]:
+            trained, evaluated = (
+                f"{dtype} {[*shape]}" for shape, dtype in (split.specs[name] for split in (train, validation))
+            )
+            raise UserError(
+                f"{KEY}: {name} is {trained} in training, but {evaluated} in evaluations, which leave out random "
+                "transforms; add center_crop, resize or normalize, or set data.transform_evaluation=true"
+            )
+
+
+def check_transforms(split: Split) -> None:
+    """Raise UserError if a transform of the first examples is no pure function of an example and its generator."""
+    if not isinstance(split, TransformedSplit):
+        return
+    ids = np.arange(min(CHECKED_EXAMPLES, len(split)))
+    source, streams = split.source.gather(ids, ids), Streams()
+    for row, key in enumerate(derive_keys(EXAMPLES, split.seed, 0, ids)):
+        example = _copy_row(source, row)
+        for step in split.transforms.steps:
+            state = _read_global_generators()
+            results = [step.transform(_copy(example), streams.start(key, step.index)) for _ in range(2)]
+            if state != _read_global_generators():
+                raise UserError(
+                    f"{KEY}: {step.name} draws from a generator that all code shares, such as np.random; draw from the "
+                    "generator that it gets"
+                )
+            example, again = results
+            check_types(step.name, example)
+            if any(example[name].tobytes() != again[name].tobytes() for name in example):
+                raise UserError(
+                    f"{KEY}: {step.name} returns another result when it is called again with the same example and "
+                    "generator; draw from the generator that it gets"
+                )
+            if bad := [name for name, array in example.items() if not np.isfinite(array).all()]:
+                raise UserError(f"{KEY}: {step.name} returns nan or infinity in {bad[0]} of training example {row}")
+    split.gather(ids, ids)  # raises UserError if the examples have different shapes
+
+
+def _copy_row(arrays: Arrays, row: int) -> Example:
+    return {name: array[row, ...].copy() for name, array in arrays.items()}
+
+
+def _copy(example: Example) -> Example:
+    return {name: array.copy() for name, array in example.items()}
+
+
+def _read_global_generators() -> tuple[object, ...]:
+    """Return the states of the generators of numpy.random and of random, as values that can be compared."""
+    state = np.random.get_state(legacy=True)
+    return (*(x.tobytes() if isinstance(x, np.ndarray) else x for x in state), random.getstate())

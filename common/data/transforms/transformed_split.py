@@ -1,0 +1,168 @@
+"""A split whose examples are transformed when they are gathered."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from common.data.batches import Arrays, Split
+from common.data.label_weights import count_losses
+from common.data.transforms.builder import Step, TransformList
+from common.data.transforms.streams import BATCHES, EXAMPLES, Streams, derive_keys
+from common.data.transforms.transform import KEY, Example, describe_arrays
+from common.errors import UserError
+
+DTYPES = ("float32", "int32", "int64", "uint8", "bool")  # of the arrays that a transform may return
+
+Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and type of an example's arrays
+
+
+@dataclass(frozen=True)
+class TransformedSplit:
+    """The examples of `source` after the transforms, in one epoch and one global batch.
+
+    Attributes:
+        source: The examples before the transforms.
+        transforms: The transforms, which are bound to the examples.
+        specs: The shape and the type of each array of an example after the transforms of one example.
+        seed: The seed of the run.
+        epoch: The epoch, from 0.
+        step: The number of the global batch; 0 before `select_batch`.
+        batch_ids: The ids of the global batch, among which a mixing finds partners; None before `select_batch`.
+    """
+
+    source: Split
+    transforms: TransformList
+    specs: Specs
+    seed: int
+    epoch: int = 0
+    step: int = 0
+    batch_ids: np.ndarray | None = None
+
+    def select_batch(self, epoch: int, step: int, ids: np.ndarray) -> "TransformedSplit":
+        """Return the split for a global batch of these ids."""
+        return replace(self, epoch=epoch, step=step, batch_ids=ids)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels before the transforms."""
+        return self.source.labels
+
+    @property
+    def example_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """The shape of an example in every array."""
+        first = self.gather(np.arange(1), np.arange(1))
+        return {name: array.shape[1:] for name, array in first.items()}
+
+    def lengths(self, ids: np.ndarray) -> np.ndarray:
+        """Return the number of tokens of each example before the transforms, int64 [n]."""
+        return self.source.lengths(ids)
+
+    def weights(self, ids: np.ndarray) -> np.ndarray:
+        """Return the weight of each example in the loss, float64 [n]."""
+        return self.source.weights(ids)
+
+    def loss_counts(self, ids: np.ndarray) -> np.ndarray:
+        """Return the number of losses of each example, float64 [n]: 1, or the sum of the weights of its labels."""
+        task = getattr(self.source, "task", None)
+        if task is None or not self.transforms_labels:
+            return self.source.loss_counts(ids)
+        return count_losses(task, self._transform(ids)["labels"])
+
+    @property
+    def transforms_labels(self) -> bool:
+        """Whether a transform of one example may change several labels of the example."""
+        shape, _ = self.specs["labels"]
+        arrays = [getattr(step.transform, "arrays", ["labels"]) for step in self.transforms.steps]
+        return bool(shape) and any("labels" in names for names in arrays)
+
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
+        """Return the transformed examples. `batch` has no influence, because examples have one shape."""
+        mixing = self.transforms.mixing
+        if mixing is None:
+            return self._transform(ids)
+        generator, partners = self._choose_partners(ids)
+        examples, rows = np.unique(np.concatenate((ids, partners)), return_inverse=True)
+        arrays = self._transform(examples)
+        own, partner = ({name: array[part] for name, array in arrays.items()} for part in np.split(rows, 2))
+        return mixing.mix(own, partner, generator)
+
+    def _choose_partners(self, ids: np.ndarray) -> tuple[np.random.Generator, np.ndarray]:
+        """Return the generator of the global batch, and the partner of each example, int64 [n]."""
+        batch_ids = ids if self.batch_ids is None else self.batch_ids
+        generator = Streams().start(derive_keys(BATCHES, self.seed, self.epoch, np.array([self.step]))[0], 0)
+        partners = batch_ids[generator.permutation(len(batch_ids))]
+        order = np.argsort(batch_ids)
+        return generator, partners[order[np.searchsorted(batch_ids, ids, sorter=order)]]
+
+    def gather_unpadded(self, ids: np.ndarray) -> Arrays:
+        """Return the same as `gather`: the examples have no padding."""
+        return self.gather(ids, ids)
+
+    def count_tokens(self, arrays: Arrays) -> int:
+        """Return how many tokens a model computes for arrays that were gathered here."""
+        return self.source.count_tokens(arrays)
+
+    def _transform(self, ids: np.ndarray) -> Arrays:
+        """Return the examples after the transforms, but not mixed."""
+        source, streams = self.source.gather(ids, ids), Streams()
+        arrays = {name: np.empty((len(ids), *shape), dtype) for name, (shape, dtype) in self.specs.items()}
+        for row, key in enumerate(derive_keys(EXAMPLES, self.seed, self.epoch, ids)):
+            example = {name: array[row, ...] for name, array in source.items()}
+            for step in self.transforms.steps:
+                example = step.transform(example, streams.start(key, step.index))
+            for name, array in example.items():
+                if (array.shape, array.dtype) != self.specs[name]:
+                    self._refuse(f"example {ids[row]}", {name: array})
+                arrays[name][row] = array
+        return arrays
+
+    def _refuse(self, title: str, example: Example) -> None:
+        """Raise UserError for an array that has another shape or type than in the first example."""
+        ((name, (shape, dtype)),) = [(name, self.specs[name]) for name in example]
+        raise UserError(
+            f"{KEY}: {name} becomes {dtype} {[*shape]} in the first example, but in {title} "
+            f"{describe_arrays(example)}; return the same shape and type for every example"
+        )
+
+
+def transform_split(source: Split, transforms: TransformList, classes: int, seed: int) -> TransformedSplit:
+    """Return a split with transforms.
+
+    Args:
+        source: The examples.
+        transforms: The transforms, which are not yet bound to the examples.
+        classes: The number of classes; 0 if the labels are no classes.
+        seed: The seed of the run.
+
+    Raises:
+        UserError: A transform does not fit the examples.
+    """
+    if ragged := [name for name, shape in source.example_shapes.items() if None in shape]:
+        raise UserError(f"{KEY}: {ragged[0]} has examples of different lengths, which cannot be transformed; pad them")
+    first, streams, steps = np.arange(1), Streams(), []
+    example = {name: array[0, ...] for name, array in source.gather(first, first).items()}
+    key = derive_keys(EXAMPLES, seed, 0, first)[0]
+    for step in transforms.steps:
+        steps.append(Step(step.name, step.index, step.transform.bind(example)))
+        example = steps[-1].transform(example, streams.start(key, step.index))
+        check_types(step.name, example)
+    mixing = None if transforms.mixing is None else transforms.mixing.bind(example, classes)
+    specs = {name: (array.shape, array.dtype) for name, array in example.items()}
+    return TransformedSplit(source, TransformList(tuple(steps), mixing), specs, seed)
+
+
+def check_types(name: str, example: Example) -> None:
+    """Raise UserError if a transform returns an array of a type that batches never have."""
+    for array_name, array in example.items():
+        if array.dtype.name not in DTYPES:
+            raise UserError(f"{KEY}: {name} returns {array_name} as {array.dtype}; return one of {', '.join(DTYPES)}")
+
+
+def get_source(split: Split) -> Split:
+    """Return the examples of a split before their transforms; the split itself if it has none."""
+    return split.source if isinstance(split, TransformedSplit) else split

@@ -1,0 +1,67 @@
+"""Splits with transforms, and functions that a user could name in `data.transforms`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from common.data.arrays.array_column import Column
+from common.data.arrays.array_split import ArraySplit
+from common.data.batches import Arrays, Split
+from common.data.transforms.builder import build_transforms
+from common.data.transforms.transformed_split import TransformedSplit, transform_split
+
+COUNT, CLASSES = 24, 3
+IMAGES = np.random.default_rng(0).random((COUNT, 6, 5, 3)).astype(np.float32)
+LABELS = (np.arange(COUNT) % CLASSES).astype(np.int32)
+TOKENS = np.arange(5 * 40, dtype=np.int32).reshape(5, 40)
+IMAGE_SPLIT = ArraySplit({"images": Column(IMAGES)}, Column(LABELS))
+TOKEN_SPLIT = ArraySplit({"tokens": Column(TOKENS)}, Column(TOKENS + 1))
+HERE = __name__
+
+
+def transformed(*transforms: Any, source: Split = IMAGE_SPLIT, seed: int = 7) -> TransformedSplit:
+    return transform_split(source, build_transforms(transforms), CLASSES if source is IMAGE_SPLIT else 0, seed)
+
+
+def gather(split: TransformedSplit, ids: Sequence[int], epoch: int = 0, step: int = 1) -> Arrays:
+    array = np.array(ids)
+    return split.select_batch(epoch, step, array).gather(array, array)
+
+
+def jitter(example: Arrays, generator: np.random.Generator, scale: float = 1.0) -> Arrays:
+    noise = generator.random(example["images"].shape, np.float32)
+    return {**example, "images": example["images"] + np.float32(scale) * noise}
+
+
+def shared(example: Arrays, generator: np.random.Generator) -> Arrays:
+    return {**example, "images": example["images"] * np.float32(np.random.random())}
+
+
+calls = 0
+
+
+def impure(example: Arrays, generator: np.random.Generator) -> Arrays:
+    global calls
+    calls += 1
+    return {**example, "images": example["images"] + np.float32(calls)}
+
+
+def wide(example: Arrays, generator: np.random.Generator) -> Arrays:
+    return {**example, "images": example["images"].astype(np.float64)}
+
+
+def uneven(example: Arrays, generator: np.random.Generator) -> Arrays:
+    return {**example, "images": example["images"][: 3 + int(example["labels"])]}
+
+
+def undefined(example: Arrays, generator: np.random.Generator) -> Arrays:
+    return {**example, "images": example["images"] * np.float32("nan" if example["labels"] == 2 else 1)}
+
+
+def partial(example: Arrays, generator: np.random.Generator) -> Arrays:
+    return {"images": example["images"]}
+
+
+def broken(example: Arrays, generator: np.random.Generator) -> Arrays:
+    raise KeyError("photo")

@@ -1,0 +1,173 @@
+"""Mistakes in `data.transforms`: one line, before training."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.config.transforms import list_functions, parse_transforms
+from common.data.arrays.array_column import Column
+from common.data.arrays.array_split import ArraySplit
+from common.data.cache import open_cache
+from common.data.transforms.transformed_data import check_transforms, transform_data
+from common.errors import UserError
+from tests.conftest import MakeConfig
+from tests.unit.common.data.transforms.samples import HERE, IMAGE_SPLIT, IMAGES, LABELS, TOKEN_SPLIT, transformed
+
+AN_EXAMPLE = "an example has images float32 [6, 5, 3], labels int32 []"
+
+
+def explain(*transforms: Any, **options: Any) -> str:
+    with pytest.raises(UserError) as raised:
+        check_transforms(transformed(*transforms, **options))
+    text = str(raised.value)
+    assert text.startswith("data.transforms: ")
+    assert "\n" not in text
+    return text.removeprefix("data.transforms: ")
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (
+            "crop",
+            "crop: no such transform; there are random_crop, center_crop, horizontal_flip, vertical_flip, resize, "
+            "color_jitter, random_erase, normalize, token_masking, mixup, cutmix, and module:function",
+        ),
+        ({"random_crop": {"pad": 4}}, "random_crop: no argument pad; there are padding, size, fill, arrays"),
+        ({"random_crop": -1}, "random_crop: padding=-1: must be a number of pixels, at least 0"),
+        ({"random_crop": {"size": [9, 5]}}, "random_crop: size=[9, 5]: must be at most [6, 5], the padded image"),
+        ("random_crop", "random_crop: padding=0: must be above 0, or give a size"),
+        ({"center_crop": 6}, "center_crop: size=6: must be at most [6, 5], the image"),
+        ({"horizontal_flip": 2}, "horizontal_flip: probability=2: must be from 0 to 1"),
+        ("resize", "resize: needs size; give {resize: {size: ...}}"),
+        ({"resize": "big"}, "resize: size=big: must be a number of pixels, or [height, width]"),
+        ({"color_jitter": {"contrast": "no"}}, "color_jitter: contrast=no: must be a number, at least 0"),
+        (
+            {"random_erase": {"scale": [0.5, 2]}},
+            "random_erase: scale=[0.5, 2]: must be [smallest, largest], above 0 and at most 1",
+        ),
+        ({"normalize": [0.5]}, "normalize: needs std; give {normalize: {std: ...}}"),
+        ({"normalize": {"mean": [0.5], "std": [0]}}, "normalize: std=[0]: must be a list of numbers above 0"),
+        (
+            {"normalize": {"mean": [1, 2], "std": [1]}},
+            "normalize: mean=[1, 2]: must be one number, or one for 3 channels",
+        ),
+        ({"mixup": 0}, "mixup: alpha=0: must be a number above 0"),
+        (
+            {"horizontal_flip": {"arrays": ["photo"]}},
+            "horizontal_flip: needs images [height, width, channels], but an example has images float32 [6, 5, "
+            "3], labels "
+            "int32 []; name them as {horizontal_flip: {arrays: [NAME]}}",
+        ),
+        (
+            {"token_masking": {"mask_token": 1, "vocabulary": 9}},
+            "token_masking: needs tokens [length] of integers, but an example has images float32 [6, 5, 3], "
+            "labels int32 []; "
+            "name them by array: NAME",
+        ),
+        (
+            "nowhere_at_all:f",
+            "nowhere_at_all:f cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'",
+        ),
+        (f"{HERE}:nothing", f"{HERE}:nothing: {HERE} has no function nothing"),
+        (f"{HERE}:COUNT", f"{HERE}:COUNT is no function; name a function of an example and a generator"),
+        (
+            f"{HERE}:shared",
+            f"{HERE}:shared draws from a generator that all code shares, such as np.random; draw from the "
+            "generator that it gets",
+        ),
+        (
+            f"{HERE}:impure",
+            f"{HERE}:impure returns another result when it is called again with the same example and generator; "
+            "draw from "
+            "the generator that it gets",
+        ),
+        (f"{HERE}:wide", f"{HERE}:wide returns images as float64; return one of float32, int32, int64, uint8, bool"),
+        (
+            f"{HERE}:uneven",
+            "images becomes float32 [3, 5, 3] in the first example, but in example 1 images float32 "
+            "[4, 5, 3]; return "
+            "the same shape and type for every example",
+        ),
+        (f"{HERE}:undefined", f"{HERE}:undefined returns nan or infinity in images of training example 2"),
+        (f"{HERE}:partial", f"{HERE}:partial returns images; return a dict with images, labels"),
+    ],
+)
+def test_mistakes(transform: Any, expected: str) -> None:
+    assert explain(transform) == expected
+
+
+def test_an_error_of_the_user_names_its_line() -> None:
+    text = explain(f"{HERE}:broken")
+    assert text.startswith(f"{HERE}:broken raises KeyError: 'photo' (")
+    assert Path(__file__).with_name("samples.py").name in text
+
+
+def test_examples_that_do_not_fit() -> None:
+    assert explain("mixup", "horizontal_flip") == (
+        "mixup must be the last transform, and the only one that mixes examples"
+    )
+    integers = ArraySplit({"images": Column((IMAGES * 9).astype(np.int32))}, Column(LABELS))
+    assert explain("random_erase", source=integers) == (
+        "random_erase: images has the type int32; put normalize before it, such as {normalize: {mean: [0], std: [255]}}"
+    )
+    two = ArraySplit({"a": Column(IMAGES), "b": Column(IMAGES)}, Column(LABELS))
+    assert "name them as {horizontal_flip: {arrays: [NAME]}}" in explain("horizontal_flip", source=two)
+    assert explain("mixup", source=TOKEN_SPLIT).startswith("mixup: mixes a class for each example, or shares")
+    ragged = ArraySplit({"x": Column(np.arange(5), np.array([0, 2, 5]))}, Column(np.zeros(2, np.int32)))
+    assert explain("horizontal_flip", source=ragged) == (
+        "x has examples of different lengths, which cannot be transformed; pad them"
+    )
+
+
+def test_evaluations_leave_out_random_transforms(make_config: MakeConfig) -> None:
+    config = make_config("model=convnet", "data.transforms=[horizontal_flip, {center_crop: 4}, mixup]")
+    ids = np.arange(24)
+    _, validation = transform_data(config, IMAGE_SPLIT, IMAGE_SPLIT, 3, None)
+    arrays = validation.gather(ids, ids)
+    assert np.array_equal(arrays["images"], IMAGES[:, 1:5, 0:4])
+    assert np.array_equal(arrays["labels"], LABELS)
+    masking = "data.transforms=[{token_masking: {mask_token: 1, vocabulary: 200}}]"
+    splits = transform_data(make_config("model=convnet", masking), TOKEN_SPLIT, TOKEN_SPLIT, 0, None)
+    assert all((split.gather(ids[:5], ids[:5])["labels"] == -1).any() for split in splits)
+    config = make_config("model=convnet", "data.transforms=[{horizontal_flip: 1}]", "data.transform_evaluation=true")
+    _, validation = transform_data(config, IMAGE_SPLIT, IMAGE_SPLIT, 3, None)
+    assert np.array_equal(validation.gather(ids, ids)["images"], IMAGES[:, :, ::-1])
+
+
+def test_evaluations_with_other_shapes(make_config: MakeConfig) -> None:
+    config = make_config("model=convnet", "data.transforms=[{random_crop: {size: 4}}]")
+    with pytest.raises(UserError) as raised:
+        open_cache(config, None)
+    assert str(raised.value) == (
+        "data.transforms: images is float32 [4, 4, 1] in training, but float32 [8, 8, 1] in evaluations, which "
+        "leave out "
+        "random transforms; add center_crop, resize or normalize, or set data.transform_evaluation=true"
+    )
+
+
+def test_images_of_a_data_set_are_normalized_last(make_config: MakeConfig) -> None:
+    ids = np.arange(9)
+    plain = open_cache(make_config("model=convnet"), None).validation.gather(ids, ids)["images"]
+    flipped = open_cache(make_config("model=convnet", "data.transforms=[horizontal_flip]"), None)
+    assert np.allclose(flipped.validation.gather(ids, ids)["images"], plain, rtol=0, atol=1e-6)
+    config = make_config("model=convnet", "data.transforms=[{normalize: {mean: [0], std: [1]}}]")
+    images = open_cache(config, None).train.gather(ids, ids)["images"]
+    assert (images.min(), images.max()) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "entry", [3, {}, {"a": 1, "b": 2}, {"m:f": {}}, {"function": "f"}, {"function": {"name": "f"}}]
+)
+def test_other_forms(entry: Any) -> None:
+    with pytest.raises(UserError, match="is no transform; give a name"):
+        parse_transforms([entry])
+
+
+def test_functions_of_the_user_are_listed() -> None:
+    transforms = ["horizontal_flip", {"random_crop": 4}, "a:f", {"function": {"name": "b:g", "x": 1}}]
+    assert list_functions(transforms) == ["a:f", "b:g"]
+    assert parse_transforms(transforms)[2:] == [("a:f", {}), ("b:g", {"x": 1})]
+    assert list_functions(None) == list_functions(["horizontal_flip"]) == []
