@@ -146,18 +146,15 @@ class HubImagesSettings(ImageSettings, HubSourceSettings):
 
 
 @dataclass(frozen=True)
-class ArraysSettings(TransformedSettings):
-    """Named arrays whose first axis is the examples. All arrays but the labels and the weights are model inputs.
+class NamedArraysSettings(TransformedSettings):
+    """Named arrays of each example. All arrays but the labels and the weights are model inputs.
 
     `weight: null` gives all examples the same weight. `channels` names the inputs whose last axis is channels.
     """
 
     reads = "arrays"
     cache = "common.data.arrays.array_cache"
-    source = "common.data.arrays.array_files"
 
-    train: str = key(SOURCE)
-    validation: str = key(SOURCE)
     label: str = key(SOURCE)
     weight: str | None = key(SOURCE)
     classes: list[str] | None = key(SOURCE)
@@ -169,6 +166,32 @@ class ArraysSettings(TransformedSettings):
         _check_classes(self.classes)
         if self.weight == self.label:
             raise UserError(f"data.weight={self.weight}: is data.label too; name another array, or set it to null")
+
+
+@dataclass(frozen=True)
+class ArraysSettings(NamedArraysSettings):
+    """Files of named arrays whose first axis is the examples."""
+
+    source = "common.data.arrays.array_files"
+
+    train: str = key(SOURCE)
+    validation: str = key(SOURCE)
+
+
+@dataclass(frozen=True)
+class CustomDataSettings(NamedArraysSettings):
+    """Examples that a function of the user yields.
+
+    `read` names it as module:function. It gets `split` ("train" or "validation") and `arguments`. `names` are those of
+    the elements of examples that are tuples. The cache is built again if `version` changes.
+    """
+
+    source = "common.data.arrays.user_arrays"
+
+    read: str = key(SOURCE, names_code=True)
+    arguments: dict[str, Any] = key(SOURCE)
+    names: list[str] | None = key(SOURCE)
+    version: str = key(SOURCE)
 
 
 @dataclass(frozen=True)
@@ -199,5 +222,6 @@ DATA: dict[str, type[DataSettings]] = {
     "idx": IdxSettings,
     "hub_images": HubImagesSettings,
     "arrays": ArraysSettings,
+    "custom": CustomDataSettings,
     "lines": LinesSettings,
 }

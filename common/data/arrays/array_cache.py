@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from common.config.data import ArraysSettings
+from common.config.data import NamedArraysSettings
 from common.config.schema import Config
 from common.config.tasks import TaskSettings
 from common.data.arrays.array_cache_builder import ArrayManifest, build_array_cache, get_array_path
@@ -56,7 +56,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
         UserError: If the arrays are wrong.
     """
     data = config.data
-    assert isinstance(data, ArraysSettings)
+    assert isinstance(data, NamedArraysSettings)
     key = compute_fingerprint({"format": FORMAT, "corpus": identify(data)})
     directory = Path(config.cache_dir) / f"arrays-{key}"
     cache = _open(config, directory, open_or_build(directory, lambda partial: build_array_cache(partial, data)))

@@ -5,13 +5,14 @@ Both splits are passed together because they must agree: in names, shapes, types
 
 import logging
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from common.config.data import ArraysSettings
+from common.config.data import NamedArraysSettings
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.array_checks import (
     check_alike,
@@ -21,7 +22,7 @@ from common.data.arrays.array_checks import (
     find_range,
     iterate_blocks,
 )
-from common.data.arrays.array_files import NamedArrays, read
+from common.data.arrays.array_files import NamedArrays
 from common.data.arrays.array_labels import list_class_names, select_label_dtype
 from common.data.arrays.array_readers import OFFSETS
 from common.data.atomic_directory import Manifest
@@ -38,14 +39,14 @@ class ArrayManifest(Manifest):
     classes: list[str]  # empty if the labels are not classes of examples
 
 
-def build_array_cache(directory: Path, data: ArraysSettings) -> ArrayManifest:
+def build_array_cache(directory: Path, data: NamedArraysSettings) -> ArrayManifest:
     """Write the arrays of both splits to the empty directory of a cache.
 
     Raises:
         UserError: If the arrays are wrong.
     """
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        splits = read(data, Path(scratch))
+        splits = import_module(data.source).read(data, Path(scratch))
         names, _ = [check_names(data, split) for split in splits]  # `check_alike` requires the same of the other split
         for split in splits:
             check_sizes(data, split)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from common.config.data import ArraysSettings
+from common.config.data import NamedArraysSettings
 from common.data.abbreviation import abbreviate
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_files import NamedArrays
@@ -26,7 +26,7 @@ OTHER_KINDS = {"c": "complex", "O": "objects", "U": "text", "S": "text", "V": "r
 InputShapes = dict[str, tuple[str, tuple[int | None, ...]]]  # name of an input -> its type and the shape of an example
 
 
-def check_names(data: ArraysSettings, split: NamedArrays) -> list[str]:
+def check_names(data: NamedArraysSettings, split: NamedArrays) -> list[str]:
     """Return the names of a split's inputs.
 
     Raises:
@@ -47,7 +47,7 @@ def check_names(data: ArraysSettings, split: NamedArrays) -> list[str]:
     return inputs
 
 
-def check_sizes(data: ArraysSettings, split: NamedArrays) -> None:
+def check_sizes(data: NamedArraysSettings, split: NamedArrays) -> None:
     """Raise UserError unless all arrays are numbers or bools, of the same number of examples."""
     for name, column in split.columns.items():
         dtype = column.values.dtype

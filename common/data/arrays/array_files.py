@@ -50,6 +50,11 @@ def read(data: ArraysSettings, scratch: Path) -> tuple[NamedArrays, NamedArrays]
         folder.mkdir()
         reader = read_npy if path.is_dir() else READERS[path.suffix.lower()]
         splits.append((str(path), reader(path, folder)))
+    return to_named_arrays(*splits)
+
+
+def to_named_arrays(*splits: tuple[str, LoadedArrays]) -> tuple[NamedArrays, NamedArrays]:
+    """Return both splits, each a location and its arrays. Lists of one length in both become a rectangular array."""
     (train_path, train), (validation_path, validation) = splits
     rectangular = {name for name in train.keys() & validation.keys() if _have_one_length(train[name], validation[name])}
     return (

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import DTypeLike
 
-from common.config.data import ArraysSettings
+from common.config.data import NamedArraysSettings
 from common.data.arrays.array_checks import format_index, iterate_blocks
 from common.data.arrays.array_files import NamedArrays
 from common.errors import UserError
@@ -38,7 +38,7 @@ def select_label_dtype(name: str, splits: tuple[NamedArrays, NamedArrays]) -> DT
     return np.int32
 
 
-def list_class_names(data: ArraysSettings, splits: tuple[NamedArrays, NamedArrays], largest: int) -> list[str]:
+def list_class_names(data: NamedArraysSettings, splits: tuple[NamedArrays, NamedArrays], largest: int) -> list[str]:
     """Return the names of the classes, or an empty list if the labels are not one integer for each example.
 
     Args:

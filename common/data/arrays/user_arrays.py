@@ -1,0 +1,200 @@
+"""Examples that a function of the user yields, read once into the array cache.
+
+The function runs in a process of its own, so that the framework that it may import is not loaded into the process that
+trains.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.config.data import CustomDataSettings
+from common.config.import_object import import_object
+from common.data.array_writer import ArrayWriter
+from common.data.arrays.array_column import Column
+from common.data.arrays.array_files import NamedArrays, to_named_arrays
+from common.data.arrays.array_readers import LoadedArrays, open_npy
+from common.data.build_progress import show_progress
+from common.data.identity import Identity, collect_source_keys, identify_file
+from common.errors import UserError, describe_error
+
+SPLITS = ("train", "validation")
+KEY = "data.read"
+
+
+def read(data: CustomDataSettings, scratch: Path) -> tuple[NamedArrays, NamedArrays]:
+    """Return both splits, memory-mapped.
+
+    Args:
+        data: Settings of the data.
+        scratch: Empty directory for the arrays. It must exist as long as they are used.
+
+    Raises:
+        UserError: The function does not exist or raises an error, or its examples are no arrays of numbers.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            problem = pool.submit(write_splits, data, scratch).result()
+        except BrokenProcessPool as error:
+            raise UserError(f"{KEY}={data.read}: the process that reads the examples crashed") from error
+    if problem is not None:
+        raise UserError(problem)
+    splits = [(_get_location(data, split), _open_arrays(scratch / split)) for split in SPLITS]
+    return to_named_arrays(*splits)
+
+
+def identify(data: CustomDataSettings) -> Identity:
+    """Return the config keys, and the identity of the file that has the function. Raises UserError."""
+    module, _, name = data.read.partition(":")
+    try:
+        spec = find_spec(module) if module and name else None
+    except Exception as error:
+        raise UserError(f"{KEY}={data.read}: importing it raised {describe_error(error)}") from error
+    if not (module and name):
+        raise UserError(f"{KEY}={data.read}: must be module:function, such as my_data:read")
+    if spec is None or spec.origin is None:
+        raise UserError(f"{KEY}={data.read}: no module {module} in the working directory or on the Python path")
+    return {**collect_source_keys(data), "file": identify_file(Path(spec.origin))}
+
+
+def _get_location(data: CustomDataSettings, split: str) -> str:
+    """Return the name of a split for errors."""
+    return f"{KEY}={data.read}, {split}"
+
+
+def write_splits(data: CustomDataSettings, scratch: Path) -> str | None:
+    """Write the examples of both splits. Return what the error says if there is one; another type cannot be pickled."""
+    try:
+        function = _import_function(data.read)
+        for split in SPLITS:
+            location = _get_location(data, split)
+            (scratch / split).mkdir()
+            try:
+                dataset = function(split=split, **data.arguments)
+            except Exception as error:
+                return f"{location}: raised {describe_error(error)}"
+            _write_examples(_iterate_examples(location, dataset, data.names), location, scratch / split)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _import_function(name: str) -> Callable[..., object]:
+    try:
+        function = import_object(name)
+    except UserError as error:
+        raise UserError(f"{KEY}={error}") from error
+    except Exception as error:
+        raise UserError(f"{KEY}={name}: importing it raised {describe_error(error)}") from error
+    if not callable(function):
+        raise UserError(f"{KEY}={name}: is no function")
+    return function
+
+
+def _iterate_examples(location: str, dataset: Any, names: Sequence[str] | None) -> Iterator[dict[str, np.ndarray]]:  # noqa: ANN401  a dataset of any library
+    """Yield the arrays of each example by name.
+
+    Args:
+        location: The name of the split, for errors.
+        dataset: A tf.data.Dataset, a torch.utils.data.Dataset, a Hugging Face Dataset, or any iterable.
+        names: Names of the elements of examples that are tuples.
+    """
+    number = -1
+    try:
+        for number, example in enumerate(show_progress(_iterate(location, dataset), "reading examples")):
+            yield _name_arrays(f"{location}[{number}]", example, names)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{location}[{number + 1}]: raised {describe_error(error)}") from error
+
+
+def _iterate(location: str, dataset: Any) -> Iterable[object]:  # noqa: ANN401  as above
+    if hasattr(dataset, "as_numpy_iterator"):  # a tf.data.Dataset
+        examples: Iterable[object] = dataset.as_numpy_iterator()
+        return examples
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, Mapping):
+        return (dataset[index] for index in range(len(dataset)))  # a map-style Dataset of PyTorch may have no end
+    if isinstance(dataset, Iterable) and not isinstance(dataset, str | bytes | Mapping):
+        return dataset
+    raise UserError(f"{location}: is {type(dataset).__name__}; return an iterable of examples or a dataset")
+
+
+def _name_arrays(location: str, example: object, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+    """Return the arrays of one example by name."""
+    if isinstance(example, tuple | list):
+        if names is None:
+            raise UserError(f"{location}: is a {type(example).__name__}; name its elements by data.names=[...]")
+        if len(names) != len(example):
+            raise UserError(f"{location}: has {len(example)} elements, but data.names has {len(names)} names")
+        example = dict(zip(names, example, strict=True))
+    if not isinstance(example, Mapping):
+        raise UserError(f"{location}: is {type(example).__name__}; yield dicts of arrays, or tuples with data.names")
+    arrays = {str(name): np.asarray(value) for name, value in example.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise UserError(f"{location}: {name} is no array of numbers, but {array.dtype}; convert it or leave it out")
+    return arrays
+
+
+def _write_examples(examples: Iterator[dict[str, np.ndarray]], location: str, directory: Path) -> None:
+    """Write a file for each array, and one with the lengths of its examples if they have axes."""
+    writers: dict[str, _ExampleWriter] = {}
+    try:
+        for number, example in enumerate(examples):
+            if not number:
+                writers = {name: _ExampleWriter(directory, name, array) for name, array in example.items()}
+            if example.keys() != writers.keys():
+                raise UserError(
+                    f"{location}[{number}]: has {', '.join(example)}, but the first example {', '.join(writers)}"
+                )
+            for name, array in example.items():
+                writers[name].append(f"{location}[{number}]: {name}", array)
+    finally:
+        for writer in writers.values():
+            writer.close()
+    if not writers:
+        raise UserError(f"{location}: no examples")
+
+
+class _ExampleWriter:
+    """Writer of one array, example by example. Axes after the first must be the same in all of them."""
+
+    def __init__(self, directory: Path, name: str, first: np.ndarray) -> None:
+        self.dtype, self.has_axes, self.inner_shape = first.dtype, first.ndim > 0, first.shape[1:]
+        index = len(list(directory.glob("*.name")))  # a name may have characters that a file's name cannot have
+        (directory / f"{index}.name").write_text(name)
+        self.values = ArrayWriter(directory / f"{index}.npy", first.dtype, self.inner_shape)
+        self.lengths = ArrayWriter(directory / f"{index}.lengths.npy", np.int64) if self.has_axes else None
+
+    def append(self, location: str, array: np.ndarray) -> None:
+        """Write one example. Raise UserError if it does not fit the first one."""
+        if (array.ndim > 0, array.shape[1:]) != (self.has_axes, self.inner_shape):
+            raise UserError(f"{location}: has shape {list(array.shape)}; only the first axis may differ")
+        if array.dtype != self.dtype and array.dtype.kind != self.dtype.kind:
+            raise UserError(f"{location}: is {array.dtype}, but {self.dtype} in the first example")
+        self.values.append(array.astype(self.dtype, casting="same_kind") if self.has_axes else array[None])
+        if self.lengths is not None:
+            self.lengths.append([len(array)])
+
+    def close(self) -> None:
+        """Complete the files."""
+        for writer in filter(None, (self.values, self.lengths)):
+            writer.__exit__(None, None, None)
+
+
+def _open_arrays(directory: Path) -> LoadedArrays:
+    """Return the arrays of a split by name."""
+    arrays: LoadedArrays = {}
+    for file in sorted(directory.glob("*.name"), key=lambda path: int(path.stem)):
+        name, lengths = file.read_text(), file.with_suffix(".lengths.npy")
+        values = open_npy(file.with_suffix(".npy"), name)
+        offsets = np.concatenate(([0], np.cumsum(np.load(lengths)))) if lengths.exists() else None
+        arrays[name] = values if offsets is None else Column(values, offsets)
+    return arrays
