@@ -40,9 +40,13 @@ class Resize(ImageTransform):
 
         rows, columns = read_size("resize: size", self.size)
         height, width = image.shape[:2]
-        if image.dtype.kind != "f":
+        if is_labels:
             nearest = [((np.arange(n) + 0.5) * (m / n)).astype(int) for n, m in ((rows, height), (columns, width))]
             return image[np.ix_(*nearest)]
+        if image.dtype.kind != "f":
+            raise UserError(
+                f"{KEY}: resize: needs images of floats, but these are {image.dtype}; put normalize before it"
+            )
         channels = [Image.fromarray(np.ascontiguousarray(channel)) for channel in np.moveaxis(image, -1, 0)]
         if self.antialias:
             resized = [channel.resize((columns, rows), Image.Resampling.BILINEAR) for channel in channels]

@@ -43,7 +43,7 @@ def transform_data(
     data = config.data
     if not isinstance(data, TransformedSettings) or not data.transforms:
         return train, validation
-    transforms = _set_ignored_label(build_transforms(data.transforms, normalization), config.task)
+    transforms = set_ignored_label(build_transforms(data.transforms, normalization), config.task)
     if transforms.mixing is not None:
         _check_task_of_mixing(config.task)
     steps = [step for step in transforms.steps if data.transform_evaluation or not step.transform.training_only]
@@ -53,7 +53,7 @@ def transform_data(
     return transformed_train, transformed_validation
 
 
-def _set_ignored_label(transforms: TransformList, task: TaskSettings) -> TransformList:
+def set_ignored_label(transforms: TransformList, task: TaskSettings) -> TransformList:
     """Return the transforms with the label that the task ignores."""
     if isinstance(task, LanguageModelSettings):
         label: int | None = get_padding_label(task)

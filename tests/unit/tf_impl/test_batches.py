@@ -37,7 +37,7 @@ class Split:
 train = SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded")
 task = SimpleNamespace(label_weights=None)
 model = SimpleNamespace(has_aligned_dropout=False, has_global_batch_norm=False)
-config = SimpleNamespace(train=train, model=model, task=task)
+config = SimpleNamespace(train=train, model=model, task=task, micro_batches=1)
 arrays, results = dict(np.load(sys.argv[1])), {}
 for kind in {key.partition("/")[0] for key in arrays}:
     shard = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}/")}

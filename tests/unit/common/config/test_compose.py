@@ -59,7 +59,10 @@ def test_a_missing_package_is_refused() -> None:
             ["model=bert_huge"],
             "model=bert_huge: no such choice; there are bert_base, bert_mini, bert_small, ",
         ),
-        (["data=cifar"], "data=cifar: no such choice; there are arrays, builtin_nli, digits, files, hub, idx, lines"),
+        (
+            ["data=cifar"],
+            "data=cifar: no such choice; there are arrays, builtin_nli, custom, digits, files, hub, idx, ",
+        ),
         (["data=files", "data.validation=x", "data.train=null"], "data.train: must not be null; give data.train=..."),
         (["extensions=lab"], "extensions=lab: must be a list; give 'extensions=[lab]'"),
         (["data=files", "data.classes=yes"], "data.classes: must be a list; give 'data.classes=[...,...]'"),

@@ -26,6 +26,7 @@ MANDATORY = {
     "data=mnist": ["model=convnet"],
     "data=idx": ["model=convnet", "data.directory=d"],
     "data=arrays": CUSTOM[1:],
+    "data=custom": ["data.read=a:b", *CUSTOM[3:]],
     "data=lines": CUSTOM[1:],
     **{f"task={kind}": CUSTOM for kind in ("binary", "regression", "language_model")},
     "schedule=cosine_restarts": ["schedule.first_cycle_steps=5"],
@@ -200,7 +201,16 @@ def test_every_key_that_names_code_says_so() -> None:
         for name, key in collect_keys().items()
         if key.type in (str, str | None) and not key.choices and not name.startswith("data.") and name[-5:] != ".kind"
     }
-    assert texts - PLAIN_TEXTS == {*list_code_keys()} - {"data.transforms"}  # a list
+    assert texts - PLAIN_TEXTS == {*list_code_keys()} - {"data.transforms", "data.read"}
     assert {
-        *("data.transforms", "model.keras", "model.torch", "model.tf", "task.torch", "task.tf", "schedule.function")
+        *(
+            "data.transforms",
+            "data.read",
+            "model.keras",
+            "model.torch",
+            "model.tf",
+            "task.torch",
+            "task.tf",
+            "schedule.function",
+        )
     } == set(list_code_keys())

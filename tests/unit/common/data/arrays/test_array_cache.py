@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from common.config.schema import Config
-from common.data.arrays import array_cache_builder
+from common.data.arrays import array_files
 from common.data.arrays.array_cache import open_cache, reopen_cache
 from common.data.arrays.array_split import ArraySplit
 from common.data.cache import open_cache as open_any_cache
@@ -123,7 +123,7 @@ def test_reopened(arrays_config: Callable[..., Config], tmp_path: Path, monkeypa
     def fail(*arguments: Any) -> None:
         raise AssertionError("the arrays are read")
 
-    monkeypatch.setattr(array_cache_builder, "read", fail)
+    monkeypatch.setattr(array_files, "read", fail)
     again = reopen_cache(config, first.directory)
     assert (again.fingerprint, again.inputs, again.limits) == (first.fingerprint, INPUTS, again.limits)
     assert open_cache(config, None).fingerprint == first.fingerprint

@@ -5,23 +5,27 @@ from typing import Any
 
 import numpy as np
 
+from common.config.tasks import LanguageModelSettings
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
 from common.data.batches import Arrays, Split
 from common.data.transforms.builder import build_transforms
+from common.data.transforms.transformed_data import set_ignored_label
 from common.data.transforms.transformed_split import TransformedSplit, transform_split
 
 COUNT, CLASSES = 24, 3
+LANGUAGE_MODEL = LanguageModelSettings(kind="language_model")
 IMAGES = np.random.default_rng(0).random((COUNT, 6, 5, 3)).astype(np.float32)
 LABELS = (np.arange(COUNT) % CLASSES).astype(np.int32)
 TOKENS = np.arange(5 * 40, dtype=np.int32).reshape(5, 40)
 IMAGE_SPLIT = ArraySplit({"images": Column(IMAGES)}, Column(LABELS))
-TOKEN_SPLIT = ArraySplit({"tokens": Column(TOKENS)}, Column(TOKENS + 1))
+TOKEN_SPLIT = ArraySplit({"tokens": Column(TOKENS)}, Column(TOKENS + 1), task=LANGUAGE_MODEL)
 HERE = __name__
 
 
 def transformed(*transforms: Any, source: Split = IMAGE_SPLIT, seed: int = 7) -> TransformedSplit:
-    return transform_split(source, build_transforms(transforms), CLASSES if source is IMAGE_SPLIT else 0, seed)
+    built = set_ignored_label(build_transforms(transforms), LANGUAGE_MODEL)
+    return transform_split(source, built, CLASSES if source is IMAGE_SPLIT else 0, seed)
 
 
 def gather(split: TransformedSplit, ids: Sequence[int], epoch: int = 0, step: int = 1) -> Arrays:

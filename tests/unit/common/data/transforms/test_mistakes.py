@@ -131,10 +131,31 @@ def test_evaluations_leave_out_random_transforms(make_config: MakeConfig) -> Non
     assert np.array_equal(arrays["labels"], LABELS)
     masking = "data.transforms=[{token_masking: {mask_token: 1, vocabulary: 200}}]"
     splits = transform_data(make_config("model=convnet", masking), TOKEN_SPLIT, TOKEN_SPLIT, 0, None)
-    assert all((split.gather(ids[:5], ids[:5])["labels"] == -1).any() for split in splits)
+    assert all((split.gather(ids[:5], ids[:5])["labels"] == -100).any() for split in splits)
     config = make_config("model=convnet", "data.transforms=[{horizontal_flip: 1}]", "data.transform_evaluation=true")
     _, validation = transform_data(config, IMAGE_SPLIT, IMAGE_SPLIT, 3, None)
     assert np.array_equal(validation.gather(ids, ids)["images"], IMAGES[:, :, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (
+            ["data.transforms=[{random_crop: {padding: 1, arrays: [images, labels]}}]", "task.ignore_label=null"],
+            "data.transforms: random_crop: needs a label for positions without a loss, which the task ignores; set "
+            "task.ignore_label",
+        ),
+        (
+            ["data.transforms=[mixup]", "task.loss=focal"],
+            "task.loss=focal: a mixed example has no class; choose cross_entropy, or mix no examples",
+        ),
+    ],
+)
+def test_transforms_that_the_task_cannot_use(make_config: MakeConfig, overrides: list[str], expected: str) -> None:
+    masks = ArraySplit({"images": Column(IMAGES)}, Column((IMAGES[..., 0] * 3).astype(np.int32)))
+    with pytest.raises(UserError) as raised:
+        transform_data(make_config("model=convnet", *overrides), masks, masks, 0, None)
+    assert str(raised.value) == expected
 
 
 def test_evaluations_with_other_shapes(make_config: MakeConfig) -> None:
