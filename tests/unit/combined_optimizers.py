@@ -1,0 +1,79 @@
+"""Optimizers, schedules and parameter groups in combination, and the groups as formulas of their own.
+
+A combination is the keys of the config. Each optimizer is combined with each schedule, and the presets of groups take
+turns, so that every optimizer meets every preset.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from common.config.parameter_groups import expand_groups
+from common.config.schema import Config
+
+STEPS, TOTAL, RATE, DECAY = 20, 25, 0.125, 0.03125
+SHAPES = {
+    "embeddings.weight": (5, 3),
+    "layer.0.weight": (3, 3),
+    "layer.0.bias": (3,),
+    "layer.1.weight": (3, 3),
+    "head.weight": (2, 3),
+}
+KINDS = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam")
+# Keras rounds constants to float32, so those here are exact in it.
+MOMENTS = ("optimizer.beta1=0.875", "optimizer.beta2=0.96875")
+KIND_KEYS = {
+    "sgd": ("optimizer.momentum=0.5", "optimizer.nesterov=true"),
+    "rmsprop": ("optimizer.rho=0.9375", "optimizer.momentum=0.5", "optimizer.centered=true"),
+    "adagrad": ("optimizer.initial_accumulator=0.125",),
+    "adadelta": ("optimizer.rho=0.9375",),
+    **dict.fromkeys(("adam", "adamw", "adamax", "nadam"), MOMENTS),
+}
+SCHEDULES = {
+    "constant": (),
+    "linear": (),
+    "cosine": ("schedule.end_factor=0.25",),
+    "polynomial": ("schedule.power=2", "schedule.end_factor=0"),
+    "step": ("schedule.step_size=7", "schedule.gamma=0.5"),
+    "exponential": ("schedule.gamma=0.9",),
+}
+PRESETS = {
+    "no groups": "[]",
+    "no decay": "[no_decay_on_bias_and_norm]",
+    "layerwise": "[no_decay_on_bias_and_norm,{layerwise_decay:0.5},{match:head.*,weight_decay:0.0625}]",
+}
+LAYERWISE = dict(zip(SHAPES, (0.125, 0.25, 0.25, 0.5, 1.0), strict=True))  # 0.5^3 for embeddings, 0.5^2, 0.5 for layers
+
+
+def list_combinations(semantics: str) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Yield optimizer, schedule, preset, and the keys of the config."""
+    for i, kind in enumerate(KINDS):
+        for j, (schedule, keys) in enumerate(SCHEDULES.items()):
+            preset = list(PRESETS)[(i + j) % len(PRESETS)]
+            optimizer = [f"optimizer={kind}", f"optimizer.semantics={semantics}", *KIND_KEYS.get(kind, ())]
+            epsilon = [] if kind == "sgd" else ["optimizer.epsilon=0.0009765625"]
+            common = [f"optimizer.learning_rate={RATE}", f"optimizer.weight_decay={DECAY}", *epsilon]
+            rest = ["optimizer.max_grad_norm=null", f"optimizer.groups={PRESETS[preset]}", "train.precision=float64"]
+            times = [f"schedule={schedule}", "schedule.warmup_steps=0", f"schedule.total_steps={TOTAL}", *keys]
+            yield kind, schedule, preset, [*optimizer, *common, *rest, *times]
+
+
+def expand(config: Config) -> Config:
+    """Return a config with its groups as the preparation of a run makes them."""
+    groups = expand_groups(config.optimizer.groups, SHAPES)
+    return replace(config, optimizer=replace(config.optimizer, groups=groups))
+
+
+def get_group(preset: str, name: str) -> tuple[float, float]:
+    """Return the factor of the learning rate and the weight decay of a parameter."""
+    decay = 0.0 if preset != "no groups" and name.endswith("bias") else DECAY
+    if preset != "layerwise":
+        return 1.0, decay
+    return LAYERWISE[name], 0.0625 if name.startswith("head") else decay
+
+
+def make_arrays(seed: int) -> dict[str, np.ndarray]:
+    """Return an array for each parameter: weights, or the gradients of a step."""
+    stream = np.random.default_rng(seed)
+    return {name: stream.normal(size=shape) for name, shape in SHAPES.items()}

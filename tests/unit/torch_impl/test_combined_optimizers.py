@@ -1,0 +1,78 @@
+"""Optimizers, schedules and parameter groups in combination, against torch.optim and its schedulers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import optim
+from torch.optim import lr_scheduler
+
+from tests.conftest import MakeConfig
+from tests.unit.combined_optimizers import (
+    RATE,
+    STEPS,
+    TOTAL,
+    expand,
+    get_group,
+    list_combinations,
+    make_arrays,
+)
+from torch_impl.optimizer import Optimizer
+
+pytestmark = pytest.mark.slow
+
+BETAS, EPSILON = (0.875, 0.96875), 2**-10
+OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
+    "sgd": lambda groups: optim.SGD(groups, momentum=0.5, nesterov=True),
+    "adam": lambda groups: optim.Adam(groups, betas=BETAS, eps=EPSILON),
+    "adamw": lambda groups: optim.AdamW(groups, betas=BETAS, eps=EPSILON),
+    "rmsprop": lambda groups: optim.RMSprop(groups, alpha=0.9375, eps=EPSILON, momentum=0.5, centered=True),
+    "adagrad": lambda groups: optim.Adagrad(groups, initial_accumulator_value=0.125, eps=EPSILON),
+    "adadelta": lambda groups: optim.Adadelta(groups, rho=0.9375, eps=EPSILON),
+    "adamax": lambda groups: optim.Adamax(groups, betas=BETAS, eps=EPSILON),
+    "nadam": lambda groups: optim.NAdam(groups, betas=BETAS, eps=EPSILON),
+}
+# LambdaLR if PyTorch's own scheduler depends on the rate of a group, or adds up rounding errors
+SCHEDULERS: dict[str, Callable[[optim.Optimizer], lr_scheduler.LRScheduler]] = {
+    "constant": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 1.0),
+    "linear": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 1 - epoch / TOTAL),
+    "cosine": lambda o: lr_scheduler.LambdaLR(o, cosine),
+    "polynomial": lambda o: lr_scheduler.PolynomialLR(o, TOTAL, 2),
+    "step": lambda o: lr_scheduler.StepLR(o, 7, 0.5),
+    "exponential": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+}
+
+
+def cosine(epoch: int) -> float:
+    """Return the factor of CosineAnnealingLR with eta_min = 0.25 of the rate, by its documentation."""
+    return float(0.25 + 0.75 * (1 + torch.cos(torch.tensor(torch.pi * epoch / TOTAL, dtype=torch.float64))) / 2)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_updates_are_those_of_pytorch(make_config: MakeConfig, kind: str) -> None:
+    combinations = [combination for combination in list_combinations("aligned") if combination[0] == kind]
+    for _, schedule, preset, overrides in combinations:
+        parameters, expected = (
+            {name: torch.nn.Parameter(torch.from_numpy(array)) for name, array in make_arrays(0).items()}
+            for _ in range(2)
+        )
+        optimizer = Optimizer(expand(make_config(*overrides)), parameters)
+        groups = []
+        for name, parameter in expected.items():
+            scale, decay = get_group(preset, name)
+            groups.append({"params": [parameter], "lr": RATE * scale, "weight_decay": decay})
+        reference = OPTIMIZERS[kind](groups)
+        scheduler = SCHEDULERS[schedule](reference)
+        for step in range(1, STEPS + 1):
+            for name, gradient in make_arrays(step).items():
+                parameters[name].grad = torch.from_numpy(gradient.copy())
+                expected[name].grad = torch.from_numpy(gradient.copy())
+            optimizer.update(step)
+            reference.step()
+            scheduler.step()
+        tolerance = 1e-6 if kind == "nadam" else 1e-12  # PyTorch's product of momentums is float32
+        for name, parameter in parameters.items():
+            torch.testing.assert_close(
+                parameter, expected[name], rtol=tolerance, atol=tolerance, msg=f"{schedule}, {preset}: {name}"
+            )
