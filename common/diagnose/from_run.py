@@ -14,7 +14,8 @@ from common.config.compose import CONF, collect_values, load_config
 from common.config.keys import Value
 from common.config.metrics import get_metric_name
 from common.config.saved_config import CONFIG, read_values
-from common.config.schema import Config, list_code, list_code_keys
+from common.config.schedules import PlateauSettings
+from common.config.schema import SECTIONS, Config, list_code, list_code_keys
 from common.config.strategies import PACKAGES, ParameterServerSettings
 from common.diagnose.overrides import quote_value
 from common.errors import UserError
@@ -60,11 +61,15 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
     config = load_config(run_dir / CONFIG)
     config = replace(config, train=replace(config.train, device=_choose_device(config, summary)))
     choices = {group: _find_choice(group, getattr(config, group).kind) for group in GROUPS}
-    prefixes = (*(f"{group}." for group in GROUPS), "strategy.", "train.", "extensions")
+    # Averages of the weights decide nothing that a diagnosis compares, unless the learning rate follows them.
+    follows_averages = config.train.evaluate_average and isinstance(config.schedule, PlateauSettings)
+    sections = SECTIONS if follows_averages else ("train",)
+    omitted = OMITTED_KEYS if follows_averages else (*OMITTED_KEYS, "train.evaluate_average")
+    prefixes = (*(f"{section}." for section in (*GROUPS, "strategy", *sections)), "extensions")
     values = {
         key: value
         for key, value in collect_values(config).items()
-        if key.startswith(prefixes) and not key.endswith(".kind") and not key.startswith(OMITTED_KEYS)
+        if key.startswith(prefixes) and not key.endswith(".kind") and not key.startswith(omitted)
     }
     overrides = [f"{group}={choice}" for group, choice in choices.items()]
     if metric := _find_followed_metric(read_values(run_dir / CONFIG)):

@@ -22,6 +22,12 @@ FACTS = {"framework": "torch", "strategy": "ddp", "replicas": 2, "status": "comp
 CHOICES = {
     "bert": ("strategy=ddp", "model=bert_mini", "optimizer.weight_decay=0.02", "train.seed=7"),
     "convnet": ("strategy=mirrored", "model=convnet", "schedule=cosine", "schedule.warmup_steps=3"),
+    "plateaus of averages": (
+        "schedule=plateau",
+        "train.eval_every=5",
+        "ema.decay=0.9",
+        "train.evaluate_average=true",
+    ),
     "transforms": (
         "strategy=mirrored",
         "model=convnet",
@@ -61,6 +67,14 @@ def test_overrides_compose_the_same_config(name: str, composed: Compose, tmp_pat
     again = parse_config(composed(f"strategy={config.strategy.kind}", *overrides))
     assert collect_values(replace(again, train=config.train)) == collect_values(config)
     assert again.train.seed == config.train.seed and again.train.global_batch_size == config.train.global_batch_size
+
+
+def test_averages_of_weights_are_left_out(composed: Compose, tmp_path: Path) -> None:
+    """The average may start after the steps of a diagnosis."""
+    save_config(parse_config(composed("swa.start_step=90", "train.evaluate_average=true")), tmp_path / "config.yaml")
+    (tmp_path / "summary.json").write_text(json.dumps({**FACTS, "framework": "torch"}))
+    _, overrides = read_run_overrides(tmp_path, trusted=None)
+    assert not [override for override in overrides if override.startswith(("swa", "train.evaluate_average"))]
 
 
 @pytest.mark.parametrize(
