@@ -1,6 +1,6 @@
 """Transforms of images, [height, width, channels]. Each is drawn once and applied to all arrays that it names.
 
-Those that move pixels can also name labels of pixels, [height, width]: `arrays: [images, labels]`.
+Those that move pixels also move labels of pixels, [height, width].
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,11 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """Base of the transforms of images. `arrays` are the names of the images; empty: the only input that is one."""
+    """Base of the transforms of images.
+
+    `arrays` are the names of the images, and `labels` if they are labels of pixels; empty: the only input that is an
+    image, and these labels.
+    """
 
     training_only: ClassVar[bool]
     moves_pixels: ClassVar[bool] = False  # whether it can be applied to labels of pixels
@@ -44,6 +48,12 @@ class ImageTransform:
                 f"{KEY}: {name}: needs images [height, width, channels], but an example has {describe_arrays(example)};"
                 f" name them as {{{name}: {{arrays: [NAME]}}}}"
             )
+        if self.moves_pixels and "labels" not in arrays and example["labels"].shape == example[arrays[0]].shape[:2]:
+            if self.arrays:
+                raise UserError(
+                    f"{KEY}: {name}: leaves the labels of the pixels where they are; name them in arrays as labels"
+                )
+            arrays.append("labels")
         if len({example[key].shape[:2] for key in arrays}) > 1:
             raise UserError(f"{KEY}: {name}: {' and '.join(arrays)} have different heights or widths; make them equal")
         return replace(self, arrays=arrays)

@@ -146,6 +146,11 @@ def test_evaluations_leave_out_random_transforms(make_config: MakeConfig) -> Non
             "task.ignore_label",
         ),
         (
+            ["data.transforms=[{horizontal_flip: {arrays: [images]}}]"],
+            "data.transforms: horizontal_flip: leaves the labels of the pixels where they are; name them in arrays as "
+            "labels",
+        ),
+        (
             ["data.transforms=[mixup]", "task.loss=focal"],
             "task.loss=focal: a mixed example has no class; choose cross_entropy, or mix no examples",
         ),

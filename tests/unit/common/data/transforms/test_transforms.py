@@ -98,10 +98,7 @@ def test_masks_move_with_their_images() -> None:
     source = ArraySplit({"images": Column(IMAGES)}, Column(masks))
     names = ["images", "labels"]
     flipped = gather(
-        transformed(
-            {"horizontal_flip": {"arrays": names}}, {"random_crop": {"padding": 2, "arrays": names}}, source=source
-        ),
-        ALL,
+        transformed("horizontal_flip", {"random_crop": {"padding": 2, "arrays": names}}, source=source), ALL
     )
     assert np.array_equal(
         flipped["labels"][flipped["labels"] >= 0],
