@@ -104,6 +104,9 @@ def test_a_watched_page_is_rendered_again(command: Any, make_run: MakeRun, tmp_p
     (tmp_path / "config.yaml").write_text("[")
     (tmp_path / "config.yaml").rename(finished / "config.yaml")
     wait_until(lambda: "config.yaml: not a saved config" in get(url))
+    # The page changes before the line is written, and Ctrl-C during the write may write the line twice.
+    main_thread = psutil.Process(process.pid)
+    wait_until(lambda: "incomplete" in output.read_text() and main_thread.status() == psutil.STATUS_SLEEPING)
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
     kinds = [line.partition(":")[0] for line in output.read_text().splitlines()[1:]]
