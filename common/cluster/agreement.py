@@ -5,10 +5,12 @@ says who must agree on it: CURVE keys decide the loss curve, RUN keys are others
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TypedDict
 
 from common.config.compose import collect_values
 from common.config.keys import CURVE, RUN
+from common.config.schema import RunOptions
 from common.errors import PeerTimeout, UserError
 from common.run.context import RunContext
 
@@ -39,8 +41,11 @@ def describe_disagreement(
     keys = [key for key, value in leader_settings.items() if key in settings and settings[key] != value]
     if not keys:
         return None
-    # Only config keys have a dot. Fingerprints, such as "data", are too long to show.
-    differences = [f"{key} ({settings[key]}, not {leader_settings[key]})" if "." in key else key for key in keys]
+    # Fingerprints, such as "data", are too long to show. Other names without a dot are keys outside all sections.
+    options = {field.name for field in fields(RunOptions)}
+    differences = [
+        f"{key} ({settings[key]}, not {leader_settings[key]})" if "." in key or key in options else key for key in keys
+    ]
     return f"{name} differs from {leader} in {', '.join(differences)}; use the same on every host"
 
 
