@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from common.config.import_object import import_function
 from common.config.tasks import (
     BinarySettings,
     ClassificationSettings,
@@ -13,7 +14,6 @@ from common.config.tasks import (
     RegressionSettings,
     TaskSettings,
 )
-from common.map.factory import import_factory
 from tf_impl.losses import (
     compute_binary_dice,
     compute_binary_losses,
@@ -137,7 +137,7 @@ def _build_language_model() -> TaskFunctions:
 def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
     """Return the user's loss function. There is no metric: it is always 0."""
     assert task.tf is not None
-    function = import_factory("task.tf", task.tf)
+    function = import_function("task.tf", task.tf)
     return TaskFunctions(function, lambda outputs, labels: tf.zeros(tf.shape(outputs)[:1], tf.float64))
 
 

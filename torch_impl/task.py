@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cross_entropy
 
+from common.config.import_object import import_function
 from common.config.tasks import (
     BinarySettings,
     ClassificationSettings,
@@ -14,7 +15,6 @@ from common.config.tasks import (
     RegressionSettings,
     TaskSettings,
 )
-from common.map.factory import import_factory
 from torch_impl.losses import (
     compute_binary_dice,
     compute_binary_losses,
@@ -139,7 +139,7 @@ def _build_language_model() -> TaskFunctions:
 def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
     """Return the user's loss function. There is no metric: it is always 0."""
     assert task.torch is not None
-    function = import_factory("task.torch", task.torch)
+    function = import_function("task.torch", task.torch)
     return TaskFunctions(function, lambda outputs, labels: outputs.new_zeros(len(outputs)))
 
 

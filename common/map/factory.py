@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.import_object import import_object
+from common.config.import_object import import_function
 from common.errors import UserError, describe_error, find_user_file
 
 PARAMETER_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -30,34 +30,11 @@ def call_factory(key: str, factory: str, arguments: Mapping[str, object]) -> Any
         UserError: The factory does not exist or raised an error.
     """
     try:
-        return import_factory(key, factory)(**arguments)
+        return import_function(key, factory)(**arguments)
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{key}={factory}: raised {describe_error(error)}") from error
-
-
-def import_factory(key: str, factory: str) -> Callable[..., Any]:
-    """Import a factory that a config key names as module:function. Raise UserError if it does not exist."""
-    module, colon, name = factory.partition(":")
-    if not (module and colon and name):
-        raise UserError(f"{key}={factory}: must be module:function, such as my_models.resnet:build")
-    try:
-        function = import_object(factory)
-    except UserError as error:
-        raise UserError(f"{key}={error}") from error
-    except ModuleNotFoundError as error:
-        if not f"{module}.".startswith(f"{error.name}."):
-            raise UserError(f"{key}={factory}: importing it raised {describe_error(error)}") from error
-        raise UserError(
-            f"{key}={factory}: no module {module} in the working directory or on the Python path "
-            f"({sys.path[0] or 'here'}, ...)"
-        ) from error
-    except Exception as error:
-        raise UserError(f"{key}={factory}: importing it raised {describe_error(error)}") from error
-    if not callable(function):
-        raise UserError(f"{key}={factory}: {module} has no function {name}")
-    return function
 
 
 def list_user_files() -> list[str]:

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.config.import_object import import_object
+from common.config.import_object import import_function, import_object
 from common.config.metrics import METRICS, get_metric_name, list_gathered_metrics
 from common.config.schema import Config
 from common.config.tasks import BinarySettings, ClassTaskSettings, RegressionSettings, TaskSettings
 from common.errors import describe_error, one_line
-from common.map.factory import import_factory
 from common.metrics.predictions import Predictions
 
 log = logging.getLogger("lockstep")
@@ -22,7 +21,7 @@ def check_functions(config: Config) -> None:
     """Raise UserError if a function of the user that `metrics` names cannot be imported."""
     for metric in config.metrics:
         if metric not in METRICS:
-            import_factory("metrics", metric)
+            import_function("metrics", metric)
 
 
 def compute_metrics(config: Config, predictions: Predictions) -> dict[str, float]:

@@ -2,10 +2,10 @@
 
 import math
 
+from common.config.import_object import import_function
 from common.config.schedules import CustomScheduleSettings
 from common.config.schema import Config
 from common.errors import UserError, describe_error
-from common.map.factory import import_factory
 
 
 def compute_learning_rate(config: Config, step: int) -> float:
@@ -31,7 +31,7 @@ def find_highest_rate(config: Config) -> float:
     """
     if isinstance(config.schedule, CustomScheduleSettings):
         assert config.schedule.function is not None
-        import_factory("schedule.function", config.schedule.function)
+        import_function("schedule.function", config.schedule.function)
     return max(_compute_valid_rate(config, step) for step in range(1, config.train.steps + 1))
 
 

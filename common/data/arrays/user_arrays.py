@@ -5,7 +5,7 @@ trains.
 """
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from common.config.data import CustomDataSettings
-from common.config.import_object import import_object
+from common.config.import_object import import_function
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_files import NamedArrays, to_named_arrays
@@ -71,7 +71,7 @@ def _get_location(data: CustomDataSettings, split: str) -> str:
 def write_splits(data: CustomDataSettings, scratch: Path) -> str | None:
     """Write the examples of both splits. Return what the error says if there is one; another type cannot be pickled."""
     try:
-        function = _import_function(data.read)
+        function = import_function(KEY, data.read)
         for split in SPLITS:
             location = _get_location(data, split)
             (scratch / split).mkdir()
@@ -83,18 +83,6 @@ def write_splits(data: CustomDataSettings, scratch: Path) -> str | None:
     except UserError as error:
         return str(error)
     return None
-
-
-def _import_function(name: str) -> Callable[..., object]:
-    try:
-        function = import_object(name)
-    except UserError as error:
-        raise UserError(f"{KEY}={error}") from error
-    except Exception as error:
-        raise UserError(f"{KEY}={name}: importing it raised {describe_error(error)}") from error
-    if not callable(function):
-        raise UserError(f"{KEY}={name}: is no function")
-    return function
 
 
 def _iterate_examples(location: str, dataset: Any, names: Sequence[str] | None) -> Iterator[dict[str, np.ndarray]]:  # noqa: ANN401  a dataset of any library

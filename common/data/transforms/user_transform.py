@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from common.config.import_object import import_object
+from common.config.import_object import import_function
 from common.data.transforms.transform import KEY, Example
 from common.errors import UserError, describe_error
 
@@ -40,12 +40,4 @@ class UserTransform:
 
 def import_transform(name: str, arguments: Mapping[str, Any]) -> UserTransform:
     """Return a function as a transform. Raise UserError if it cannot be imported."""
-    try:
-        function = import_object(name)
-    except UserError as error:
-        raise UserError(f"{KEY}: {error}") from error
-    except Exception as error:
-        raise UserError(f"{KEY}: {name} cannot be imported: {describe_error(error)}") from error
-    if not callable(function):
-        raise UserError(f"{KEY}: {name} is no function; name a function of an example and a generator")
-    return UserTransform(name, function, arguments)
+    return UserTransform(name, import_function(KEY, name), arguments)
