@@ -6,7 +6,7 @@ batch plan, which orders the examples (PLAN).
 
 from common.config.compose import collect_values
 from common.config.keys import CURVE
-from common.config.legacy import upgrade_values
+from common.config.legacy import ADDED_TO_TRANSFORMED_DATA, upgrade_values
 from common.config.models import CustomModelSettings
 from common.config.schema import Config, collect_keys
 from common.data import batch_plan
@@ -29,6 +29,8 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
     cache: the examples of the run.
     """
     wanted, saved, table = collect_curve_settings(config, cache.fingerprint), checkpoint.settings, collect_keys()
+    # A checkpoint does not name the kind of its data, so that `upgrade_values` does not know whether it has these keys.
+    saved = {**{key: value for key, value in ADDED_TO_TRANSFORMED_DATA.items() if key in wanted}, **saved}
     if saved[PLAN] != wanted[PLAN]:
         raise UserError(
             f"resume={config.resume}: {checkpoint.directory} was trained in the order of version {saved[PLAN]} of the "

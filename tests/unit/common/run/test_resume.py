@@ -263,6 +263,23 @@ def test_a_cosine_of_earlier_versions_is_the_same_schedule(small_config: MakeCon
     check_resume(config, CACHE, saved_with(upgrade_values(earlier)))
 
 
+def test_a_checkpoint_of_images_from_before_transforms_is_continued(make_config: MakeConfig) -> None:
+    config = make_config("model=convnet", "data=digits", "schedule.warmup_steps=2", "schedule.total_steps=9")
+    saved = collect_curve_settings(config, CACHE.fingerprint)
+    earlier = {name: value for name, value in saved.items() if not name.startswith("data.transform")}
+    assert len(earlier) == len(saved) - 2
+    check_resume(config, CACHE, saved_with(earlier))
+    flipped = make_config(
+        "model=convnet",
+        "data=digits",
+        "data.transforms=[horizontal_flip]",
+        "schedule.warmup_steps=2",
+        "schedule.total_steps=9",
+    )
+    with pytest.raises(UserError, match=r"other values of data.transforms \(\['horizontal_flip'\], not \[\]\)"):
+        check_resume(flipped, CACHE, saved_with(earlier))
+
+
 def test_more_steps_where_the_schedule_stays(make_run: MakeRun, small_config: MakeConfig, tmp_path: Path) -> None:
     first = make_run("first")
     longer = small_config(
