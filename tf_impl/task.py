@@ -177,7 +177,10 @@ def _sum_correct(task: ClassTaskSettings, is_correct: tf.Tensor, labels: tf.Tens
     """
     weights, _ = _weigh_labels(task, labels, tf.float64)
     correct = tf.reduce_sum(tf.cast(is_correct, tf.float64) * weights, 1)
-    return correct if _has_label_losses(task, labels) else correct / tf.maximum(tf.reduce_sum(weights, 1), 1)
+    if _has_label_losses(task, labels):
+        return correct
+    total = tf.reduce_sum(weights, 1)
+    return correct / tf.where(total > 0, total, tf.ones_like(total))
 
 
 def _find_classes(shares: tf.Tensor) -> tf.Tensor:

@@ -181,4 +181,7 @@ def _sum_correct(task: ClassTaskSettings, is_correct: torch.Tensor, labels: torc
     """
     weights, _ = _weigh_labels(task, labels, torch.float64)
     correct = (is_correct * weights).sum(1)
-    return correct if _has_label_losses(task, labels) else correct / weights.sum(1).clamp(min=1)
+    if _has_label_losses(task, labels):
+        return correct
+    total = weights.sum(1)
+    return correct / torch.where(total > 0, total, 1)

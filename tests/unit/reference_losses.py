@@ -80,6 +80,7 @@ CASES: dict[str, Case] = {
     ),
     "yes or no": (BINARY, LOGITS[:, :1], (CLASSES > 0).astype(np.int32)),
     "smooth yes or no": (choose(BINARY, label_smoothing=0.1), LOGITS[:, 0], (CLASSES > 0).astype(np.int32)),
+    "weighted yes or no": (choose(BINARY, class_weights=[0.2, 0.5]), LOGITS[:, 0], (CLASSES > 0).astype(np.int32)),
     "several yes or no": (BINARY, LOGITS, YES_OR_NO),
     "several with an ignored label": (choose(BINARY, ignore_label=-1), PIXEL_LOGITS[..., 0], ANSWERS),
     "several with weights": (choose(BINARY, class_weights=[1.0, 3.0]), LOGITS[:, :3], SOFT),
@@ -179,7 +180,8 @@ def _expect_binary(task: BinarySettings, outputs: np.ndarray, labels: np.ndarray
         "focal": entropies * factors,
         "hinge": np.maximum(0, 1 - (2 * labels - 1) * outputs),
     }[task.loss]
-    if task.ignore_label is None and task.class_weights is None:
+    has_one_label = len(labels[0]) == 1  # the batch weighs the example then
+    if task.ignore_label is None and (task.class_weights is None or has_one_label):
         return {"losses": losses.mean(1), "metric": is_right.mean(1)}
     no_weight, yes_weight = task.class_weights or (1.0, 1.0)
     weights = counts * (no_weight + (yes_weight - no_weight) * labels)
