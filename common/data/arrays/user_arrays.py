@@ -4,13 +4,13 @@ The function runs in a process of its own, so that the framework that it may imp
 trains.
 """
 
+import logging
 import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from common.errors import UserError, describe_error
 SPLITS = ("train", "validation")
 KEY = "data.read"
 
+log = logging.getLogger("lockstep")
+
 
 def read(data: CustomDataSettings, scratch: Path) -> tuple[NamedArrays, NamedArrays]:
     """Return both splits, memory-mapped.
@@ -38,11 +40,21 @@ def read(data: CustomDataSettings, scratch: Path) -> tuple[NamedArrays, NamedArr
     Raises:
         UserError: The function does not exist or raises an error, or its examples are no arrays of numbers.
     """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            problem = pool.submit(write_splits, data, scratch).result()
-        except BrokenProcessPool as error:
-            raise UserError(f"{KEY}={data.read}: the process that reads the examples crashed") from error
+    log.info("reading the examples of %s=%s", KEY, data.read)
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_write_and_send, args=(data, scratch, sender))
+    process.start()
+    sender.close()
+    try:
+        problem = receiver.recv()
+    except EOFError:
+        problem = f"{KEY}={data.read}: the process that reads the examples crashed"
+    except BaseException:  # such as a signal: the process would read on
+        process.terminate()
+        raise
+    finally:
+        process.join()
     if problem is not None:
         raise UserError(problem)
     splits = [(_get_location(data, split), _open_arrays(scratch / split)) for split in SPLITS]
@@ -66,6 +78,11 @@ def identify(data: CustomDataSettings) -> Identity:
 def _get_location(data: CustomDataSettings, split: str) -> str:
     """Return the name of a split for errors."""
     return f"{KEY}={data.read}, {split}"
+
+
+def _write_and_send(data: CustomDataSettings, scratch: Path, sender: "Connection[str | None, str | None]") -> None:
+    """Write both splits, and send the problem, or None, to the process that waits."""
+    sender.send(write_splits(data, scratch))
 
 
 def write_splits(data: CustomDataSettings, scratch: Path) -> str | None:
@@ -107,10 +124,10 @@ def _iterate(location: str, dataset: Any) -> Iterable[object]:  # noqa: ANN401  
     if hasattr(dataset, "as_numpy_iterator"):  # a tf.data.Dataset
         examples: Iterable[object] = dataset.as_numpy_iterator()
         return examples
-    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, Mapping):
-        return (dataset[index] for index in range(len(dataset)))  # a map-style Dataset of PyTorch may have no end
     if isinstance(dataset, Iterable) and not isinstance(dataset, str | bytes | Mapping):
         return dataset
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, Mapping):
+        return (dataset[index] for index in range(len(dataset)))  # a map-style Dataset of PyTorch may have no end
     raise UserError(f"{location}: is {type(dataset).__name__}; return an iterable of examples or a dataset")
 
 
@@ -124,7 +141,10 @@ def _name_arrays(location: str, example: object, names: Sequence[str] | None) ->
         example = dict(zip(names, example, strict=True))
     if not isinstance(example, Mapping):
         raise UserError(f"{location}: is {type(example).__name__}; yield dicts of arrays, or tuples with data.names")
-    arrays = {str(name): np.asarray(value) for name, value in example.items()}
+    try:
+        arrays = {str(name): np.asarray(value) for name, value in example.items()}
+    except Exception as error:
+        raise UserError(f"{location}: is no dict of arrays: {describe_error(error)}") from error
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise UserError(f"{location}: {name} is no array of numbers, but {array.dtype}; convert it or leave it out")
@@ -165,9 +185,13 @@ class _ExampleWriter:
         """Write one example. Raise UserError if it does not fit the first one."""
         if (array.ndim > 0, array.shape[1:]) != (self.has_axes, self.inner_shape):
             raise UserError(f"{location}: has shape {list(array.shape)}; only the first axis may differ")
-        if array.dtype != self.dtype and array.dtype.kind != self.dtype.kind:
-            raise UserError(f"{location}: is {array.dtype}, but {self.dtype} in the first example")
-        self.values.append(array.astype(self.dtype, casting="same_kind") if self.has_axes else array[None])
+        casting: Literal["safe", "same_kind"] = "same_kind" if self.dtype.kind == "f" else "safe"
+        if array.size and not np.can_cast(array.dtype, self.dtype, casting):
+            raise UserError(
+                f"{location}: is {array.dtype}, but {self.dtype} in the first example; use one type for all"
+            )
+        values = array if self.has_axes else array[None]
+        self.values.append(values.astype(self.dtype))
         if self.lengths is not None:
             self.lengths.append([len(array)])
 

@@ -33,6 +33,22 @@ class MapStyle:
         return self.arrays["x"][index].tolist(), int(self.arrays["labels"][index])
 
 
+class IterableWithLength:
+    """A dataset like PyTorch's IterableDataset, which inherits an item access that it does not have."""
+
+    def __init__(self, split: str) -> None:
+        self.split = split
+
+    def __len__(self) -> int:
+        return len(make_arrays(self.split)["labels"])
+
+    def __getitem__(self, index: int) -> None:
+        raise NotImplementedError
+
+    def __iter__(self) -> Examples:
+        return yield_dicts(self.split)
+
+
 class LikeTensorFlow:
     def __init__(self, split: str) -> None:
         self.split = split

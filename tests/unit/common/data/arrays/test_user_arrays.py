@@ -29,7 +29,7 @@ def make_custom(make_config: MakeConfig, tmp_path: Path) -> Make:
 
 @pytest.mark.parametrize(
     ("function", "overrides"),
-    [("yield_dicts", []), ("MapStyle", ["data.names=[x,labels]"]), ("LikeTensorFlow", [])],
+    [("yield_dicts", []), ("MapStyle", ["data.names=[x,labels]"]), ("LikeTensorFlow", []), ("IterableWithLength", [])],
 )
 def test_every_form_gives_the_same_arrays(make_custom: Make, function: str, overrides: list[str]) -> None:
     cache = open_cache(make_custom(function, *overrides), None)
@@ -62,7 +62,11 @@ def test_another_version_is_read_again(make_custom: Make) -> None:
         ([(1, 2)], "[0]: is a tuple; name its elements by data.names=[...]"),
         ([1], "[0]: is int; yield dicts of arrays, or tuples with data.names"),
         ([{"x": 1}, {"y": 1}], "[1]: has y, but the first example x"),
-        ([{"x": 1}, {"x": 1.5}], "[1]: x: is float64, but int64 in the first example"),
+        ([{"x": 1}, {"x": 1.5}], "[1]: x: is float64, but int64 in the first example; use one type for all"),
+        (
+            [{"x": np.uint8(3)}, {"x": np.uint16(300)}],
+            "[1]: x: is uint16, but uint8 in the first example; use one type for all",
+        ),
         ([{"x": [[1, 2]]}, {"x": [[1, 2, 3]]}], "[1]: x: has shape [1, 3]; only the first axis may differ"),
         ({"x": [1]}, ": is dict; return an iterable of examples or a dataset"),
     ],
