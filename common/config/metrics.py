@@ -43,7 +43,14 @@ METRICS: dict[str, Metric] = {
     "perplexity": Metric(("language_model",), NO_PREDICTIONS, higher_is_better=False),
 }
 # Fields of rows and of summary.json, and axes of plots, whose names no function of the user may have
-RESERVED_NAMES = {*EVALUATION_FIELDS, "mean_absolute_error", *Summary.__annotations__, *METRICS}
+RESERVED_NAMES = {
+    "version",
+    "doubled_updates",
+    *EVALUATION_FIELDS,
+    "mean_absolute_error",
+    *Summary.__annotations__,
+    *METRICS,
+}
 LOWER_IS_BETTER = ("loss", "mean_absolute_error")  # values that every evaluation of a task reports
 
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from common.config.import_object import import_function, import_object
-from common.config.metrics import METRICS, get_metric_name, list_gathered_metrics
+from common.config.metrics import METRICS, OUTPUTS, choose_predictions, get_metric_name, list_gathered_metrics
 from common.config.schema import Config
 from common.config.tasks import BinarySettings, ClassTaskSettings, RegressionSettings, TaskSettings
-from common.errors import describe_error, one_line
+from common.data.cache import Cache
+from common.errors import UserError, describe_error, one_line
 from common.metrics.predictions import Predictions
 
 log = logging.getLogger("lockstep")
@@ -22,6 +23,16 @@ def check_functions(config: Config) -> None:
     for metric in config.metrics:
         if metric not in METRICS:
             import_function("metrics", metric)
+
+
+def check_predictions(config: Config, cache: Cache) -> None:
+    """Raise UserError if evaluations must gather outputs whose number differs between batches."""
+    if choose_predictions(config) == OUTPUTS and None in (cache.validation.example_shapes.get("labels") or ()):
+        named = ", ".join(list_gathered_metrics(config)) or "train.predictions=true"
+        raise UserError(
+            f"metrics: {named} needs all outputs of the model, but examples have different numbers of labels; remove "
+            "it, or choose a metric of predicted classes with task=classification"
+        )
 
 
 def compute_metrics(config: Config, predictions: Predictions) -> dict[str, float]:

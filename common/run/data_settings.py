@@ -6,6 +6,7 @@ A virtual epoch is a number of examples that `train.virtual_epoch_examples` sets
 import logging
 from dataclasses import replace
 
+from common.config.averages import check_averages
 from common.config.resolve import resolve_steps
 from common.config.schema import Config
 from common.data.batch_plan import count_steps_for, steps_per_epoch
@@ -31,6 +32,7 @@ def complete_config(config: Config, split: Split) -> Config:
             steps = count_steps_for(examples, train.global_batch_size, train.epochs * train.virtual_epoch_examples)
         log.info("train.epochs=%d: %d steps (train.steps is not used)", train.epochs, steps)
     config = resolve_steps(config, steps)
+    check_averages(config.ema, config.swa, config.train.steps)
     schedule = config.schedule
     assert schedule.total_steps is not None and schedule.warmup_steps is not None
     if (

@@ -17,6 +17,7 @@ from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.data.cache import open_cache
 from common.errors import UserError, report_write_errors
+from common.metrics.compute import check_predictions
 from common.models.initial_weights import open_initial_checkpoint
 from common.models.label_checks import check_classes, check_labels
 from common.models.pretrained import find_source, open_source
@@ -93,6 +94,7 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
             source = open_source(checkpoint.directory, config)  # keeps the tokenizer: new data would train another one
         cache = open_cache(config, source) if cache is None else cache
     check_labels(config, cache)
+    check_predictions(config, cache)
     if initial is None:
         initial = open_initial_checkpoint(config, cache, source)
     check_classes(config, cache, initial.hf_config.get("output_classes"))

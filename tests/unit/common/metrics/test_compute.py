@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -9,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.data.arrays.array_column import Column
+from common.data.arrays.array_split import ArraySplit
+from common.data.cache import Cache
 from common.errors import UserError
 from common.metrics.class_metrics import compute_binary_metric, compute_class_metric
-from common.metrics.compute import check_functions, compute_metrics
+from common.metrics.compute import check_functions, check_predictions, compute_metrics
 from common.metrics.number_metrics import compute_number_metric
 from common.metrics.predictions import Predictions
 from tests.conftest import MakeConfig
@@ -168,3 +172,25 @@ def test_a_function_of_the_user(
     assert caplog.messages[0].startswith("metrics=[user_metrics:broken]: raised IndexError: ")
     with pytest.raises(UserError, match=r"^metrics=user_metrics:missing: user_metrics has no function missing$"):
         check_functions(make_config("metrics=['user_metrics:missing']"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "refused"),
+    [
+        (["metrics=[auc]"], "metrics: auc needs all outputs of the model"),
+        (["train.predictions=true"], "metrics: train.predictions=true needs all outputs of the model"),
+        (["metrics=[f1]"], None),
+    ],
+)
+def test_outputs_of_ragged_labels_are_refused(
+    make_config: MakeConfig, overrides: list[str], refused: str | None
+) -> None:
+    config = make_config(*overrides)
+    labels = Column(np.array([0, 1, 2], np.int32), np.array([0, 1, 3]))
+    split = ArraySplit({"x": Column(np.zeros((2, 1), np.float32))}, labels)
+    cache = Cache(Path(), "", split, split, [])
+    if refused is None:
+        check_predictions(config, cache)
+    else:
+        with pytest.raises(UserError, match=f"^{refused}"):
+            check_predictions(config, cache)
