@@ -91,7 +91,7 @@ class GlobalBatch:
     def _example_weights(self) -> np.ndarray:
         weights = self.split.weights(self.ids)
         if self.class_weights is not None:
-            weights = weights * np.asarray(self.class_weights, np.float64)[self.split.labels[self.ids]]
+            weights = weights * np.asarray(self.class_weights, np.float64)[self.labels]
         return weights
 
     @property

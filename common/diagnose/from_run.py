@@ -113,6 +113,9 @@ def check_code(run_dir: Path, trusted: Collection[str]) -> None:
         section = values.get(group)
         if isinstance(section, dict) and list_code(section.get(key)):
             named.append(f"{name}={section[key]}")
+    data = values.get("data")
+    if isinstance(data, dict) and data.get("arguments"):  # of the function `data.read`, such as paths
+        named.append(f"data.arguments={data['arguments']}")
     if (metric := _find_followed_metric(values)) and ":" in metric:
         named.append(f"metrics=[{metric}]")
     trusted = {normalize_code(override) for override in trusted}

@@ -23,6 +23,7 @@ from common.data.abbreviation import abbreviate
 from common.data.arrays.array_cache import ArrayCache
 from common.data.atomic_directory import Manifest, compute_fingerprint, lock_path, open_or_build, read_manifest
 from common.data.cache import Cache
+from common.data.transforms.transformed_split import TransformedSplit
 from common.models import bert, custom
 from common.models.hf_config import HfConfig
 from common.models.pretrained import SourceCheckpoint
@@ -75,6 +76,8 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
         "seed": config.train.seed,
         "source": source.identify_weights() if source else None,
     }
+    if isinstance(cache.train, TransformedSplit):  # transforms may resize the inputs of the model
+        description["shapes"] = {name: [*shape] for name, shape in cache.train.example_shapes.items()}
     if isinstance(config.model, CustomModelSettings):
         return _open_custom(config, cache, description)
     directory = Path(config.cache_dir) / f"weights-{compute_fingerprint(description)}"

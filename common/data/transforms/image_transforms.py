@@ -1,6 +1,6 @@
 """Transforms of images, [height, width, channels]. Each is drawn once and applied to all arrays that it names.
 
-Those that move pixels also move labels of pixels, [height, width].
+Those that move pixels also move labels of pixels, [height, width] or [height, width, channels].
 """
 
 from collections.abc import Sequence
@@ -48,10 +48,11 @@ class ImageTransform:
                 f"{KEY}: {name}: needs images [height, width, channels], but an example has {describe_arrays(example)};"
                 f" name them as {{{name}: {{arrays: [NAME]}}}}"
             )
-        if self.moves_pixels and "labels" not in arrays and example["labels"].shape == example[arrays[0]].shape[:2]:
-            if self.arrays:
+        if self.moves_pixels and "labels" not in arrays and example["labels"].ndim > 1:
+            if self.arrays or example["labels"].shape[:2] != example[arrays[0]].shape[:2]:
                 raise UserError(
-                    f"{KEY}: {name}: leaves the labels of the pixels where they are; name them in arrays as labels"
+                    f"{KEY}: {name}: would leave the labels where they are; an example has {describe_arrays(example)}; "
+                    "name labels of pixels in arrays, too, and give them the height and width of the image"
                 )
             arrays.append("labels")
         if len({example[key].shape[:2] for key in arrays}) > 1:
@@ -67,7 +68,8 @@ class ImageTransform:
         """Return the example with transformed images."""
         height, width = example[self.arrays[0]].shape[:2]
         draw = self.draw(height, width, generator)
-        return {**example, **{name: self.apply(example[name], draw, name == "labels") for name in self.arrays}}
+        moved = {name: self.apply(example[name], draw, name == "labels") for name in self.arrays}
+        return {**example, **{name: np.ascontiguousarray(array) for name, array in moved.items()}}
 
     def draw(self, height: int, width: int, generator: np.random.Generator) -> Any:  # noqa: ANN401  see apply
         """Return the random values that all images of an example share. Transforms without any return None."""

@@ -84,6 +84,13 @@ class Mixup(Mixing):
     def choose_arrays(self, example: Example) -> list[str]:
         floats = [name for name, array in example.items() if array.dtype.kind == "f" and name != "labels"]
         names = [*self.arrays] or floats
+        if not self.arrays and any(
+            array.ndim > 1 and name not in (*floats, "labels") for name, array in example.items()
+        ):
+            raise UserError(
+                f"{KEY}: mixup: an example has {describe_arrays(example)}; make its images floats with normalize, or "
+                "name the inputs to mix in arrays"
+            )
         if not names or {*names} - {*floats}:
             raise UserError(f"{KEY}: mixup: needs inputs of floats; an example has {describe_arrays(example)}")
         return names

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.config.data import TransformedSettings
 from common.config.schema import Config
-from common.config.tasks import ClassificationSettings, LanguageModelSettings, TaskSettings
+from common.config.tasks import ClassificationSettings, CustomTaskSettings, LanguageModelSettings, TaskSettings
 from common.data.batches import Arrays, Split
 from common.data.label_weights import get_padding_label
 from common.data.transforms.builder import TransformList, build_transforms
@@ -45,9 +45,13 @@ def transform_data(
         return train, validation
     transforms = set_ignored_label(build_transforms(data.transforms, normalization), config.task)
     if transforms.mixing is not None:
-        _check_task_of_mixing(config.task)
+        _check_mixing(config.task, train)
     steps = [step for step in transforms.steps if data.transform_evaluation or not step.transform.training_only]
+    if not isinstance(config.task, ClassificationSettings | CustomTaskSettings):
+        classes = 0  # a single label is an answer or a number, which cannot be mixed as shares of classes
     transformed_train = transform_split(train, transforms, classes, config.train.seed)
+    if config.task.label_weights is not None and transformed_train.specs["labels"][1] != _get_label_dtype(train):
+        raise UserError(f"task.class_weights: {KEY} returns labels of another type; set it to null")
     transformed_validation = transform_split(validation, TransformList(tuple(steps), None), classes, config.train.seed)
     _check_same_inputs(transformed_train, transformed_validation)
     return transformed_train, transformed_validation
@@ -68,8 +72,16 @@ def set_ignored_label(transforms: TransformList, task: TaskSettings) -> Transfor
     return replace(transforms, steps=tuple(steps))
 
 
-def _check_task_of_mixing(task: TaskSettings) -> None:
-    """Raise UserError if the task cannot use the shares of classes that mixed examples have."""
+def _get_label_dtype(split: Split) -> np.dtype:
+    """Return the type of the labels of a split in a batch."""
+    first = np.arange(1)
+    return split.gather(first, first)["labels"].dtype
+
+
+def _check_mixing(task: TaskSettings, train: Split) -> None:
+    """Raise UserError if examples have weights, or if the task cannot use the shares of classes of mixed examples."""
+    if getattr(train, "example_weights", None) is not None:
+        raise UserError("data.weight: a mixed example has no weight; set it to null, or mix no examples")
     if task.label_weights is not None:
         raise UserError("task.class_weights: a mixed example has no class; set it to null, or mix no examples")
     loss = getattr(task, "loss", None)

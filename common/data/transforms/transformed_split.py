@@ -68,17 +68,18 @@ class TransformedSplit:
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of losses of each example, float64 [n]: 1, or the sum of the weights of its labels."""
-        task = getattr(self.source, "task", None)
+        task, (shape, _) = getattr(self.source, "task", None), self.specs["labels"]
         if task is None or not self.transforms_labels:
             return self.source.loss_counts(ids)
+        if not shape:
+            return np.ones(len(ids))
         return count_losses(task, self._transform(ids)["labels"])
 
     @property
     def transforms_labels(self) -> bool:
-        """Whether a transform of one example may change several labels of the example."""
-        shape, _ = self.specs["labels"]
+        """Whether a transform of one example may change its labels: one that names them, or a function of the user."""
         arrays = [getattr(step.transform, "arrays", ["labels"]) for step in self.transforms.steps]
-        return bool(shape) and any("labels" in names for names in arrays)
+        return any("labels" in names for names in arrays)
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return the transformed examples. `batch` has no influence, because examples have one shape."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from common.data.batch_plan import steps_per_epoch
+from common.data.transforms.transformed_split import TransformedSplit
 from common.diagnose.side_run import Shards, SideRun, split_batch
 from common.training.planned_batches import find_batch
 
@@ -39,7 +40,10 @@ def list_batch_mistakes(run: SideRun, index: int) -> Iterator[BatchMistake]:
     epoch_length = steps_per_epoch(len(batch.split), run.config.train.global_batch_size)
     epoch, step_in_epoch = divmod(batch.step - 1, epoch_length)
     if epoch:
-        repeated = replace(batch, ids=find_batch(run.config, batch.split, step_in_epoch + 1).ids)
+        ids, split = find_batch(run.config, batch.split, step_in_epoch + 1).ids, batch.split
+        if isinstance(split, TransformedSplit):
+            split = split.select_batch(epoch, batch.step, ids)
+        repeated = replace(batch, ids=ids, split=split)
         sentence = (
             f"trains on the examples of step {step_in_epoch + 1} again: the data are not shuffled again in epoch "
             f"{epoch + 1} (set_epoch)"

@@ -140,6 +140,7 @@ FOREIGN = {  # what a run's config names, and the arguments that name it too
     "model: {kind: custom, keras: 'os:system'}": "model.keras=os:system",
     "task: {kind: custom, tf: 'os:system'}": "++task.tf=os:system",
     "{schedule: {kind: plateau, metric: system}, metrics: ['os:system', f1]}": "metrics=[os:system]",
+    "data: {arguments: {path: other}}": "data.arguments={path:other}",
     "data: {transforms: [horizontal_flip, 'os:system']}": "data.transforms=[horizontal_flip,os:system]",
     "data: {transforms: [{function: {name: 'os:system'}}]}": "data.transforms=[{function:{name:os:system}}]",
 }

@@ -147,8 +147,9 @@ def test_evaluations_leave_out_random_transforms(make_config: MakeConfig) -> Non
         ),
         (
             ["data.transforms=[{horizontal_flip: {arrays: [images]}}]"],
-            "data.transforms: horizontal_flip: leaves the labels of the pixels where they are; name them in arrays as "
-            "labels",
+            "data.transforms: horizontal_flip: would leave the labels where they are; an example has images float32 "
+            "[6, 5, 3], labels int32 [6, 5]; name labels of pixels in arrays, too, and give them the height and width "
+            "of the image",
         ),
         (
             ["data.transforms=[mixup]", "task.loss=focal"],
@@ -161,6 +162,16 @@ def test_transforms_that_the_task_cannot_use(make_config: MakeConfig, overrides:
     with pytest.raises(UserError) as raised:
         transform_data(make_config("model=convnet", *overrides), masks, masks, 0, None)
     assert str(raised.value) == expected
+
+
+def test_examples_that_cannot_be_mixed(make_config: MakeConfig) -> None:
+    weighted = ArraySplit({"images": Column(IMAGES)}, Column(LABELS), np.ones(len(LABELS)))
+    config = make_config("model=convnet", "data.transforms=[mixup]")
+    with pytest.raises(UserError, match=r"^data\.weight: a mixed example has no weight; set it to null, or mix no exa"):
+        transform_data(config, weighted, weighted, 3, None)
+    config = make_config("model=convnet", "task=binary", "data.transforms=[mixup]")
+    with pytest.raises(UserError, match="mixup: mixes a class for each example, or shares of each class"):
+        transform_data(config, IMAGE_SPLIT, IMAGE_SPLIT, 3, None)
 
 
 def test_evaluations_with_other_shapes(make_config: MakeConfig) -> None:

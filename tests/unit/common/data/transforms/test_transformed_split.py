@@ -106,3 +106,12 @@ def test_the_weight_of_a_batch_counts_the_masked_tokens() -> None:
 def test_the_shapes_of_the_examples() -> None:
     split = transformed({"resize": [4, 7]}, "mixup")
     assert split.example_shapes == {"images": (4, 7, 3), "labels": (3,)}
+
+
+def test_labels_that_a_function_changes_are_those_that_count() -> None:
+    split = transformed(f"{HERE}:next_class")
+    ids = np.arange(6)
+    batch = GlobalBatch(1, ids, split.select_batch(0, 1, ids), "global", class_weights=[1.0, 10.0, 100.0])
+    (part,) = batch.shard(0, 1)
+    assert part["labels"].tolist() == batch.labels.tolist() == [1, 2, 0, 1, 2, 0]
+    assert part["weights"].tolist() == [10, 100, 1, 10, 100, 1] and batch.weight == 222

@@ -177,3 +177,10 @@ def test_cutmix_pastes_a_rectangle_of_the_partner() -> None:
                 expected = share * np.eye(CLASSES)[LABELS[row]] + (1 - share) * np.eye(CLASSES)[LABELS[partners[0]]]
                 assert np.allclose(mixed["labels"][row], expected, atol=1e-6)
         assert (mixed["labels"].astype(np.float64).sum(1) == 1).all()
+
+
+def test_targets_with_channels_move_with_their_images() -> None:
+    source = ArraySplit({"images": Column(IMAGES)}, Column(IMAGES[..., :1] * 2))
+    flipped = gather(transformed({"horizontal_flip": 1}, source=source), ALL)
+    assert np.array_equal(flipped["labels"], 2 * flipped["images"][..., :1])
+    assert np.array_equal(flipped["images"], IMAGES[:, :, ::-1]) and flipped["images"].flags.c_contiguous
