@@ -29,9 +29,8 @@ from common.errors import UserError
 class EarlyStoppingSettings:
     """Settings that end training early.
 
-    Training ends after `patience` evaluations in a row that do not improve `metric` by more than `min_delta`. The best
-    checkpoint is the one with the best `metric`.
-    `patience: null` never ends it early.
+    Training ends after `patience` evaluations in a row that do not improve `metric` by more than `min_delta`;
+    `patience: null` never ends it early. The best checkpoint is the one with the best `metric`.
     """
 
     patience: int | None = key(RUN, at_least=1, unit="evaluations")
@@ -91,9 +90,8 @@ class RunOptions:
     """The keys outside all sections.
 
     `metrics` names metrics of `common.config.metrics`, and functions as module:function. `extensions` names modules
-    that every process imports to add further kinds. `python` is the interpreter of the
-    processes that train; null: that of the command. Only the command that the user types reads it: never a run's
-    config.yaml.
+    that every process imports to add further kinds. `python` is the interpreter of the processes that train; null: that
+    of the command. Only the command that the user types reads it: never a run's config.yaml.
     """
 
     run_dir: str | None = key(HOST)

@@ -40,8 +40,8 @@ def compute_class_metric(name: str, predictions: Predictions, ignore_label: int 
     if name == "auc":
         return _compute_auc(labels, logits)
     if name == "top5":
-        own = np.take_along_axis(logits, labels[:, None].astype(np.int64), 1)
-        return float(np.mean((logits > own).sum(1) < TOP))
+        label_logits = np.take_along_axis(logits, labels[:, None].astype(np.int64), 1)
+        return float(np.mean((logits > label_logits).sum(1) < TOP))
     return _compute_averaged(name, labels, logits.argmax(1), "macro")
 
 

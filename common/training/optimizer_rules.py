@@ -33,7 +33,7 @@ NADAM_BASE = 0.96  # of the schedule of NAdam's momentum, in both frameworks
 
 
 class RuleInputs(NamedTuple):
-    """What a rule computes the change of one parameter from; `Rule.compute` describes the fields."""
+    """Inputs from which a rule computes the change of one parameter; `Rule.compute` describes the fields."""
 
     xp: ModuleType
     gradient: Array  # with weight decay, unless that is decoupled

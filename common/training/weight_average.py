@@ -14,8 +14,8 @@ def compute_share(ema: EmaSettings, swa: SwaSettings, step: int) -> float:
     1 - decay^n has the share (1 - decay) / (1 - decay^n).
     """
     if swa.start_step is not None:
-        count, rest = divmod(step - swa.start_step, swa.every)
-        return 1.0 if count < 0 else 0.0 if rest else 1 / (count + 1)
+        count, skipped = divmod(step - swa.start_step, swa.every)
+        return 1.0 if count < 0 else 0.0 if skipped else 1 / (count + 1)
     assert ema.decay is not None
     count = step - ema.start_step + 1
     if count <= 1:

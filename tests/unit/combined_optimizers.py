@@ -54,9 +54,9 @@ def list_combinations(semantics: str) -> Iterator[tuple[str, str, str, list[str]
             optimizer = [f"optimizer={kind}", f"optimizer.semantics={semantics}", *KIND_KEYS.get(kind, ())]
             epsilon = [] if kind == "sgd" else ["optimizer.epsilon=0.0009765625"]
             common = [f"optimizer.learning_rate={RATE}", f"optimizer.weight_decay={DECAY}", *epsilon]
-            rest = ["optimizer.max_grad_norm=null", f"optimizer.groups={PRESETS[preset]}", "train.precision=float64"]
+            groups = ["optimizer.max_grad_norm=null", f"optimizer.groups={PRESETS[preset]}", "train.precision=float64"]
             times = [f"schedule={schedule}", "schedule.warmup_steps=0", f"schedule.total_steps={TOTAL}", *keys]
-            yield kind, schedule, preset, [*optimizer, *common, *rest, *times]
+            yield kind, schedule, preset, [*optimizer, *common, *groups, *times]
 
 
 def expand(config: Config) -> Config:

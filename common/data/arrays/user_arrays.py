@@ -147,7 +147,7 @@ def _name_arrays(location: str, example: object, names: Sequence[str] | None) ->
         raise UserError(f"{location}: is no dict of arrays: {describe_error(error)}") from error
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
-            raise UserError(f"{location}: {name} is no array of numbers, but {array.dtype}; convert it or leave it out")
+            raise UserError(f"{location}: {name} is no array of numbers, but {array.dtype}; convert or remove it")
     return arrays
 
 

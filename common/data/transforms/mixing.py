@@ -57,11 +57,11 @@ class Mixing:
         """Return the names of the arrays to mix."""
         raise NotImplementedError
 
-    def mix(self, own: Arrays, partners: Arrays, generator: np.random.Generator) -> Arrays:
+    def mix(self, examples: Arrays, partners: Arrays, generator: np.random.Generator) -> Arrays:
         """Return examples, each mixed with its partner. generator: starts alike for all examples of a global batch."""
-        images, share = self.mix_arrays(own, partners, generator)
-        labels, partner_labels = self._spread(own["labels"]), self._spread(partners["labels"])
-        return {**own, **images, "labels": share * labels + (1 - share) * partner_labels}
+        images, share = self.mix_arrays(examples, partners, generator)
+        labels, partner_labels = self._spread(examples["labels"]), self._spread(partners["labels"])
+        return {**examples, **images, "labels": share * labels + (1 - share) * partner_labels}
 
     def _spread(self, labels: np.ndarray) -> np.ndarray:
         """Return labels as shares of each class, float32 [n, classes]."""
@@ -71,7 +71,9 @@ class Mixing:
         shares[np.arange(len(labels)), labels] = 1
         return shares
 
-    def mix_arrays(self, own: Arrays, partners: Arrays, generator: np.random.Generator) -> tuple[Arrays, np.float32]:
+    def mix_arrays(
+        self, examples: Arrays, partners: Arrays, generator: np.random.Generator
+    ) -> tuple[Arrays, np.float32]:
         """Return the mixed arrays, and the share of the examples' own labels."""
         raise NotImplementedError
 
@@ -96,9 +98,11 @@ class Mixup(Mixing):
         return names
 
     @override
-    def mix_arrays(self, own: Arrays, partners: Arrays, generator: np.random.Generator) -> tuple[Arrays, np.float32]:
+    def mix_arrays(
+        self, examples: Arrays, partners: Arrays, generator: np.random.Generator
+    ) -> tuple[Arrays, np.float32]:
         share = _round_share(generator.beta(self.alpha, self.alpha))
-        return {name: share * own[name] + (1 - share) * partners[name] for name in self.arrays}, share
+        return {name: share * examples[name] + (1 - share) * partners[name] for name in self.arrays}, share
 
 
 class _Images(ImageTransform):
@@ -124,14 +128,16 @@ class Cutmix(Mixing):
         return [*_Images(arrays=self.arrays).bind(example).arrays]
 
     @override
-    def mix_arrays(self, own: Arrays, partners: Arrays, generator: np.random.Generator) -> tuple[Arrays, np.float32]:
-        height, width = own[self.arrays[0]].shape[1:3]
+    def mix_arrays(
+        self, examples: Arrays, partners: Arrays, generator: np.random.Generator
+    ) -> tuple[Arrays, np.float32]:
+        height, width = examples[self.arrays[0]].shape[1:3]
         side = np.sqrt(1 - generator.beta(self.alpha, self.alpha))  # of the rectangle, as a part of the image's
         row, column = generator.integers(0, height), generator.integers(0, width)
         half_height, half_width = int(side * height) // 2, int(side * width) // 2
         rows = slice(max(0, row - half_height), min(height, row + half_height))
         columns = slice(max(0, column - half_width), min(width, column + half_width))
-        mixed = {name: own[name].copy() for name in self.arrays}
+        mixed = {name: examples[name].copy() for name in self.arrays}
         for name, images in mixed.items():
             images[:, rows, columns] = partners[name][:, rows, columns]
         area = (rows.stop - rows.start) * (columns.stop - columns.start)

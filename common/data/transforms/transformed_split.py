@@ -55,6 +55,8 @@ class TransformedSplit:
     @property
     def example_shapes(self) -> dict[str, tuple[int | None, ...]]:
         """The shape of an example in every array."""
+        if self.transforms.mixing is None:
+            return {name: shape for name, (shape, _) in self.specs.items()}
         first = self.gather(np.arange(1), np.arange(1))
         return {name: array.shape[1:] for name, array in first.items()}
 
@@ -77,7 +79,7 @@ class TransformedSplit:
 
     @property
     def transforms_labels(self) -> bool:
-        """Whether a transform of one example may change its labels: one that names them, or a function of the user."""
+        """Return whether a transform of one example may change its labels: it names them, or is the user's function."""
         arrays = [getattr(step.transform, "arrays", ["labels"]) for step in self.transforms.steps]
         return any("labels" in names for names in arrays)
 
@@ -87,10 +89,12 @@ class TransformedSplit:
         if mixing is None:
             return self._transform(ids)
         generator, partners = self._choose_partners(ids)
-        examples, rows = np.unique(np.concatenate((ids, partners)), return_inverse=True)
-        arrays = self._transform(examples)
-        own, partner = ({name: array[part] for name, array in arrays.items()} for part in np.split(rows, 2))
-        return mixing.mix(own, partner, generator)
+        unique_ids, rows = np.unique(np.concatenate((ids, partners)), return_inverse=True)
+        arrays = self._transform(unique_ids)
+        examples, partner_examples = (
+            {name: array[half] for name, array in arrays.items()} for half in np.split(rows, 2)
+        )
+        return mixing.mix(examples, partner_examples, generator)
 
     def _choose_partners(self, ids: np.ndarray) -> tuple[np.random.Generator, np.ndarray]:
         """Return the generator of the global batch, and the partner of each example, int64 [n]."""
@@ -118,16 +122,16 @@ class TransformedSplit:
                 example = step.transform(example, streams.start(key, step.index))
             for name, array in example.items():
                 if (array.shape, array.dtype) != self.specs[name]:
-                    self._refuse(f"example {ids[row]}", {name: array})
+                    self._refuse(f"example {ids[row]}", name, array)
                 arrays[name][row] = array
         return arrays
 
-    def _refuse(self, title: str, example: Example) -> None:
+    def _refuse(self, title: str, name: str, array: np.ndarray) -> None:
         """Raise UserError for an array that has another shape or type than in the first example."""
-        ((name, (shape, dtype)),) = [(name, self.specs[name]) for name in example]
+        shape, dtype = self.specs[name]
         raise UserError(
             f"{KEY}: {name} becomes {dtype} {[*shape]} in the first example, but in {title} "
-            f"{describe_arrays(example)}; return the same shape and type for every example"
+            f"{describe_arrays({name: array})}; return the same shape and type for every example"
         )
 
 

@@ -64,6 +64,11 @@ assert all((resumed.slots()[name] == array).all() for name, array in slots.items
 
 def test_the_average_is_that_of_keras(make_config: MakeConfig, tmp_path: Path, python: Python) -> None:
     keys = ("optimizer=sgd", "optimizer.learning_rate=0.05", "optimizer.momentum=0", "optimizer.weight_decay=0")
-    rest = ("optimizer.max_grad_norm=null", "schedule=constant", "schedule.warmup_steps=0", "train.precision=float64")
-    save_config(make_config(*keys, *rest, "ema.decay=0.8"), tmp_path / "config.yaml")
+    schedule = (
+        "optimizer.max_grad_norm=null",
+        "schedule=constant",
+        "schedule.warmup_steps=0",
+        "train.precision=float64",
+    )
+    save_config(make_config(*keys, *schedule, "ema.decay=0.8"), tmp_path / "config.yaml")
     python(SCRIPT, str(tmp_path / "config.yaml"))
