@@ -66,7 +66,7 @@ class Optimizer:
         self._groups = list(dict.fromkeys(groups))
         self._group_indices = [self._groups.index(group) for group in groups]  # of the parameters
         dtype = self.parameters[0].dtype.as_numpy_dtype
-        has_fused = self.settings.has_fused_operation
+        has_fused = self.settings.has_fused_operation and not config.schedule.sets_momentum
         self._rule = FusedOptimizer(config, dtype) if has_fused else RuleOptimizer(config)
         if self._native is not None:
             self._slots = [

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from common.config.schema import Config
 from common.training.optimizer_rules import build_rule
+from common.training.schedule import find_update_settings
 from tf_impl.fused_optimizer import Scalar
 
 
@@ -14,14 +15,20 @@ class RuleOptimizer:
 
     def __init__(self, config: Config) -> None:
         """Prepare the rule of an optimizer."""
-        self.rule = build_rule(config.optimizer)
+        self.config, self.rule = config, build_rule(config.optimizer)
         self.slot_count, self.scalar_count = len(config.optimizer.slots), self.rule.scalar_count
+        if config.schedule.sets_momentum:
+            self.scalar_count += 1
         self.slot_factors = [1.0] * self.slot_count  # the slots are PyTorch's
 
     def compute_scalars(self, rate: Scalar, weight_decay: float, step: Scalar) -> list[Scalar]:
-        """Return the scalars of the update with number `step`, from 1."""
+        """Return the scalars of the update with number `step`, from 1. The last one is a momentum that is cycled."""
         assert isinstance(rate, float) and isinstance(step, int), "only fused operations compute them in a step"
-        return [*self.rule.compute_scalars(rate, weight_decay, step)]
+        if not self.config.schedule.sets_momentum:
+            return [*self.rule.compute_scalars(rate, weight_decay, step)]
+        settings = find_update_settings(self.config, step)
+        assert settings.cycled_key is not None
+        return [*build_rule(settings).compute_scalars(rate, weight_decay, step), getattr(settings, settings.cycled_key)]
 
     def step(
         self,
@@ -46,7 +53,11 @@ class RuleOptimizer:
         dtype = gradient.dtype
         before = [tf.raw_ops.ReadVariableOp(resource=slot.handle, dtype=dtype) for slot in slots]
         weight = tf.raw_ops.ReadVariableOp(resource=parameter.handle, dtype=dtype)
-        change, after = self.rule.compute(tf, weight, gradient, before, scalars)
+        rule = self.rule
+        if self.config.schedule.sets_momentum:
+            *scalars, momentum = scalars
+            rule = build_rule(self.config.optimizer.with_momentum(momentum))
+        change, after = rule.compute(tf, weight, gradient, before, scalars)
         tf.raw_ops.AssignAddVariableOp(resource=parameter.handle, value=change)
         for slot, value in zip(slots, after, strict=True):
             tf.raw_ops.AssignVariableOp(resource=slot.handle, value=value)

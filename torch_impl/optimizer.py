@@ -20,13 +20,14 @@ from common.config.optimizers import (
     AdamaxSettings,
     AdamSettings,
     NadamSettings,
+    OptimizerSettings,
     RmspropSettings,
     SgdSettings,
 )
 from common.config.parameter_groups import GroupSettings
 from common.config.schema import AVERAGE, Config
-from common.training.optimizer_rules import compute_nadam_product
-from common.training.schedule import compute_learning_rate
+from common.training.optimizer_rules import build_rule, compute_nadam_product
+from common.training.schedule import compute_learning_rate, find_update_settings
 from common.training.state import Position
 from common.training.weight_average import compute_share
 from torch_impl.clipping import clip_gradients
@@ -84,6 +85,8 @@ class Optimizer:
         rate = compute_learning_rate(self.config, step) * self.plateau_factor
         for values, group in zip(self._optimizer.param_groups, self._groups, strict=True):
             values["lr"] = rate * group.learning_rate_scale
+        if self.config.schedule.sets_momentum:
+            self._set_momentum(find_update_settings(self.config, step))
         for parameter, gradient in sparse.items():
             if parameter not in self._zeros:
                 self._zeros[parameter] = torch.zeros_like(parameter)
@@ -96,6 +99,17 @@ class Optimizer:
         for parameter, gradient in sparse.items():
             self._zeros[parameter].index_fill_(0, gradient.indices()[0], 0.0)
         return norm
+
+    def _set_momentum(self, settings: OptimizerSettings) -> None:
+        """Give the optimizer the momentum of an update."""
+        if isinstance(self._optimizer, RuleOptimizer):
+            self._optimizer.rule = build_rule(settings)
+            return
+        for group in self._optimizer.param_groups:
+            if settings.cycled_key == "momentum":
+                group["momentum"] = settings.momentum
+            else:
+                group["betas"] = (settings.beta1, settings.beta2)
 
     def swap_averages(self) -> None:
         """Exchange the weights and their averages, of ema.* or swa.*."""

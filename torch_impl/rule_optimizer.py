@@ -10,7 +10,11 @@ from common.training.optimizer_rules import build_rule
 
 
 class RuleOptimizer(torch.optim.Optimizer):
-    """An optimizer whose update is a rule. Its state and groups are those of torch.optim."""
+    """An optimizer whose update is a rule. Its state and groups are those of torch.optim.
+
+    Attributes:
+        rule: The rule of the next update. A schedule that cycles the momentum replaces it.
+    """
 
     def __init__(self, groups: Iterable[dict[str, object]], config: Config) -> None:
         """Prepare to update groups of parameters, each with "params", "lr" and "weight_decay"."""

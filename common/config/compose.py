@@ -19,7 +19,12 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 
 from common.config.interpolations import escape_interpolations
 from common.config.keys import Scope, Value, find_section_schema, iterate_keys, list_keys
-from common.config.legacy import FIRST_COSINE, NO_AVERAGE, list_added_optimizer_keys, list_added_task_keys
+from common.config.legacy import (
+    NO_AVERAGE,
+    list_added_optimizer_keys,
+    list_added_schedule_keys,
+    list_added_task_keys,
+)
 from common.config.saved_config import Section, read_values
 from common.config.schema import EXTENSIBLE_GROUPS, GROUPS, SECTIONS, Config, RunOptions
 from common.errors import UserError, first_line
@@ -160,8 +165,8 @@ def read_complete_values(path: Path) -> Section:
         values = {**values, "model": {"keras": None, **model}}
     if isinstance(task, dict):
         values = {**values, "task": {**list_added_task_keys(task.get("kind")), **task}}
-    if isinstance(schedule, dict) and schedule.get("kind") == "cosine":
-        values = {**values, "schedule": {**FIRST_COSINE, **schedule}}
+    if isinstance(schedule, dict):
+        values = {**values, "schedule": {**list_added_schedule_keys(schedule.get("kind")), **schedule}}
     if isinstance(optimizer, dict):
         values = {**values, "optimizer": {**list_added_optimizer_keys(optimizer.get("kind")), **optimizer}}
     return {"python": None, "metrics": [], **NO_AVERAGE, **values}

@@ -45,7 +45,10 @@ ADDED_TO_TASKS: Mapping[Value, Mapping[str, Value]] = {
     "regression": {"quantile": 0.5},
 }
 
-FIRST_COSINE: Mapping[str, Value] = {"end_factor": 0.0, "cycles": 1}  # keys of schedule=cosine, without "schedule."
+ADDED_TO_SCHEDULES: Mapping[Value, Mapping[str, Value]] = {  # without "schedule."
+    "cosine": {"end_factor": 0.0, "cycles": 1},
+    "one_cycle": {"cycle_momentum": False, "base_momentum": 0.85, "max_momentum": 0.95},
+}
 
 
 def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
@@ -75,7 +78,7 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
 
 def _list_added(flat: Mapping[str, Value]) -> dict[str, Value]:
     """Return the keys that earlier versions lacked, with the values that describe their runs."""
-    return {**ADDED, **_upgrade_task(flat), **_upgrade_optimizer(flat), **_upgrade_cosine(flat)}
+    return {**ADDED, **_upgrade_task(flat), **_upgrade_optimizer(flat), **_upgrade_schedule(flat)}
 
 
 def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
@@ -100,11 +103,9 @@ def _upgrade_transforms(flat: Mapping[str, Value]) -> Mapping[str, Value]:
     return ADDED_TO_TRANSFORMED_DATA if schema is not None and issubclass(schema, TransformedSettings) else {}
 
 
-def _upgrade_cosine(flat: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the first values of the keys of schedule=cosine. Before these keys, it always fell to 0 once."""
-    if flat.get("schedule.kind") != "cosine":
-        return {}
-    return {f"schedule.{name}": value for name, value in FIRST_COSINE.items()}
+def list_added_schedule_keys(kind: Value) -> Mapping[str, Value]:
+    """Return the keys of a schedule that earlier versions lacked, with the values that describe their runs."""
+    return ADDED_TO_SCHEDULES.get(kind, {})
 
 
 def list_added_optimizer_keys(kind: Value) -> dict[str, Value]:
@@ -120,6 +121,11 @@ def list_added_task_keys(kind: Value) -> Mapping[str, Value]:
 def _upgrade_task(flat: Mapping[str, Value]) -> dict[str, Value]:
     kind = flat.get("task.kind", ADDED["task.kind"])
     return {f"task.{name}": value for name, value in list_added_task_keys(kind).items()}
+
+
+def _upgrade_schedule(flat: Mapping[str, Value]) -> dict[str, Value]:
+    kind = flat.get("schedule.kind")
+    return {f"schedule.{name}": value for name, value in list_added_schedule_keys(kind).items()}
 
 
 def _upgrade_optimizer(flat: Mapping[str, Value]) -> dict[str, Value]:

@@ -7,8 +7,8 @@ A new kind needs a schema here, a YAML file in conf/optimizer, a rule in common/
 `optimizer.py` of each side.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from common.config.keys import CURVE, key
 from common.config.parameter_groups import check_groups
@@ -27,6 +27,7 @@ class OptimizerSettings:
     """
 
     needs: ClassVar[tuple[str, ...]] = ()  # the keys that must have a value
+    cycled_key: ClassVar[str | None] = None  # the key that a schedule sets if it cycles the momentum
 
     kind: str = key(CURVE)
     semantics: str = key(CURVE, choices=("aligned", "keras", "native"))
@@ -57,6 +58,11 @@ class OptimizerSettings:
                 "have no groups; set it to aligned or keras"
             )
 
+    def with_momentum(self, momentum: Any) -> Self:  # noqa: ANN401 (the frameworks share no type of tensors)
+        """Return the settings of an update to which a schedule gives a momentum: a number, or a tensor of one."""
+        assert self.cycled_key is not None
+        return replace(self, **{self.cycled_key: momentum})
+
     @property
     def slots(self) -> tuple[str, ...]:
         """Return PyTorch's names of the slots, the arrays that the optimizer keeps for each parameter."""
@@ -81,6 +87,8 @@ def _list_effects(group: object) -> object:
 @dataclass(frozen=True)
 class SgdSettings(OptimizerSettings):
     """Stochastic gradient descent. `dampening` is the share of the gradient that the momentum leaves out."""
+
+    cycled_key = "momentum"
 
     nesterov: bool = key(CURVE)
     dampening: float = key(CURVE, at_least=0, at_most=1)
@@ -112,6 +120,7 @@ class AdamSettings(OptimizerSettings):
     """Adam, and AdamW, whose weight decay is not part of the gradient. `amsgrad` keeps the largest second moment."""
 
     needs = ("beta1", "beta2", "epsilon")
+    cycled_key = "beta1"
 
     amsgrad: bool = key(CURVE)
 
@@ -131,6 +140,7 @@ class RmspropSettings(OptimizerSettings):
     """RMSprop. `rho` is the decay rate of the mean square; `centered` subtracts the square of the mean gradient."""
 
     needs = ("epsilon",)
+    cycled_key = "momentum"
 
     rho: float = key(CURVE, at_least=0, below=1)
     centered: bool = key(CURVE)
@@ -178,6 +188,7 @@ class AdamaxSettings(OptimizerSettings):
 
     needs = ("beta1", "beta2", "epsilon")
     slots = ("exp_avg", "exp_inf")
+    cycled_key = "beta1"
 
 
 @dataclass(frozen=True)

@@ -9,39 +9,14 @@ import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 from typing_extensions import override
 
 from common.config.import_object import import_object
 from common.config.keys import CURVE, key
+from common.config.one_cycle import OneCycleSettings
+from common.config.schedule_settings import ScheduleSettings, compute_half_cosine
 from common.errors import UserError
-
-
-@dataclass(frozen=True)
-class ScheduleSettings:
-    """Settings that every kind of schedule has.
-
-    `total_steps: null` means all steps of the run. `warmup_steps: null` means a sixth of the total steps, at most 50.
-    """
-
-    uses_total: ClassVar[bool] = True  # whether the factors depend on `total_steps`
-
-    kind: str = key(CURVE)
-    warmup_steps: int | None = key(CURVE, at_least=0)
-    total_steps: int | None = key(CURVE, at_least=1)
-
-    def compute_factor(self, step: int, total: int) -> float:
-        """Return the factor of `optimizer.learning_rate` after the warm-up.
-
-        Args:
-            step: the number of updates between the warm-up and this update, from 0. PyTorch calls it `last_epoch`.
-            total: the number of steps of the schedule after the warm-up, at least 1.
-        """
-        raise NotImplementedError
-
-    def check(self) -> None:
-        """Raise UserError if values do not fit together."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +50,7 @@ class CosineSettings(ScheduleSettings):
     def compute_factor(self, step: int, total: int) -> float:
         progress = min(1.0, step / total)
         progress = self.cycles * progress % 1.0 if progress < 1 else 1.0
-        return self.end_factor + (1 - self.end_factor) * _compute_half_cosine(progress)
+        return self.end_factor + (1 - self.end_factor) * compute_half_cosine(progress)
 
 
 @dataclass(frozen=True)
@@ -97,7 +72,7 @@ class CosineRestartsSettings(ScheduleSettings):
             start = float(cycle * self.first_cycle_steps)
         while step >= start + length:
             start, length, cycle = start + length, length * self.cycle_multiplier, cycle + 1
-        height = self.peak_multiplier**cycle * _compute_half_cosine((step - start) / length)
+        height = self.peak_multiplier**cycle * compute_half_cosine((step - start) / length)
         return self.end_factor + (1 - self.end_factor) * height
 
 
@@ -201,39 +176,6 @@ class InverseSqrtSettings(ScheduleSettings):
 
 
 @dataclass(frozen=True)
-class OneCycleSettings(ScheduleSettings):
-    """Rise from 1 / `div_factor` to 1 in `pct_start` of the schedule, then fall to `final_div_factor` times less.
-
-    With `three_phase`, the rate first falls back to its first value, as slowly as it rose, and then further.
-    """
-
-    pct_start: float = key(CURVE, at_least=0, at_most=1)
-    anneal: str = key(CURVE, choices=("cosine", "linear"))
-    div_factor: float = key(CURVE, above=0)
-    final_div_factor: float = key(CURVE, above=0)
-    three_phase: bool = key(CURVE)
-
-    @override
-    def compute_factor(self, step: int, total: int) -> float:
-        first = 1 / self.div_factor
-        final, peak = first / self.final_div_factor, self.pct_start * total - 1
-        second_phase = [(2 * self.pct_start * total - 2, first)] if self.three_phase else []
-        points = [(0.0, first), (peak, 1.0), *second_phase, (total - 1.0, final)]
-        for (start, start_factor), (end, end_factor) in pairwise(points):
-            if step <= end and start < end:
-                progress = (step - start) / (end - start)
-                if self.anneal == "linear":
-                    return start_factor + (end_factor - start_factor) * progress
-                return end_factor + (start_factor - end_factor) * _compute_half_cosine(progress)
-        return final
-
-    @override
-    def check(self) -> None:
-        if self.three_phase and self.pct_start > 0.5:
-            raise UserError(f"schedule.pct_start={self.pct_start:g}: with three_phase it must be at most 0.5; lower it")
-
-
-@dataclass(frozen=True)
 class PlateauSettings(ScheduleSettings):
     """Multiply the rate by `factor` if more than `patience` evaluations in a row do not improve `metric`.
 
@@ -271,11 +213,6 @@ class CustomScheduleSettings(ScheduleSettings):
     def check(self) -> None:
         if self.function is None:
             raise UserError("schedule.function: has no value; schedule=custom needs schedule.function=module:function")
-
-
-def _compute_half_cosine(progress: float) -> float:
-    """Return a factor that falls from 1 to 0 along half a cosine while the progress rises from 0 to 1."""
-    return (1 + math.cos(math.pi * progress)) / 2
 
 
 def _check_increasing(name: str, steps: list[int]) -> None:

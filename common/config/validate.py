@@ -53,6 +53,7 @@ def check_config(config: Config, framework: str | None = None) -> None:
     check_metrics(config)
     check_followed_value(config, "train.early_stopping.metric", config.train.early_stopping.metric)
     _check_plateau(config)
+    _check_cycled_momentum(config)
     _check_micro_batches(config)
     _check_model_support(config)
     _check_trackers(config)
@@ -96,6 +97,11 @@ def _check_shared_variables(config: Config, strategy: ParameterServerSettings) -
         raise UserError(
             f"optimizer.kind={optimizer.kind}: TensorFlow's asynchronous workers need an operation that locks the "
             "variables, which only the plain aligned sgd, adam and adamw have; choose one, or strategy.max_staleness=0"
+        )
+    if not strategy.synchronous and config.schedule.sets_momentum:
+        raise UserError(
+            "schedule.cycle_momentum=true: the operations of TensorFlow's asynchronous workers have a fixed momentum; "
+            "set it to false, or strategy.max_staleness=0"
         )
     if optimizer.clip_norm is not None:
         raise UserError(
@@ -147,6 +153,22 @@ def _check_plateau(config: Config) -> None:
     if train.eval_every is None and train.virtual_epoch_examples is None:
         raise UserError("schedule=plateau: follows evaluations; give train.eval_every=... too")
     check_followed_value(config, "schedule.metric", schedule.metric)
+
+
+def _check_cycled_momentum(config: Config) -> None:
+    """Raise UserError if the schedule sets a momentum that the optimizer does not have."""
+    optimizer = config.optimizer
+    if not config.schedule.sets_momentum:
+        return
+    problem = "schedule.cycle_momentum=true:"
+    if optimizer.cycled_key is None:
+        raise UserError(f"{problem} optimizer.kind={optimizer.kind} has no momentum to cycle; set it to false")
+    if not getattr(optimizer, optimizer.cycled_key):
+        raise UserError(f"{problem} optimizer.{optimizer.cycled_key} is 0; give it a value, such as 0.9")
+    if optimizer.semantics == "native":
+        raise UserError(
+            f"{problem} Keras's optimizers have a fixed momentum; set optimizer.semantics to aligned or keras"
+        )
 
 
 def _check_averages(config: Config) -> None:

@@ -104,7 +104,7 @@ class SgdRule(Rule[SgdSettings]):
     def _compute(self, inputs: RuleInputs) -> Update:
         gradient, slots, rate, factors = inputs.gradient, inputs.slots, inputs.rate, inputs.factors
         momentum = self.settings.momentum
-        if not momentum:
+        if not slots:
             return -rate * gradient, []
         if self.is_keras:
             buffer = momentum * slots[0] - rate * gradient
@@ -148,7 +148,7 @@ class RmspropRule(Rule[RmspropSettings]):
             after, variance = [square, mean], square - mean * mean
         root = xp.sqrt(variance + settings.epsilon) if is_keras else xp.sqrt(variance) + settings.epsilon
         direction = rate * gradient / root if is_keras else gradient / root
-        if settings.momentum:
+        if len(slots) > len(after):
             direction = settings.momentum * slots[-1] + direction
             after.append(direction)
         return -direction if is_keras else -rate * direction, after

@@ -1,8 +1,9 @@
-"""The learning rate of each update. `common.config.schedules` has the formulas."""
+"""The learning rate and the momentum of each update. `common.config.schedules` has the formulas."""
 
 import math
 
 from common.config.import_object import import_function
+from common.config.optimizers import OptimizerSettings
 from common.config.schedules import CustomScheduleSettings
 from common.config.schema import Config
 from common.errors import UserError, describe_error
@@ -16,12 +17,29 @@ def compute_learning_rate(config: Config, step: int) -> float:
     schedule counts the updates after them from 0. With `schedule=plateau`, the plateaus lower the rate further.
     """
     schedule, base = config.schedule, config.optimizer.learning_rate
-    warmup, total = schedule.warmup_steps, schedule.total_steps or config.train.steps
+    after_warmup, total = _locate_step(config, step)
+    if after_warmup < 0:
+        assert schedule.warmup_steps is not None
+        return base * schedule.compute_factor(0, total) * step / schedule.warmup_steps
+    return base * schedule.compute_factor(after_warmup, total)
+
+
+def find_update_settings(config: Config, step: int) -> OptimizerSettings:
+    """Return the optimizer's settings of update `step` (from 1), with the momentum that the schedule gives it.
+
+    In the warm-up it is the first momentum of the schedule.
+    """
+    if not config.schedule.sets_momentum:
+        return config.optimizer
+    after_warmup, total = _locate_step(config, step)
+    return config.optimizer.with_momentum(config.schedule.compute_momentum(max(0, after_warmup), total))
+
+
+def _locate_step(config: Config, step: int) -> tuple[int, int]:
+    """Return the number of updates between the warm-up and update `step`, negative within it, and of all after it."""
+    warmup, total = config.schedule.warmup_steps, config.schedule.total_steps or config.train.steps
     assert warmup is not None, "resolve the config first"
-    total = max(1, total - warmup)
-    if step <= warmup:
-        return base * schedule.compute_factor(0, total) * step / warmup
-    return base * schedule.compute_factor(step - 1 - warmup, total)
+    return step - 1 - warmup, max(1, total - warmup)
 
 
 def find_highest_rate(config: Config) -> float:

@@ -78,7 +78,12 @@ AVERAGED = ("ema.decay=0.8", "train.evaluate_average=true")
 BERT["plateau64"] = ("train.steps=10", LAYER, *NADAM, "schedule=plateau", *FALLING, *AVERAGED, FLOAT64)
 RMSPROP = ("optimizer=rmsprop", "optimizer.momentum=0.5", "optimizer.max_grad_norm=null", "optimizer.clip_value=0.01")
 GROUPS = "optimizer.groups=[no_decay_on_bias_and_norm,{layerwise_decay:0.9}]"
-ONE_CYCLE = ("schedule=one_cycle", "schedule.warmup_steps=2", "optimizer.weight_decay=0.01")
+ONE_CYCLE = (
+    "schedule=one_cycle",
+    "schedule.cycle_momentum=true",
+    "schedule.warmup_steps=2",
+    "optimizer.weight_decay=0.01",
+)
 BERT["one_cycle64"] = ("train.steps=10", LAYER, *RMSPROP, GROUPS, *ONE_CYCLE, FLOAT64)
 BERT["dropout"] = (*BERT["adamw"], LAYER, "model.dropout=0.1", "metrics=[f1]")
 BERT["dropout64"] = (*BERT["dropout"], FLOAT64, "metrics=[f1,auc]")

@@ -37,7 +37,9 @@ SCHEDULES = {
     "polynomial": ("schedule.power=2", "schedule.end_factor=0"),
     "step": ("schedule.step_size=7", "schedule.gamma=0.5"),
     "exponential": ("schedule.gamma=0.9",),
+    "one_cycle": ("schedule.base_momentum=0.5", "schedule.max_momentum=0.875"),
 }
+CYCLED = ("sgd", "adam", "adamw", "rmsprop", "adamax")  # the optimizers whose momentum one_cycle sets
 PRESETS = {
     "no groups": "[]",
     "no decay": "[no_decay_on_bias_and_norm]",
@@ -56,6 +58,8 @@ def list_combinations(semantics: str) -> Iterator[tuple[str, str, str, list[str]
             common = [f"optimizer.learning_rate={RATE}", f"optimizer.weight_decay={DECAY}", *epsilon]
             groups = ["optimizer.max_grad_norm=null", f"optimizer.groups={PRESETS[preset]}", "train.precision=float64"]
             times = [f"schedule={schedule}", "schedule.warmup_steps=0", f"schedule.total_steps={TOTAL}", *keys]
+            if schedule == "one_cycle" and kind in CYCLED:
+                times.append("schedule.cycle_momentum=true")
             yield kind, schedule, preset, [*optimizer, *common, *groups, *times]
 
 

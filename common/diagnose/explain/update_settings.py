@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from common.config.schema import Config
-from common.training.schedule import compute_learning_rate
+from common.training.schedule import compute_learning_rate, find_update_settings
 
 Betas = tuple[float, float]
 
@@ -52,7 +52,7 @@ def read_update_settings(config: Config, step: int, plateau_factor: float = 1.0)
 
     plateau_factor: by how much schedule=plateau has lowered the learning rate before the update.
     """
-    optimizer = config.optimizer
+    optimizer = find_update_settings(config, step)
     return UpdateSettings(
         kind=optimizer.kind,
         precision=config.train.precision,

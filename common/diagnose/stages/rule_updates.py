@@ -14,6 +14,7 @@ from common.diagnose.explain.step_gradients import global_norm, sum_gradients
 from common.diagnose.explain.update_settings import read_update_settings
 from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.side_run import SideRun
+from common.training.schedule import find_update_settings
 
 Gradients = Mapping[str, np.ndarray]
 NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a check tolerates 100 times its noise
@@ -48,7 +49,7 @@ def compare_rule_update(
     check = TensorCheck(f"{place}: grad_norm", abs(norm - reported) / (norm or 1.0), tolerance * NOISE_SHARE)
     reduction.checks.append(check)
     update = RuleUpdate(
-        run.config.optimizer,
+        find_update_settings(run.config, step),
         read_update_settings(run.config, step, run.plateau_factors[index]),
         step,
         run.replicas,

@@ -10,6 +10,7 @@ from torch.optim import lr_scheduler
 
 from tests.conftest import MakeConfig
 from tests.unit.combined_optimizers import (
+    CYCLED,
     RATE,
     STEPS,
     TOTAL,
@@ -41,6 +42,14 @@ SCHEDULERS: dict[str, Callable[[optim.Optimizer], lr_scheduler.LRScheduler]] = {
     "polynomial": lambda o: lr_scheduler.PolynomialLR(o, TOTAL, 2),
     "step": lambda o: lr_scheduler.StepLR(o, 7, 0.5),
     "exponential": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+    "one_cycle": lambda o: lr_scheduler.OneCycleLR(
+        o,
+        [group["lr"] for group in o.param_groups],
+        TOTAL,
+        base_momentum=0.5,
+        max_momentum=0.875,
+        cycle_momentum=type(o).__name__.lower() in CYCLED,
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from tests.unit.common.config.conftest import ErrorLine
 
 TF = "single, mirrored, multiworker, central_storage, parameter_server"
 
+CYCLE = ("schedule=one_cycle", "schedule.cycle_momentum=true")
 CUSTOM = ["model=custom", "model.torch=models:build", "model.sync_batch_norm=true", "data=arrays"]
 CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
 
@@ -54,6 +55,12 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
             ["strategy=multiworker", "train.profile=true"],
             "train.profile=true: TensorFlow's profiler may crash with strategy=multiworker; set it to false",
         ),
+        (
+            "tf",
+            ["strategy=parameter_server", *CYCLE],
+            "schedule.cycle_momentum=true: the operations of TensorFlow's asynchronous workers have a fixed momentum; "
+            "set it to false, or strategy.max_staleness=0",
+        ),
     ],
 )
 def test_strategies_that_a_framework_lacks_are_refused(
@@ -89,6 +96,15 @@ def test_strategies_that_a_framework_lacks_are_refused(
         (["train.max_length=2"], "train.max_length=2: must be at least 3"),
         (["schedule.warmup_steps=-1"], "schedule.warmup_steps=-1: must be at least 0"),
         (["schedule.total_steps=0"], "schedule.total_steps=0: must be at least 1"),
+        (
+            ["optimizer=adagrad", *CYCLE],
+            "schedule.cycle_momentum=true: optimizer.kind=adagrad has no momentum to cycle",
+        ),
+        (
+            ["optimizer=sgd", "optimizer.momentum=0", *CYCLE],
+            "schedule.cycle_momentum=true: optimizer.momentum is 0; give it a value",
+        ),
+        (["optimizer.semantics=native", *CYCLE], "schedule.cycle_momentum=true: Keras's optimizers have a fixed"),
         (["optimizer.learning_rate=-1"], "optimizer.learning_rate=-1.0: must be at least 0"),
         (["optimizer.learning_rate=nan"], "optimizer.learning_rate=nan: must be at least 0"),
         (["optimizer.weight_decay=-1"], "optimizer.weight_decay=-1.0: must be at least 0"),

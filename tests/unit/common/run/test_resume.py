@@ -252,14 +252,22 @@ def test_only_a_total_that_the_schedule_uses_is_guarded(
             check_resume(long, CACHE, checkpoint)
 
 
-def test_a_cosine_of_earlier_versions_is_the_same_schedule(small_config: MakeConfig, tmp_path: Path) -> None:
-    config = small_config("schedule=cosine", "schedule.warmup_steps=2", "schedule.total_steps=9")
+@pytest.mark.parametrize(
+    ("kind", "added"),
+    [("cosine", ("end_factor", "cycles")), ("one_cycle", ("cycle_momentum", "base_momentum", "max_momentum"))],
+)
+def test_a_schedule_of_earlier_versions_is_the_same_schedule(
+    small_config: MakeConfig, tmp_path: Path, kind: str, added: tuple[str, ...]
+) -> None:
+    config = small_config(f"schedule={kind}", "schedule.warmup_steps=2", "schedule.total_steps=9")
     configs.save_config(config, tmp_path / "config.yaml")
-    text = (tmp_path / "config.yaml").read_text()
-    (tmp_path / "config.yaml").write_text(text.replace("  end_factor: 0.0\n", "").replace("  cycles: 1\n", ""))
-    assert "cycles" in text and configs.load_config(tmp_path / "config.yaml") == config
+    lines = (tmp_path / "config.yaml").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if line.strip().partition(":")[0] not in added]
+    assert len(lines) == len(kept) + len(added)
+    (tmp_path / "config.yaml").write_text("".join(kept))
+    assert configs.load_config(tmp_path / "config.yaml") == config
     saved = collect_curve_settings(config, CACHE.fingerprint)
-    earlier = {name: saved[name] for name in saved if name not in ("schedule.end_factor", "schedule.cycles")}
+    earlier = {name: saved[name] for name in saved if name.removeprefix("schedule.") not in added}
     check_resume(config, CACHE, saved_with(upgrade_values(earlier)))
 
 

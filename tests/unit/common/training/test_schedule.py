@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
 from common.config.compose import parse_config
+from common.config.optimizers import SgdSettings
 from common.config.schedules import SCHEDULES
 from common.config.schema import Config
 from common.errors import UserError
-from common.training.schedule import compute_learning_rate, find_highest_rate
+from common.training.schedule import compute_learning_rate, find_highest_rate, find_update_settings
 from tests.conftest import Compose, MakeConfig
 
 NAMES = ["constant", "linear", "cosine"]
@@ -116,15 +117,18 @@ def test_curves_of_earlier_versions_are_the_same_bit_by_bit(
         assert rates(config, name, warmup, total, total + 5, base) == [earlier(name, s) for s in range(1, total + 6)]
 
 
-def torch_rates(make: Callable[[torch.optim.Optimizer], Any], steps: int) -> list[float]:
-    """Return the rates of updates 1 to `steps` with a scheduler of PyTorch that steps after each update."""
+def torch_rates(make: Callable[[torch.optim.Optimizer], Any], steps: int, key: str = "lr") -> list[float]:
+    """Return the rates of updates 1 to `steps` with a scheduler of PyTorch that steps after each update.
+
+    key: "momentum" for the momentums instead.
+    """
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=BASE)
     learning_rates = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # OneCycleLR's arithmetic, and SequentialLR's own calls
         scheduler = make(optimizer)
         for step in range(steps):
-            learning_rates.append(float(optimizer.param_groups[0]["lr"]))
+            learning_rates.append(float(optimizer.param_groups[0][key]))
             optimizer.step()
             if step < steps - 1:
                 scheduler.step()
@@ -187,6 +191,9 @@ TORCH: dict[str, Comparison] = {
                 "div_factor": st.floats(1, 100),
                 "final_div_factor": st.floats(1, 1e5),
                 "three_phase": st.booleans(),
+                "cycle_momentum": st.just(True),
+                "base_momentum": st.floats(0.1, 0.9),
+                "max_momentum": st.floats(0.1, 0.99),
             }
         ),
         lambda o, total, k: lr_scheduler.OneCycleLR(
@@ -195,7 +202,8 @@ TORCH: dict[str, Comparison] = {
             total,
             pct_start=k["pct_start"],
             anneal_strategy="cos" if k["anneal"] == "cosine" else "linear",
-            cycle_momentum=False,
+            base_momentum=k["base_momentum"],
+            max_momentum=k["max_momentum"],
             div_factor=k["div_factor"],
             final_div_factor=k["final_div_factor"],
             three_phase=k["three_phase"],
@@ -226,6 +234,12 @@ def test_schedulers_of_pytorch(config: Config, name: str, data: st.DataObject, t
     lockstep_rates = rates(config, name, 0, total, steps, BASE, **values)
     # Most of PyTorch's schedulers multiply the last rate, so that rounding errors add up, above all near a rate of 0.
     assert lockstep_rates == pytest.approx(expected, rel=1e-12, abs=1e-13)
+    if name == "one_cycle":
+        momentums = torch_rates(lambda optimizer: make(optimizer, total, values), steps, "momentum")
+        optimizer = SgdSettings("sgd", "aligned", BASE, 0.0, None, None, None, [], 0.5, None, None, None, False, 0.0)
+        config = replace(config, schedule=SCHEDULES[name](name, 0, total, **values), optimizer=optimizer)
+        actual = [find_update_settings(config, step).momentum for step in range(1, steps + 1)]
+        assert actual == pytest.approx(momentums, rel=1e-12)
 
 
 @given(warmup=st.integers(2, 20), total=st.integers(21, 60), size=st.integers(1, 9))

@@ -1,0 +1,43 @@
+"""What every kind of learning rate schedule has."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from common.config.keys import CURVE, key
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """Settings that every kind of schedule has.
+
+    `total_steps: null` means all steps of the run. `warmup_steps: null` means a sixth of the total steps, at most 50.
+    """
+
+    uses_total: ClassVar[bool] = True  # whether the factors depend on `total_steps`
+    sets_momentum: ClassVar[bool] = False  # whether it also sets the optimizer's momentum
+
+    kind: str = key(CURVE)
+    warmup_steps: int | None = key(CURVE, at_least=0)
+    total_steps: int | None = key(CURVE, at_least=1)
+
+    def compute_factor(self, step: int, total: int) -> float:
+        """Return the factor of `optimizer.learning_rate` after the warm-up.
+
+        Args:
+            step: the number of updates between the warm-up and this update, from 0. PyTorch calls it `last_epoch`.
+            total: the number of steps of the schedule after the warm-up, at least 1.
+        """
+        raise NotImplementedError
+
+    def compute_momentum(self, step: int, total: int) -> float:
+        """Return the momentum after the warm-up, if the schedule sets it. The arguments are those of the factor."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise UserError if values do not fit together."""
+
+
+def compute_half_cosine(progress: float) -> float:
+    """Return a factor that falls from 1 to 0 along half a cosine while the progress rises from 0 to 1."""
+    return (1 + math.cos(math.pi * progress)) / 2
