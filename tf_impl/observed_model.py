@@ -13,12 +13,14 @@ import tensorflow as tf
 from common.config.compose import load_config
 from common.config.saved_config import CONFIG
 from common.data.batches import Arrays
+from common.data.transforms.trace import Trace, trace_transforms
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import perturb_calls
 from common.diagnose.observation import Observation, PerturbedObservation, measure_perturbation
 from common.map.description import RecordedCall
 from common.map.keras_paths import layers_by_path
 from common.run.inputs import open_inputs
+from common.training.planned_batches import find_batch
 from tf_impl.batches import to_tensors
 from tf_impl.device import select_replica_devices
 from tf_impl.forward_trace import ForwardTrace
@@ -35,9 +37,10 @@ class ObservedModel:
     def __init__(self, run_dir: str) -> None:
         """Build the model of a run directory."""
         tf.get_logger().setLevel("ERROR")  # no warnings of functions that are traced for several shapes
-        config = load_config(Path(run_dir) / CONFIG)
+        self.config = config = load_config(Path(run_dir) / CONFIG)
+        self.inputs = open_inputs(config, Path(run_dir))
         select_replica_devices(1, config.train.device)
-        self.model = build_model(config, open_inputs(config, Path(run_dir)).initial)
+        self.model = build_model(config, self.inputs.initial)
         self.task = build_task_functions(config.task)
         self.layer_paths = {
             name: parameter.variable.path.rpartition("/")[0]
@@ -53,6 +56,10 @@ class ObservedModel:
         """Return the class of each layer with its module, such as keras.src.layers.core.dense.Dense, by the path."""
         layers = layers_by_path(self.model)
         return {path: f"{type(layer).__module__}.{type(layer).__name__}" for path, layer in layers.items()}
+
+    def transforms(self, step: int) -> Trace:
+        """Return the examples of a global batch before the transforms of the data, and after each of them."""
+        return trace_transforms(find_batch(self.config, self.inputs.cache.train, step))
 
     def compute(
         self,

@@ -13,11 +13,13 @@ import torch
 from common.config.compose import load_config
 from common.config.saved_config import CONFIG
 from common.data.batches import Arrays
+from common.data.transforms.trace import Trace, trace_transforms
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import perturb_calls
 from common.diagnose.observation import Observation, PerturbedObservation, measure_perturbation
 from common.map.description import RecordedCall
 from common.run.inputs import open_inputs
+from common.training.planned_batches import find_batch
 from torch_impl.batches import to_tensors
 from torch_impl.device import select_replica_devices
 from torch_impl.forward_trace import ForwardTrace
@@ -32,10 +34,11 @@ class ObservedModel:
 
     def __init__(self, run_dir: str) -> None:
         """Build the model of a run directory."""
-        config = load_config(Path(run_dir) / CONFIG)
+        self.config = config = load_config(Path(run_dir) / CONFIG)
+        self.inputs = open_inputs(config, Path(run_dir))
         self.precision = config.train.precision
         self.device = select_replica_devices(1, config.train.device)[0]
-        self.model = build_model(config, open_inputs(config, Path(run_dir)).initial).to(self.device)
+        self.model = build_model(config, self.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task)
         self.layer_paths = {name: name.rpartition(".")[0] for name in read_weights(self.model)}
 
@@ -46,6 +49,10 @@ class ObservedModel:
     def classes(self) -> dict[str, str]:
         """Return the class of each layer with its module, such as torch.nn.modules.linear.Linear, by the path."""
         return {path: f"{type(layer).__module__}.{type(layer).__name__}" for path, layer in self.model.named_modules()}
+
+    def transforms(self, step: int) -> Trace:
+        """Return the examples of a global batch before the transforms of the data, and after each of them."""
+        return trace_transforms(find_batch(self.config, self.inputs.cache.train, step))
 
     def compute(
         self,

@@ -10,6 +10,8 @@ from common.diagnose.findings import Cause
 REMEDY_GROUPS = {
     "other_examples order_of_examples": "use the same `train.seed` and the same data files on both sides",
     "epoch_not_reshuffled": "call `DistributedSampler.set_epoch` in every epoch",
+    "other_data": "use the same data files on both sides",
+    "transform": "use the same versions of NumPy and Pillow and the same module of the transform on both sides",
     "batch_size missing_array shape": "pass the same arrays, with the same shapes, to both sides",
     "examples_swapped reversed order_of_values inverted array_of_zeros array_of_ones scaled_inputs "
     "other_values": "prepare the data in the same way on both sides",

@@ -23,14 +23,20 @@ from common.diagnose.stages.gradients import compare_gradients
 from common.diagnose.stages.initial_weights import compare_initial_weights
 from common.diagnose.stages.loss import compare_losses
 from common.diagnose.stages.state import compare_states
+from common.diagnose.stages.transforms import compare_transforms
 from common.diagnose.stages.unpaired_layers import compare_layer_lists
 from common.diagnose.stages.updates import compare_updates
 from common.diagnose.train_sides import train_sides, train_with_values
 
 StageFunction = Callable[[SideComparison], list[Stage]]
 
-# Stages that need no model, and stages that compute on both models
-INPUT_STAGES: tuple[StageFunction, ...] = (compare_batches, compare_layer_lists, compare_initial_weights)
+# Stages of what the models compute on, and stages that compute on both models
+INPUT_STAGES: tuple[StageFunction, ...] = (
+    compare_batches,
+    compare_transforms,
+    compare_layer_lists,
+    compare_initial_weights,
+)
 TRAINING_STAGES: tuple[StageFunction, ...] = (
     compare_activations,
     compare_losses,

@@ -1,0 +1,41 @@
+"""The examples of a global batch before the transforms, and after each of them, for common.diagnose."""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from common.data.batches import Arrays, GlobalBatch
+from common.data.transforms.streams import EXAMPLES, Streams, derive_keys
+from common.data.transforms.transform import Example
+from common.data.transforms.transformed_split import TransformedSplit
+
+TRACED_EXAMPLES = 32  # of a global batch, because images are large
+
+Trace: TypeAlias = list[tuple[str, dict[int, Example]]]  # for each stop its name, and the examples by their ids
+
+
+def trace_transforms(batch: GlobalBatch) -> Trace:
+    """Return the first examples of a batch before the transforms, after each of them, and after mixing.
+
+    It is empty if the data have no transforms.
+    """
+    split, ids = batch.split, batch.ids[:TRACED_EXAMPLES]
+    if not isinstance(split, TransformedSplit):
+        return []
+    streams = Streams()
+    keys = derive_keys(EXAMPLES, split.seed, split.epoch, ids)
+    examples = dict(_list_rows(split.source.gather(ids, ids), ids.tolist()))
+    trace: Trace = [("before the transforms", examples)]
+    for step in split.transforms.steps:
+        examples = {
+            number: step.transform(dict(example), streams.start(key, step.index))
+            for (number, example), key in zip(examples.items(), keys, strict=True)
+        }
+        trace.append((f"after {step.name}", examples))
+    if split.transforms.mixing is not None:
+        trace.append(("after mixing", dict(_list_rows(split.gather(ids, ids), ids.tolist()))))
+    return trace
+
+
+def _list_rows(arrays: Arrays, ids: list[int]) -> Iterator[tuple[int, Example]]:
+    for row, number in enumerate(ids):
+        yield number, {name: array[row, ...].copy() for name, array in arrays.items()}

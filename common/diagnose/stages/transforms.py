@@ -1,0 +1,66 @@
+"""The stage "transforms": examples before `data.transforms`, and after each of them.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. The interpreter of each side transforms
+its examples, so that another version of NumPy or Pillow, or another module of the user, shows.
+"""
+
+import numpy as np
+
+from common.data.transforms.trace import Trace
+from common.data.transforms.transform import Example
+from common.data.transforms.transformed_split import TransformedSplit
+from common.diagnose.comparison import SideComparison
+from common.diagnose.explain.batch_arrays import explain_array
+from common.diagnose.findings import Stage
+from common.map.side import receive_all
+
+
+def compare_transforms(comparison: SideComparison) -> list[Stage]:
+    """Compare the first examples of each global batch that both sides have, up to the first step that differs."""
+    if not all(isinstance(run.prepared.cache.train, TransformedSplit) for run in comparison.runs.values()):
+        return []
+    stage, processes = Stage("transforms"), comparison.processes.values()
+    for batch in comparison.a.batches:
+        for process in processes:
+            process.send("transforms", step=batch.step)
+        compare_traces(stage, f"step {batch.step}", *receive_all(*processes))
+        if stage.causes:
+            break
+    return [stage]
+
+
+def compare_traces(stage: Stage, step: str, a: Trace, b: Trace) -> None:
+    """Compare the examples that both traces have, up to the first transform after which they differ."""
+    for (place, examples_a), (other_place, examples_b) in zip(a, b, strict=False):
+        if place != other_place:
+            return  # the stage "config" names the lists, which B could not be trained again without
+        numbers = [number for number in examples_a if number in examples_b]
+        for name in examples_a[numbers[0]] if numbers else ():
+            _compare_array(stage, (step, place, name), *_collect(name, numbers, examples_a, examples_b))
+        if stage.causes:
+            return
+
+
+def _collect(name: str, numbers: list[int], *sides: dict[int, Example]) -> list[list[np.ndarray]]:
+    """Return the array of each example as float64, for A and for B."""
+    return [[np.asarray(side[number][name], np.float64) for number in numbers] for side in sides]
+
+
+def _compare_array(stage: Stage, where: tuple[str, str, str], a: list[np.ndarray], b: list[np.ndarray]) -> None:
+    """Compare one array of the examples of a step, and add a cause if it differs. where: step, place and name."""
+    step, place, name = where
+    tensor = f"{step}, {place}: {name}"
+    differing = [row for row in range(len(a)) if not np.array_equal(a[row], b[row], equal_nan=True)]
+    if any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
+        stage.add_mismatch(tensor)
+    else:
+        stage.compare_arrays(tensor, *(np.concatenate([np.ravel(array) for array in side]) for side in (a, b)))
+    if not differing:
+        return
+    if place.startswith("before"):
+        are_rows = len({array.shape for array in (*a, *b)}) == 1
+        reason = explain_array(np.stack(a), np.stack(b)).sentence if are_rows else "has other shapes"
+        stage.add_cause("other_data", "b", name, f"{step}: before the transforms, {name} of B {reason}")
+        return
+    sentence = f"{step}: {place}, {name} differs in {len(differing)} of {len(a)} examples, which were equal before it"
+    stage.add_cause("transform", "b", name, sentence)
