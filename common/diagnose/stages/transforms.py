@@ -14,6 +14,8 @@ from common.diagnose.explain.batch_arrays import explain_array
 from common.diagnose.findings import Stage
 from common.map.side import receive_all
 
+TRANSFORM = "transform"  # cause: the interpreters transform equal examples differently
+
 
 def compare_transforms(comparison: SideComparison) -> list[Stage]:
     """Compare the first examples of each global batch that both sides have, up to the first step that differs."""
@@ -54,7 +56,8 @@ def _compare_array(stage: Stage, where: tuple[str, str, str], a: list[np.ndarray
     if any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
         stage.add_mismatch(tensor)
     else:
-        stage.compare_arrays(tensor, *(np.concatenate([np.ravel(array) for array in side]) for side in (a, b)))
+        flat_a, flat_b = (np.concatenate([np.ravel(array) for array in side]) for side in (a, b))
+        stage.compare_arrays(tensor, flat_a, flat_b)
     if not differing:
         return
     if place.startswith("before"):
@@ -63,4 +66,4 @@ def _compare_array(stage: Stage, where: tuple[str, str, str], a: list[np.ndarray
         stage.add_cause("other_data", "b", name, f"{step}: before the transforms, {name} of B {reason}")
         return
     sentence = f"{step}: {place}, {name} differs in {len(differing)} of {len(a)} examples, which were equal before it"
-    stage.add_cause("transform", "b", name, sentence)
+    stage.add_cause(TRANSFORM, "b", name, sentence)

@@ -20,6 +20,7 @@ from common.diagnose.side_run import Shards, SideRun, split_batch
 from common.diagnose.stages.optimizer import compare_optimizer
 from common.diagnose.stages.reduction import compare_reduction
 from common.diagnose.stages.rule_updates import compare_rule_update, needs_rule
+from common.diagnose.stages.transforms import TRANSFORM
 from common.map.array_differences import relative_difference
 from common.map.side import Side, receive_all
 
@@ -31,6 +32,8 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
     """
     reduction, optimizer = Stage("reduction", precision=comparison.precision), Stage("optimizer")
     reasons = {name: _why_not_recoverable(run) for name, run in comparison.runs.items()}
+    if any(cause.cause == TRANSFORM for stage in comparison.stages for cause in stage.causes):
+        reasons = dict.fromkeys(reasons, "the interpreters transform the examples differently")
     reduction.note = optimizer.note = reasons["a"] or reasons["b"]
     previous_sums: dict[str, Gradients] = {}
     for index, runs in _list_steps({name: run for name, run in comparison.runs.items() if not reasons[name]}):
