@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             with open_bundles([Path(source)]) as bundles:
                 checkpoint = export_model(bundles.locate(Path(source)), out, options.best, options.average)
-                print(bundles.rename(f"{out}: the model of {checkpoint.directory}"))
+                weights = "the averaged model" if options.average else "the model"
+                print(bundles.rename(f"{out}: {weights} of {checkpoint.directory}"))
 
 
 def _export_bundle(source: Path, out: Path | None) -> None:
