@@ -5,6 +5,7 @@ evaluation gathers the predictions of all examples, from which `common.metrics` 
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from common.config.import_object import import_object
 from common.config.schema import Config
@@ -25,11 +26,13 @@ class Metric:
         tasks: The kinds of the tasks that it fits.
         predictions: The predictions from which it is computed; NO_PREDICTIONS if the task itself reports it.
         higher_is_better: Whether a larger value is better.
+        package: An optional package that computes it, also the name of the extra of lockstep; empty for none.
     """
 
     tasks: tuple[str, ...]
     predictions: str = CLASSES
     higher_is_better: bool = True
+    package: str = ""
 
 
 METRICS: dict[str, Metric] = {
@@ -40,6 +43,7 @@ METRICS: dict[str, Metric] = {
     "mae": Metric(("regression",), OUTPUTS, higher_is_better=False),
     **dict.fromkeys(("r2", "pearson", "spearman"), Metric(("regression",), OUTPUTS)),
     "top5": Metric(("classification",), OUTPUTS),
+    "bleu": Metric(("classification", "language_model"), package="sacrebleu"),
     "perplexity": Metric(("language_model",), NO_PREDICTIONS, higher_is_better=False),
 }
 # Fields of rows and of summary.json, and axes of plots, whose names no function of the user may have
@@ -122,6 +126,8 @@ def _check_name(config: Config, metric: str) -> None:
         raise UserError(
             f"metrics=[{metric}]: does not fit task={task}; choose {', '.join([*fitting, 'module:function'])}"
         )
+    if (package := METRICS[metric].package) and find_spec(package) is None:
+        raise UserError(f"metrics=[{metric}]: {package} is not installed; pip install 'lockstep[{package}]'")
 
 
 def check_followed_value(config: Config, key: str, value: str) -> None:

@@ -26,7 +26,9 @@ def check_functions(config: Config) -> None:
 
 
 def check_predictions(config: Config, cache: Cache) -> None:
-    """Raise UserError if evaluations must gather outputs whose number differs between batches."""
+    """Raise UserError if evaluations must gather outputs whose number differs, or if a metric needs several labels."""
+    if "bleu" in config.metrics and not cache.validation.example_shapes.get("labels"):
+        raise UserError("metrics=[bleu]: needs several labels for each example, such as tokens; remove it")
     if choose_predictions(config) == OUTPUTS and None in (cache.validation.example_shapes.get("labels") or ()):
         named = ", ".join(list_gathered_metrics(config)) or "train.predictions=true"
         raise UserError(
@@ -71,6 +73,10 @@ def _compute_value(task: TaskSettings, metric: str, predictions: Predictions) ->
         numbers = np.exp(predictions.outputs) if task.loss == "poisson" else predictions.outputs
         return compute_number_metric(metric, replace(predictions, outputs=numbers))
     ignore_label = task.ignore_label if isinstance(task, ClassTaskSettings) else None
+    if metric == "bleu":
+        from common.metrics.token_metrics import compute_bleu
+
+        return compute_bleu(predictions, ignore_label)
     if isinstance(task, BinarySettings):
         return compute_binary_metric(metric, predictions, ignore_label)
     return compute_class_metric(metric, predictions, ignore_label)

@@ -6,17 +6,17 @@ from common.errors import UserError
 from tests.conftest import MakeConfig
 
 REGRESSION = ["model=custom", "model.torch=models:build", "data=arrays", "data.train=a.npz", "data.validation=b.npz"]
-ALL = "accuracy, f1, precision, recall, auc, matthews, iou, dice, mae, r2, pearson, spearman, top5, perplexity"
+ALL = "accuracy, f1, precision, recall, auc, matthews, iou, dice, mae, r2, pearson, spearman, top5, bleu, perplexity"
 
 
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["metrics=[bleu]"], f"metrics=[bleu]: no such metric; there are {ALL} and module:function"),
+        (["metrics=[rouge]"], f"metrics=[rouge]: no such metric; there are {ALL} and module:function"),
         (
             ["metrics=[f1,r2]"],
             "metrics=[r2]: does not fit task=classification; choose accuracy, f1, precision, recall, auc, matthews, "
-            "iou, dice, top5, module:function",
+            "iou, dice, top5, bleu, module:function",
         ),
         (
             [*REGRESSION, "task=regression", "metrics=[f1]"],
@@ -25,7 +25,7 @@ ALL = "accuracy, f1, precision, recall, auc, matthews, iou, dice, mae, r2, pears
         (
             [*REGRESSION, "task=language_model", "metrics=[top5]"],
             "metrics=[top5]: does not fit task=language_model; choose accuracy, f1, precision, recall, matthews, iou, "
-            "dice, perplexity, module:function",
+            "dice, bleu, perplexity, module:function",
         ),
         (["metrics=['m:']"], "metrics=[m:]: must be module:function, such as my_metrics:weighted_f1"),
         (["metrics=['m:loss']"], "metrics=[m:loss]: an evaluation has a value loss already; rename the function"),

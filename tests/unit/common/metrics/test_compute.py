@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.config.metrics import check_metrics
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
 from common.data.cache import Cache
@@ -18,6 +20,7 @@ from common.metrics.class_metrics import compute_binary_metric, compute_class_me
 from common.metrics.compute import check_functions, check_predictions, compute_metrics
 from common.metrics.number_metrics import compute_number_metric
 from common.metrics.predictions import Predictions
+from common.metrics.token_metrics import compute_bleu
 from tests.conftest import MakeConfig
 
 
@@ -104,6 +107,41 @@ def test_ignored_labels_do_not_count(make_config: MakeConfig) -> None:
         area(np.array([False, True, True]), logits[[0, 1, 3], 1]),
     ]
     assert values == {"recall": (1 / 2 + 1) / 2, "auc": np.mean(areas)}
+
+
+def count_matches(predicted: list[int], expected: list[int], length: int) -> tuple[int, int]:
+    """Return how many n-grams of a length are in the expected tokens too, and how many there are."""
+    a, b = (
+        Counter(tuple(tokens[i : i + length]) for i in range(len(tokens) - length + 1))
+        for tokens in (predicted, expected)
+    )
+    return (a & b).total(), a.total()
+
+
+def test_bleu_by_its_definition(make_config: MakeConfig) -> None:
+    labels = np.array([[5, 6, 7, 8, 9, 5, 6], [1, 2, 3, 4, 4, -1, -1]])
+    classes = np.array([[5, 6, 7, 8, 9, 9, 6], [1, 2, 3, 4, 1, 7, 7]])
+    counted = [
+        (row[kept].tolist(), tokens[kept].tolist())
+        for row, tokens, kept in zip(classes, labels, labels >= 0, strict=True)
+    ]
+    matches = [np.sum([count_matches(*pair, length) for pair in counted], 0) for length in range(1, 5)]
+    expected = 100 * float(np.prod([found / total for found, total in matches]) ** 0.25)  # both have the same length
+    config = make_config("task=language_model", "metrics=[bleu]")
+    assert compute_metrics(config, make_predictions(labels, classes, "classes"))["bleu"] == pytest.approx(expected)
+    logits = np.eye(10)[classes]
+    assert compute_bleu(make_predictions(labels, logits)) == pytest.approx(expected)
+    assert compute_bleu(make_predictions(labels, labels, "classes")) == pytest.approx(100)
+
+
+def test_bleu_needs_tokens_and_its_package(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    split = ArraySplit({"x": Column(np.zeros((2, 1), np.float32))}, Column(np.array([0, 1], np.int32)))
+    with pytest.raises(UserError, match=r"^metrics=\[bleu\]: needs several labels for each example"):
+        check_predictions(make_config("metrics=[bleu]"), Cache(Path(), "", split, split, []))
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.setattr("common.config.metrics.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^metrics=\[bleu\]: sacrebleu is not installed; pip install 'lockstep\[sac"):
+        check_metrics(make_config("metrics=[bleu]"))
 
 
 def test_poisson_predicts_logarithms(make_config: MakeConfig) -> None:
