@@ -1,18 +1,28 @@
 """Clipping of gradients before an update: by the norm of all, by the norm of each parameter, or by their values."""
 
+from collections.abc import Sequence
+
 import torch
 
 from common.config.schema import Config
 
 
-def clip_gradients(config: Config, gradients: list[torch.Tensor], norm: torch.Tensor) -> None:
-    """Clip gradients in place, one for each parameter. norm: the norm of the whole model's gradient."""
+def clip_gradients(
+    config: Config, gradients: list[torch.Tensor], norm: torch.Tensor, norms: Sequence[torch.Tensor]
+) -> None:
+    """Clip gradients in place, one for each parameter.
+
+    Args:
+        config: The config of the run.
+        gradients: The gradients, or this rank's parts of them.
+        norm: The norm of the whole model's gradient.
+        norms: The norm of each gradient, for clip_norm only.
+    """
     settings = config.optimizer
     if settings.clip_value is not None:
         torch._foreach_clamp_min_(gradients, -settings.clip_value)
         torch._foreach_clamp_max_(gradients, settings.clip_value)
     elif settings.clip_norm is not None:
-        norms = torch._foreach_norm(gradients)
         torch._foreach_mul_(gradients, [_compute_factor(config, settings.clip_norm, x) for x in norms])
     elif settings.max_grad_norm is not None:
         torch._foreach_mul_(gradients, _compute_factor(config, settings.max_grad_norm, norm))

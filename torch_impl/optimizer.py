@@ -5,13 +5,12 @@
 such as Adam's first moment.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch.nn import Parameter
-from torch.nn.utils import get_total_norm
 from torch.profiler import record_function
 
 from common.config.optimizers import (
@@ -59,13 +58,26 @@ class Optimizer:
         self.parameters = [named_parameters[name] for name in self.names]
         # Dense buffers, zero between updates, for sparse gradients: the fused optimizers accept only dense ones.
         self._zeros: dict[Parameter, torch.Tensor] = {}
-        build = {"aligned": _build_aligned, "keras": RuleOptimizer, "native": _build_native}
         groups = [
             {"params": [named_parameters[name] for name in names], "lr": 0.0, "weight_decay": group.weight_decay}
             for group, names in self._groups.items()
         ]
-        self._optimizer = build[config.optimizer.semantics](groups, config)
-        self._average = WeightAverage(config, self.parameters)
+        self._optimizer = self._build(groups)
+        name_of = dict(zip(self.parameters, self.names, strict=True))
+        held = [parameter for group in self._slot_holder.param_groups for parameter in group["params"]]
+        self.held = {name_of[parameter]: parameter for parameter in held}  # the parameters whose slots are here
+        self.gradient_bytes = 0  # of the gradients of the last update
+        self._average = WeightAverage(config, list(self.held.values()))
+
+    def _build(self, groups: Groups) -> torch.optim.Optimizer:
+        """Build PyTorch's optimizer."""
+        build = {"aligned": _build_aligned, "keras": RuleOptimizer, "native": _build_native}
+        return build[self.config.optimizer.semantics](groups, self.config)
+
+    @property
+    def _slot_holder(self) -> torch.optim.Optimizer:
+        """Return PyTorch's optimizer that has the slots."""
+        return self._optimizer
 
     @record_function("update")
     def update(self, step: int, norm: torch.Tensor | None = None) -> torch.Tensor:
@@ -79,9 +91,11 @@ class Optimizer:
         sparse = {parameter: gradient.coalesce() for parameter, gradient in collected.items() if gradient.is_sparse}
         dense = [gradient for gradient in collected.values() if not gradient.is_sparse]
         gradients = [*dense, *(gradient.values() for gradient in sparse.values())]
+        self.gradient_bytes = sum(gradient.nbytes for gradient in gradients)
+        norms = self._compute_norms(gradients) if norm is None or self.config.optimizer.clip_norm is not None else []
         if norm is None:
-            norm = get_total_norm(gradients)
-        clip_gradients(self.config, gradients, norm)
+            norm = torch.linalg.vector_norm(torch.stack(norms))
+        clip_gradients(self.config, gradients, norm, norms)
         rate = compute_learning_rate(self.config, step) * self.plateau_factor
         for values, group in zip(self._optimizer.param_groups, self._groups, strict=True):
             values["lr"] = rate * group.learning_rate_scale
@@ -102,8 +116,8 @@ class Optimizer:
 
     def _set_momentum(self, settings: OptimizerSettings) -> None:
         """Give the optimizer the momentum of an update."""
-        if isinstance(self._optimizer, RuleOptimizer):
-            self._optimizer.rule = build_rule(settings)
+        if isinstance(self._slot_holder, RuleOptimizer):
+            self._slot_holder.rule = build_rule(settings)
             return
         for group in self._optimizer.param_groups:
             if settings.cycled_key == "momentum":
@@ -111,29 +125,35 @@ class Optimizer:
             else:
                 group["betas"] = (settings.beta1, settings.beta2)
 
+    def _compute_norms(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the norm of each gradient."""
+        return list(torch._foreach_norm(gradients))
+
     def swap_averages(self) -> None:
         """Exchange the weights and their averages, of ema.* or swa.*."""
         self._average.swap()
 
     def slots(self) -> dict[str, np.ndarray]:
         """Return the slots, such as moments, as `<slot>.<parameter>`; before the first update their initial values."""
+        return {f"{slot}.{name}": tensor.cpu().numpy() for slot, name, tensor in self.slot_tensors()}
+
+    def slot_tensors(self) -> Iterator[tuple[str, str, torch.Tensor]]:
+        """Yield the slots that this process has: the name of the slot, the name of the parameter, and the tensor."""
         initial = self.config.optimizer.initial_slot_value
-        slots = {
-            f"{slot}.{name}": self._get_slot(slot, parameter, initial).cpu().numpy()
-            for slot in self.config.optimizer.slots
-            for name, parameter in zip(self.names, self.parameters, strict=True)
-        }
-        averages = zip(self.names, self._average.averages, strict=False)  # there may be none
-        return slots | {f"{AVERAGE}.{name}": average.cpu().numpy() for name, average in averages}
+        for slot in self.config.optimizer.slots:
+            for name, parameter in self.held.items():
+                yield slot, name, self._get_slot(slot, parameter, initial)
+        for name, average in zip(self.held, self._average.averages, strict=False):  # there may be none
+            yield AVERAGE, name, average
 
     def _get_slot(self, slot: str, parameter: Parameter, initial: float) -> torch.Tensor:
-        value = self._optimizer.state[parameter].get(slot)
+        value = self._slot_holder.state[parameter].get(slot)
         return torch.full_like(parameter, initial) if value is None else value
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
         """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
         self.plateau_factor = position.plateau_factor
-        for name, average in zip(self.names, self._average.averages, strict=False):
+        for name, average in zip(self.held, self._average.averages, strict=False):
             average.copy_(torch.from_numpy(slots[f"{AVERAGE}.{name}"]))
         if position.step == 0:
             return  # the slots have their initial values, and SGD's first momentum is the gradient
@@ -145,10 +165,10 @@ class Optimizer:
                 **{name: scalar.clone() for name, scalar in scalars.items()},
                 **{slot: torch.from_numpy(slots[f"{slot}.{name}"]) for slot in self.config.optimizer.slots},
             }
-            for index, name in enumerate(self.names)
+            for index, name in enumerate(self.held)
         }
-        groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": state, "param_groups": groups})
+        groups = self._slot_holder.state_dict()["param_groups"]
+        self._slot_holder.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _build_aligned(groups: Groups, config: Config) -> torch.optim.Optimizer:
@@ -175,7 +195,7 @@ def _build_aligned(groups: Groups, config: Config) -> torch.optim.Optimizer:
 def _build_native(groups: Groups, config: Config) -> torch.optim.Optimizer:
     """Build PyTorch's optimizer with PyTorch's defaults for all values but those that choose an algorithm."""
     settings = config.optimizer
-    (parameters,) = (group["params"] for group in groups)
+    parameters = [{"params": group["params"]} for group in groups]  # PyTorch refuses an empty list, but no empty group
     match settings:
         case SgdSettings(momentum=momentum, nesterov=nesterov):
             return torch.optim.SGD(parameters, momentum=momentum or 0.0, nesterov=nesterov)

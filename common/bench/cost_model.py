@@ -66,6 +66,10 @@ def parameter_server(replicas: int, size: float, link: Link) -> float:
 REDUCES: dict[str, Reduce] = {"ring": ring, "tree": tree, "parameter server": parameter_server}
 
 
+# What each strategy divides over the replicas
+DIVIDED: dict[str, tuple[str, ...]] = {"ddp": (), "zero": ("slots",), "fsdp": ("parameters", "gradients", "slots")}
+
+
 @dataclass(frozen=True)
 class Workload:
     """The replicas of a run: their number, the examples of each in a step, and the bytes of the gradients."""
@@ -73,6 +77,24 @@ class Workload:
     replicas: int
     examples: float
     gradient_bytes: float
+
+
+def predict_held_bytes(strategy: str, replicas: int, gradient_bytes: int, slots: int) -> float:
+    """Return the bytes of parameters, gradients and slots that a replica holds between two steps.
+
+    `zero` may hold more, since it does not divide a parameter. While `fsdp` computes a layer, a replica also holds the
+    parameters of the layer.
+
+    Args:
+        strategy: ddp, zero or fsdp.
+        replicas: The number of replicas.
+        gradient_bytes: The bytes of the gradients, which are also those of the parameters and of a slot.
+        slots: The number of slots of each parameter.
+
+    Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020.
+    """
+    sizes = {"parameters": gradient_bytes, "gradients": gradient_bytes, "slots": slots * gradient_bytes}
+    return sum(size / (replicas if name in DIVIDED[strategy] else 1) for name, size in sizes.items())
 
 
 def fit_compute(steps: Sequence[tuple[float, float]]) -> Compute:

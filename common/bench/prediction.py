@@ -5,12 +5,14 @@ from collections.abc import Sequence
 
 from common import hardware
 from common.bench.cost_model import (
+    DIVIDED,
     REDUCES,
     Compute,
     Link,
     Workload,
     fit_compute,
     predict_examples_per_second,
+    predict_held_bytes,
     predict_local_examples_per_second,
 )
 from common.bench.figures import MeasuredContestant, Spread
@@ -38,7 +40,7 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
         statistics.median(fit.per_step for fit in computes_by_round),
         statistics.median(fit.per_example for fit in computes_by_round),
     )
-    gradient_bytes = singles[0].planned.gradient_bytes
+    gradient_bytes, slots = singles[0].planned.gradient_bytes, len(singles[0].planned.config.slots)
     examples = max(contestant.planned.config.train.global_batch_size for contestant in singles)
     checked = [
         contestant
@@ -71,6 +73,13 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
             }
             for bandwidth in options.bandwidths
             for name, reduce in REDUCES.items()
+        ],
+        "held_bytes": [
+            {
+                "strategy": strategy,
+                "predicted": [predict_held_bytes(strategy, replicas, gradient_bytes, slots) for replicas in REPLICAS],
+            }
+            for strategy in DIVIDED
         ],
         "checks": [_check_prediction(contestant, computes_by_round, links_by_round) for contestant in checked],
     }

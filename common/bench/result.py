@@ -67,6 +67,13 @@ class PredictedSpeeds(TypedDict):
     predicted: list[float]
 
 
+class PredictedBytes(TypedDict):
+    """The predicted bytes of parameters, gradients and slots of a replica, for each number of replicas."""
+
+    strategy: str
+    predicted: list[float]
+
+
 class PredictionCheck(TypedDict):
     """A measured speed, in examples per second, beside the predicted one."""
 
@@ -87,6 +94,7 @@ class Prediction(TypedDict):
     latency: float  # seconds of a message, assumed for more replicas
     replicas: list[int]
     examples_per_second: list[PredictedSpeeds]
+    held_bytes: list[PredictedBytes]
     checks: list[PredictionCheck]
 
 

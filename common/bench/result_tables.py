@@ -5,7 +5,7 @@ from rich.table import Table
 
 from common.bench.result import BenchResult, ContestantResult, Prediction
 from common.profile.trace import PHASES
-from common.report.formats import TableSection, format_memory, format_number
+from common.report.formats import TableSection, format_bytes, format_memory, format_number
 
 COLUMNS = ["contestant", "replicas", "precision", "examples/s", "tokens/s", "ratio", "quartiles", "scaling"]
 COLUMNS += ["utilisation", "peak memory", "start-up"]
@@ -121,6 +121,13 @@ def _build_prediction_sections(prediction: Prediction) -> list[TableSection]:
             predictions,
             ("reduce",),
             [note],
+        ),
+        TableSection(
+            "Predicted memory of a replica",
+            ["strategy", *map(str, prediction["replicas"])],
+            [[held["strategy"], *map(format_bytes, held["predicted"])] for held in prediction["held_bytes"]],
+            ("strategy",),
+            ["Parameters, gradients and slots by the number of replicas, without buffers and activations."],
         ),
     ]
 

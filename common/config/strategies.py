@@ -132,6 +132,35 @@ class AllReduceSettings(StrategySettings):
 
 
 @dataclass(frozen=True)
+class ZeroSettings(StrategySettings):
+    """PyTorch's ZeroRedundancyOptimizer with DistributedDataParallel: the slots are divided over the ranks."""
+
+    sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.zero:Zero"}
+    one_process = False
+
+    bucket_cap_mb: float = key(RUN, above=0, unit="MiB")
+
+
+@dataclass(frozen=True)
+class FsdpSettings(StrategySettings):
+    """PyTorch's fully_shard: parameters, gradients and optimizer slots are divided over the ranks, layer by layer.
+
+    `layers` names the layers whose parameters are gathered together: auto, none, or patterns of module names.
+    `param_dtype` and `reduce_dtype` are the types in which parameters and gradients are sent; null is that of the
+    parameters.
+    """
+
+    sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.fsdp:FSDP"}
+    one_process = False
+    compiles = ()  # compiled layers would break at the hooks that gather their parameters
+
+    reshard_after_forward: bool = key(RUN)
+    layers: str = key(RUN)
+    param_dtype: str | None = key(RUN, choices=("bfloat16",))
+    reduce_dtype: str | None = key(RUN, choices=("bfloat16",))
+
+
+@dataclass(frozen=True)
 class MirroredSettings(StrategySettings):
     """TensorFlow's MirroredStrategy."""
 
@@ -210,6 +239,8 @@ STRATEGIES: dict[str, type[StrategySettings]] = {
     "dp": DpSettings,
     "ddp": DdpSettings,
     "allreduce": AllReduceSettings,
+    "zero": ZeroSettings,
+    "fsdp": FsdpSettings,
     "mirrored": MirroredSettings,
     "multiworker": MultiWorkerSettings,
     "central_storage": CentralStorageSettings,

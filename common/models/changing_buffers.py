@@ -15,7 +15,7 @@ from common.map.description import ModelDescription
 from common.map.pair_models import PairedModels
 
 # The strategies that keep moving statistics of BatchNorm and other buffers that forward passes change.
-BUFFER_STRATEGIES = ("single", "ddp", "dp", "allreduce", "mirrored", "multiworker")
+BUFFER_STRATEGIES = ("single", "ddp", "dp", "allreduce", "zero", "fsdp", "mirrored", "multiworker")
 
 
 def merge_buffers(

@@ -4,7 +4,7 @@ from common.errors import UserError
 from common.models.hf_config import HfConfig
 
 # The strategies whose forward passes compute with the parameters themselves, not with copies, in every replica.
-STRATEGIES_WITHOUT_COPIES = ("single", "ddp", "allreduce")
+STRATEGIES_WITHOUT_COPIES = ("single", "ddp", "allreduce", "zero")
 
 
 def check_restricted(strategy: str, hf_config: HfConfig) -> None:

@@ -8,6 +8,7 @@ from common.errors import UserError
 from common.records.files import is_count, is_number, read_json_object
 
 RUNNING, SUMMARY = "running.json", "summary.json"
+HELD_BYTES = ("parameter_bytes", "gradient_bytes", "slot_bytes")  # fields of ddp, zero and fsdp
 
 
 class ReplicaChange(TypedDict):
@@ -56,6 +57,9 @@ class Summary(RunFacts):
     examples_per_second: NotRequired[float | None]
     tokens_per_second: NotRequired[float | None]
     peak_memory_bytes: NotRequired[list[float | None] | None]  # of each replica
+    parameter_bytes: NotRequired[list[float | None] | None]  # that each replica holds between two steps
+    gradient_bytes: NotRequired[list[float | None] | None]  # as above
+    slot_bytes: NotRequired[list[float | None] | None]  # as above, of the optimizer and of averages of the weights
     bytes_sent: NotRequired[list[float | None] | None]  # of each rank
     messages_sent: NotRequired[list[int | None] | None]  # of each rank
     compilations: NotRequired[int]
@@ -139,7 +143,7 @@ CHECKS: tuple[tuple[tuple[str, ...], object, Callable[[object], bool], str], ...
         "be a number or null",
     ),
     (("compile_seconds",), 0.0, is_number, "be a number"),
-    (("peak_memory_bytes", "bytes_sent"), None, _is_list(is_number), "be a list of numbers"),
+    (("peak_memory_bytes", *HELD_BYTES, "bytes_sent"), None, _is_list(is_number), "be a list of numbers"),
     (("messages_sent",), None, _is_list(is_count), "be a list of whole numbers"),
     (("replicas_changed",), [], _is_change_list("replicas", is_count), "list steps and numbers of replicas"),
     (("environment_changed",), [], _is_change_list("changes", _is_list_of_texts), "list steps and what changed there"),

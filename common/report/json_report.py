@@ -58,6 +58,9 @@ class JsonRun(TypedDict):
     traffic_per_step: NotRequired[dict[str, list[float]]]  # bytes of each replica by kind
     replicas_changed: NotRequired[list[ReplicaChange]]
     trained_by: NotRequired[list[TrainerChange]]
+    parameter_bytes: NotRequired[list[float | None]]  # that each replica holds between two steps
+    gradient_bytes: NotRequired[list[float | None]]  # as above
+    slot_bytes: NotRequired[list[float | None]]  # as above
     bytes_sent: NotRequired[list[float | None]]  # of each rank
     messages_sent: NotRequired[list[int | None]]  # of each rank
 
@@ -166,6 +169,10 @@ def _convert_run(run: Run, reference: Run) -> JsonRun:
         content["replicas_changed"] = changes
     if trainers := summary.get("trained_by"):
         content["trained_by"] = trainers
+    if summary.get("parameter_bytes"):
+        content["parameter_bytes"] = summary["parameter_bytes"] or []
+        content["gradient_bytes"] = summary.get("gradient_bytes") or []
+        content["slot_bytes"] = summary.get("slot_bytes") or []
     if bytes_sent := summary.get("bytes_sent"):
         content["bytes_sent"] = bytes_sent
     if messages_sent := summary.get("messages_sent"):

@@ -1,4 +1,4 @@
-"""Tables of the communication between replicas: bytes that DataParallel moves in a step, and bytes that ranks send."""
+"""Tables of bytes: that DataParallel moves in a step, that replicas hold between steps, and that ranks send."""
 
 from itertools import product
 
@@ -6,14 +6,16 @@ import numpy as np
 
 from common.compare.columns import MOVED_KINDS, TRAFFIC_KINDS
 from common.compare.runs import Run
+from common.records.summary import HELD_BYTES
 from common.report.formats import TableSection, format_bytes
 
 TRAFFIC_COLUMNS = ["run", "replica", "scattered", "broadcast", "gathered", "reduced", "logits held", "peak memory"]
+HELD_COLUMNS = ["run", "parameters", "gradients", "slots", "together"]
 SENT_COLUMNS = ["run", "rank", "bytes sent", "messages sent"]
 
 
 def build_traffic_tables(runs: list[Run]) -> list[TableSection]:
-    """Return tables of the bytes that runs counted: of each replica in a step, and of each rank in all steps."""
+    """Return tables of the bytes that runs counted: of each replica in and between steps, and of each rank."""
     tables = []
     if counted := [run for run in runs if run.traffic]:
         rows = [
@@ -27,6 +29,9 @@ def build_traffic_tables(runs: list[Run]) -> list[TableSection]:
         ]
         sentences = [sentence for run in counted for sentence in describe_imbalance(run)] + describe_savings(counted)
         tables.append(TableSection("Traffic of each replica in a step", TRAFFIC_COLUMNS, rows, sentences=sentences))
+    if rows := [[run.label, *map(format_bytes, _list_held(run))] for run in runs if any(_list_held(run))]:
+        sentences = ["The replica that holds the most; buffers of communication and of a step are left out."]
+        tables.append(TableSection("Held by a replica between steps", HELD_COLUMNS, rows, sentences=sentences))
     rows = [
         [run.label, str(rank), format_bytes(count), f"{messages:,}" if messages is not None else "-"]
         for run in runs
@@ -35,6 +40,14 @@ def build_traffic_tables(runs: list[Run]) -> list[TableSection]:
     if rows:
         tables.append(TableSection("Sent by each rank in all steps", SENT_COLUMNS, rows))
     return tables
+
+
+def _list_held(run: Run) -> list[float]:
+    """Return the bytes of parameters, gradients, slots and all three of the replica that holds the most."""
+    columns = [run.summary.get(name) or [] for name in HELD_BYTES]
+    replicas = [[count or 0.0 for count in replica] for replica in zip(*columns, strict=False)]
+    largest = max(replicas, key=sum, default=[])
+    return [*largest, sum(largest)]
 
 
 def _list_sent(run: Run) -> list[tuple[float | None, int | None]]:

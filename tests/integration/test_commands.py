@@ -183,7 +183,7 @@ def test_debug_shows_the_stack_trace(command: Command) -> None:
 
 def test_help_lists_groups_and_keys(command: Command) -> None:
     shown = command("torch_impl.train", "--help").stdout
-    assert "strategy: allreduce, central_storage, ddp, dp, mirrored" in shown and "global_batch_size: 32" in shown
+    assert "strategy: allreduce, central_storage, ddp, dp, fsdp, mirrored" in shown and "global_batch_size: 32" in shown
     assert "global_batch_size: 32" in command("tf_impl.train", "--cfg", "job").stdout
 
 

@@ -35,6 +35,9 @@ STRATEGIES = {
     "torch-allreduce-3-all": f"{BY_HAND} strategy.algorithm=all_to_all strategy.bucket_cap_mb=null",
     "torch-allreduce-3-doubling": f"{BY_HAND} strategy.algorithm=recursive_doubling",
     "torch-allreduce-3-native": f"{BY_HAND} strategy.algorithm=native strategy.bucket_cap_mb=1",
+    "torch-zero-3": "strategy=zero strategy.replicas=3",
+    "torch-fsdp-3": "strategy=fsdp strategy.replicas=3 strategy.reshard_after_forward=false",
+    "torch-fsdp-4": "strategy=fsdp strategy.replicas=4",
     "torch-parameter_server-3": f"{SERVERS} strategy.workers=3",
     "torch-ddp-2-compiled": "strategy=ddp strategy.replicas=2 train.compile=true",
     "tf-central_storage-3": f"strategy=central_storage strategy.replicas=3 {SPLIT}",
@@ -120,7 +123,7 @@ PAIRED = {
         "torch-allreduce-3-native",
         "tf-mirrored-4",
     ),
-    "adamw64": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
+    "adamw64": (*SINGLES, "torch-ddp-3", "torch-zero-3", "tf-mirrored-2"),
     "sgd64": SINGLES,
     "plateau64": (*SINGLES, "torch-ddp-3", "torch-parameter_server-3", "tf-mirrored-2"),
     "one_cycle64": SINGLES,
@@ -131,6 +134,7 @@ PAIRED = {
         "torch-ddp-3-after",
         "torch-allreduce-3-ring",
         "torch-allreduce-3-doubling",
+        "torch-fsdp-3",
         "tf-multiworker-3",
     ),
     "compiled64": (*SINGLES, "torch-single-compiled", "tf-single-compiled"),
@@ -147,7 +151,7 @@ PAIRED = {
         "torch-parameter_server-3",
         "tf-mirrored-4",
     ),
-    "resnet": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
+    "resnet": (*SINGLES, "torch-ddp-3", "torch-fsdp-3", "tf-mirrored-2"),
     "lstm": (*SINGLES, "torch-ddp-3"),
     "gpt": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
     "tabular": SINGLES,
@@ -193,7 +197,7 @@ class Planned:
         them on a CPU. TensorFlow's clusters start their own processes.
         """
         framework, strategy, *replicas = self.strategy.split("-")
-        if strategy in ("ddp", "allreduce"):
+        if strategy in ("ddp", "allreduce", "zero", "fsdp"):
             return f"ranks-{replicas[0]}"
         if strategy in ("multiworker", "parameter_server"):
             return f"{framework}-clusters"

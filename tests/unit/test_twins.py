@@ -33,6 +33,7 @@ ONE_SIDED = {  # public names that only one side has, with the reason
         "Optimizer.correct_for_bias",
         "Optimizer.densify",  # only TensorFlow's gradients are sparse
     ],
+    "torch_impl/optimizer.py": ["Optimizer.slot_tensors"],  # only PyTorch has strategies that divide slots over ranks
     "torch_impl/rule_optimizer.py": ["RuleOptimizer.step"],  # PyTorch has a class of optimizers, for all parameters
     "tf_impl/rule_optimizer.py": ["RuleOptimizer.compute_scalars", "RuleOptimizer.step"],
     "tf_impl/compilation.py": ["round_up_shapes"],  # torch.compile compiles for all shapes
@@ -115,6 +116,7 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, wit
     "described_layers.py:describe_variable": "PyTorch has tensors, Keras has variables",
     "rule_optimizer.py:RuleOptimizer.__init__": "PyTorch's optimizers have groups of parameters",
     "rule_optimizer.py:RuleOptimizer.step": "as __init__: PyTorch's optimizers update all parameters at once",
+    "clipping.py:clip_gradients": "a rank of PyTorch's fsdp has parts of gradients, and cannot compute norms",
     "optimizer.py:Optimizer.__init__": "a PyTorch parameter server has parameters without a model",
     "optimizer.py:Optimizer.update": "PyTorch keeps gradients in parameters, TensorFlow passes them as arguments",
     "strategies/parameter_server/server.py:serve": "TensorFlow's workers get all data from the coordinator",

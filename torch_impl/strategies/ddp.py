@@ -31,6 +31,7 @@ from torch_impl.device import measure_peak_memory, select_replica_devices
 from torch_impl.models import build_model, trainable_parameters, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
+from torch_impl.strategies.held_bytes import gather_held_bytes
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
@@ -61,7 +62,7 @@ class DDP(Strategy[DdpSettings]):
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         if self.settings.comm_hook == "none":
             use_sparse_gradients(self.model)
-        self.model.register_forward_hook(_make_reaching_hook(self.model))
+        self.model.register_forward_hook(make_reaching_hook(self.model))
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; torch 2.11 has only this name
             warnings.simplefilter("ignore", FutureWarning)
             self.replica = DistributedDataParallel(
@@ -141,10 +142,13 @@ class DDP(Strategy[DdpSettings]):
     def report(self) -> dict[str, object]:
         peaks: list[list[int]] = [[]] * self.world_size
         dist.all_gather_object(peaks, measure_peak_memory([self.device]))
-        return {"peak_memory_bytes": [peak for rank_peaks in peaks for peak in rank_peaks]}
+        return {
+            "peak_memory_bytes": [peak for rank_peaks in peaks for peak in rank_peaks],
+            **gather_held_bytes(self.model.parameters(), self.optimizer),
+        }
 
 
-def _make_reaching_hook(model: Module) -> Callable[[Module, object, torch.Tensor], torch.Tensor]:
+def make_reaching_hook(model: Module) -> Callable[[Module, object, torch.Tensor], torch.Tensor]:
     """Return a forward hook that makes the outputs of the model depend on every trainable parameter.
 
     DDP waits for the gradients of all of them. Without the hook it fails if the loss does not depend on a parameter,

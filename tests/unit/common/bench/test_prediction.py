@@ -130,6 +130,9 @@ def test_the_prediction_and_its_checks(measured: list[MeasuredContestant]) -> No
     assert list(speeds) == ["ring", "tree", "parameter server"]
     assert len(speeds["ring"]) == len(REPLICAS) == 11 and REPLICAS[-1] == 1024
     assert speeds["ring"][1] == pytest.approx(2 * 32 / (0.111 + SIZE * 1e-9))
+    held = {row["strategy"]: row["predicted"] for row in prediction["held_bytes"]}
+    assert held["ddp"] == [4 * SIZE] * 11, "parameters, gradients and two slots"
+    assert [held[kind][2] / SIZE for kind in held] == [4, 2.5, 1]
 
 
 @pytest.mark.slow
@@ -144,4 +147,4 @@ def test_the_prediction_has_tables(result: BenchResult, measured: list[MeasuredC
     options, _ = load_options([])
     result["prediction"] = predict(options, measured)
     titles = [section.title for section in build_sections(result)]
-    assert titles == ["Benchmark", "Predicted here", "Predicted for more"]
+    assert titles == ["Benchmark", "Predicted here", "Predicted for more", "Predicted memory of a replica"]

@@ -73,7 +73,7 @@ def test_a_missing_package_is_refused() -> None:
             "multi_step, exponential, piecewise, inverse_sqrt, one_cycle, plateau, custom",
         ),
         (["data.kind=cifar"], "data.kind=cifar: no such kind; there are builtin_nli, files, hub, digits, idx, hub_im"),
-        (["strategy.kind=horovod"], "strategy.kind=horovod: no such kind; there are single, dp, ddp, allreduce, mirr"),
+        (["strategy.kind=horovod"], "strategy.kind=horovod: no such kind; there are single, dp, ddp, allreduce, zero"),
         (["~data"], "data=null: must be one of the files in conf/data"),
         (["train=null"], "train=null: must be a section of keys"),
         (["train.early_stopping=3"], "train.early_stopping=3: must be a section of keys"),

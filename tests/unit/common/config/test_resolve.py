@@ -78,7 +78,8 @@ def test_a_run_on_gpus_needs_one(make_config: MakeConfig, gpus: Gpus) -> None:
         (
             ["strategy=mirrored"],
             2,
-            "cluster=hosts: strategy=mirrored is one process; use ddp, allreduce, multiworker, parameter_server",
+            "cluster=hosts: strategy=mirrored is one process; use ddp, allreduce, zero, fsdp, multiworker, "
+            "parameter_server",
         ),
         (
             ["strategy=multiworker", "strategy.workers=1"],

@@ -8,7 +8,7 @@ from tests.unit.common.config.conftest import ErrorLine
 
 
 def test_strategies_of_both_frameworks() -> None:
-    assert list_strategies("torch") == ["single", "dp", "ddp", "allreduce", "parameter_server"]
+    assert list_strategies("torch") == ["single", "dp", "ddp", "allreduce", "zero", "fsdp", "parameter_server"]
     assert list_strategies("tf") == ["single", "mirrored", "multiworker", "central_storage", "parameter_server"]
     assert list_strategies() == list(STRATEGIES)
 
@@ -22,6 +22,7 @@ def test_strategies_of_both_frameworks() -> None:
         (["strategy=dp", "strategy.output_device=2"], "strategy.output_device=2: no such replica; there are 0 to 1"),
         (["strategy=ddp", "strategy.bucket_cap_mb=0"], "strategy.bucket_cap_mb=0.0: must be above 0 and finite"),
         (["strategy=allreduce", "strategy.algorithm=tree"], "strategy.algorithm=tree: no such choice; there are gath"),
+        (["strategy=fsdp", "strategy.param_dtype=float16"], "strategy.param_dtype=float16: no such choice; there ar"),
     ],
 )
 def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
@@ -34,6 +35,7 @@ def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], e
         (["strategy=single", "strategy.replicas=1"], {"worker": 1}, 0),
         (["strategy=mirrored", "strategy.replicas=3"], {"worker": 1}, 0),  # replicas of one process
         (["strategy=ddp", "strategy.replicas=3"], {"worker": 3}, 0),
+        (["strategy=fsdp", "strategy.replicas=3"], {"worker": 3}, 0),
         (["strategy=multiworker", "strategy.workers=3"], {"worker": 3}, 0),
         (["strategy=parameter_server", "strategy.replicas=3"], {"chief": 1, "ps": 1, "worker": 3}, 2),
         (

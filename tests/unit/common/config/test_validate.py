@@ -20,7 +20,7 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
         (
             "torch",
             ["strategy=horovod"],
-            "strategy=horovod: no such choice; there are single, dp, ddp, allreduce, parameter_server",
+            "strategy=horovod: no such choice; there are single, dp, ddp, allreduce, zero, fsdp, parameter_server",
         ),
         (
             "tf",
@@ -42,7 +42,7 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
             "torch",
             ["strategy=dp", "train.compile=true"],
             "train.compile=true: not supported by PyTorch's strategy=dp; set it to false, or choose a strategy of "
-            "single, ddp, allreduce, parameter_server",
+            "single, ddp, allreduce, zero, parameter_server",
         ),
         (
             "tf",

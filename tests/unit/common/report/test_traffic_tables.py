@@ -50,6 +50,14 @@ def test_what_each_rank_sent(make_run: MakeRun) -> None:
     assert section.rows[0] == ["torch allreduce ring x3", "0", "2.0 KiB", "40"] and len(section.rows) == 3
 
 
+def test_what_the_replica_that_holds_the_most_holds(make_run: MakeRun) -> None:
+    held = {"parameter_bytes": [512, 1024], "gradient_bytes": [512, 1024], "slot_bytes": [3072, 2048]}
+    run = load_run(make_run("a", "strategy=zero", strategy="zero", **held))
+    (section,) = build_traffic_tables([run, load_run(make_run("b"))])
+    assert section.title == "Held by a replica between steps"
+    assert section.rows == [["torch zero x2", "512 B", "512 B", "3.0 KiB", "4.0 KiB"]]
+
+
 def test_counts_that_a_device_does_not_have(make_dp: MakeRun) -> None:
     rows = [{"step": 1, "gathered": [8, 0], "memory": [None, None]}]
     run = load_run(make_dp("a", traffic=rows))

@@ -55,9 +55,9 @@ def test_a_rank() -> None:
         (
             "dp",
             {},
-            "strategy=dp: one process only; under torchrun use strategy=ddp, allreduce or parameter_server",
+            "strategy=dp: one process only; under torchrun use strategy=ddp, allreduce, zero, fsdp or parameter_server",
         ),
-        ("single", {}, "strategy=single: one process only; under torchrun use strategy=ddp, allreduce or parameter_s"),
+        ("single", {}, "strategy=single: one process only; under torchrun use strategy=ddp, allreduce, zero, fsd"),
     ],
 )
 def test_variables_of_torchrun_that_cannot_be(strategy: str, variables: dict[str, str | None], expected: str) -> None:

@@ -1,0 +1,66 @@
+"""Tests of the strategy fsdp on three ranks: it computes what `single` and `ddp` compute, and divides its state."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from torch.nn import Linear, Module, ModuleList, Sequential
+
+from common.errors import UserError
+from tests.conftest import MakeConfig
+from tests.unit.torch_impl.ranks import Ranks
+from tests.unit.torch_impl.ready import make_ready
+from tests.unit.torch_impl.strategies.sharded import (
+    CASES,
+    RANKS,
+    SIZES,
+    assert_equal,
+    build_with_other_layers,
+    train_all,
+)
+from torch_impl.models import build_model
+
+pytestmark = pytest.mark.slow
+
+STRATEGY = ("strategy=fsdp", f"strategy.replicas={RANKS}", *SIZES)
+
+
+def build_with_experts(*arguments: Any) -> Module:
+    """Build a model with two layers of the same shape, of which each rank calls another one."""
+    model: Any = build_model(*arguments)
+    model.experts = ModuleList([Sequential(Linear(3, 3)), Sequential(Linear(3, 3))]).double()
+    expert = model.experts[dist.get_rank() % 2]
+    model.classifier.register_forward_hook(lambda classifier, _, logits: logits + expert(logits))
+    return model
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    group = Ranks(RANKS, tmp_path_factory.mktemp("ranks"))
+    yield group
+    group.close()
+
+
+def test_every_option_draws_the_curve_of_single_and_keeps_its_state(ranks: Ranks, small_config: MakeConfig) -> None:
+    settings = [(*STRATEGY, *overrides, "train.precision=float64") for overrides in CASES.values()]
+    configs = [make_ready(small_config(*overrides)).config for overrides in settings]
+    for results in ranks(train_all, ["fsdp", "single"], configs):
+        for case, (trained, single) in zip(CASES, results, strict=True):
+            assert_equal(trained, single, case)
+
+
+def test_layers_without_a_gradient_and_tied_weights(ranks: Ranks, small_config: MakeConfig) -> None:
+    """DDP is the reference, because a single process calls a layer in every batch or in none."""
+    config = make_ready(small_config(*STRATEGY, "train.precision=float64")).config
+    reference = make_ready(small_config("strategy=ddp", *STRATEGY[1:], "train.precision=float64")).config
+    expected = ranks(train_all, ["ddp"], [reference], build_with_other_layers)[0][0][0]
+    for results in ranks(train_all, ["fsdp"], [config], build_with_other_layers):
+        assert_equal(results[0][0], expected, "fsdp")
+
+
+def test_ranks_that_call_other_layers_are_seen(ranks: Ranks, small_config: MakeConfig) -> None:
+    """Their messages have equal sizes, so that one rank would compute with parameters of the other's layer."""
+    config = make_ready(small_config(*STRATEGY, "train.precision=float64")).config
+    with pytest.raises(UserError, match="the model calls other layers, or in another order, for other examples"):
+        ranks(train_all, ["fsdp"], [config], build_with_experts)

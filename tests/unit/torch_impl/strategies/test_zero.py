@@ -1,0 +1,45 @@
+"""Tests of the strategy zero on three ranks: it computes what `single` and `ddp` compute, and divides its state."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import MakeConfig
+from tests.unit.torch_impl.ranks import Ranks
+from tests.unit.torch_impl.ready import make_ready
+from tests.unit.torch_impl.strategies.sharded import (
+    CASES,
+    RANKS,
+    SIZES,
+    assert_equal,
+    build_with_other_layers,
+    train_all,
+)
+
+pytestmark = pytest.mark.slow
+
+STRATEGY = ("strategy=zero", f"strategy.replicas={RANKS}", *SIZES)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    group = Ranks(RANKS, tmp_path_factory.mktemp("ranks"))
+    yield group
+    group.close()
+
+
+def test_every_option_draws_the_curve_of_single_and_keeps_its_state(ranks: Ranks, small_config: MakeConfig) -> None:
+    settings = [(*STRATEGY, *overrides, "train.precision=float64") for overrides in CASES.values()]
+    configs = [make_ready(small_config(*overrides)).config for overrides in settings]
+    for results in ranks(train_all, ["zero", "single"], configs):
+        for case, (trained, single) in zip(CASES, results, strict=True):
+            assert_equal(trained, single, case)
+
+
+def test_layers_without_a_gradient_and_tied_weights(ranks: Ranks, small_config: MakeConfig) -> None:
+    """DDP is the reference, because a single process calls a layer in every batch or in none."""
+    config = make_ready(small_config(*STRATEGY, "train.precision=float64")).config
+    reference = make_ready(small_config("strategy=ddp", *STRATEGY[1:], "train.precision=float64")).config
+    expected = ranks(train_all, ["ddp"], [reference], build_with_other_layers)[0][0][0]
+    for results in ranks(train_all, ["zero"], [config], build_with_other_layers):
+        assert_equal(results[0][0], expected, "zero")

@@ -1,0 +1,243 @@
+"""Fully sharded data parallelism: every rank holds a part of each parameter, of its gradient and of its slots.
+
+PyTorch's fully_shard gathers the parameters of a layer before the layer computes, frees them afterwards, and sums the
+gradients of the layer into the parts of the ranks.
+"""
+
+import atexit
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn import Module, Parameter
+from typing_extensions import override
+
+from common.config.strategies import FsdpSettings
+from common.data.batches import GlobalBatch
+from common.errors import UserError
+from common.models.weight_files import check_weights
+from common.run.context import RunContext
+from common.training.state import SavedState, State
+from common.training.strategy import Evaluation, StepResult, Strategy
+from torch_impl.batch_norm import (
+    average_statistics,
+    find_moving_statistics,
+    make_sum_over_ranks,
+    synchronize_batch_norm,
+)
+from torch_impl.batches import to_tensors
+from torch_impl.changing_buffers import average_buffers, check_equal_buffers, find_changing_buffers
+from torch_impl.communication.rendezvous import Group, init_process_group
+from torch_impl.device import measure_peak_memory, select_replica_devices
+from torch_impl.models import build_model
+from torch_impl.optimizer import Optimizer
+from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
+from torch_impl.strategies.held_bytes import gather_held_bytes
+from torch_impl.strategies.sharded_layers import check_replaced, check_shardable, find_layers
+from torch_impl.task import build_task_functions
+
+
+class FSDP(Strategy[FsdpSettings]):
+    """One rank of torch.distributed.fsdp.fully_shard.
+
+    `sharded` are the model's parameters, DTensors that are divided along their first axis. `parts` are this rank's
+    parts of them, as plain parameters in the same memory. The optimizer updates the parts.
+    """
+
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
+        super().__init__(config, group.rank)
+        local_rank = int(os.environ["LOCAL_RANK"])
+        self.device = select_replica_devices(local_rank + 1, config.train.device)[local_rank]
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
+        atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
+        self.precision = config.train.precision
+        self.model = build_model(config, context.inputs.initial)  # `_shard` moves it to the device layer by layer
+        self.task = build_task_functions(config.task)
+        if config.model.has_global_batch_norm:
+            synchronize_batch_norm(self.model, make_sum_over_ranks())
+        self.calls = 0  # a hash of all calls of layers so far, in their order
+        self.layers = self._shard()
+        self.sharded = dict(self.model.named_parameters())
+        self.parts = {name: Parameter(_get_part(tensor), tensor.requires_grad) for name, tensor in self.sharded.items()}
+        trainable = {name: part for name, part in self.parts.items() if part.requires_grad}
+        self.optimizer = PartOptimizer(config, trainable)
+
+    def _shard(self) -> list[FSDPModule]:
+        """Divide the parameters of the model over the ranks. Return the layers that gather their parameters."""
+        check_shardable(self.model)
+        originals = {name: weakref.ref(parameter) for name, parameter in self.model.named_parameters()}
+        policy = MixedPrecisionPolicy(_get_dtype(self.settings.param_dtype), _get_dtype(self.settings.reduce_dtype))
+        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        layers: list[FSDPModule] = []
+        for module in (*find_layers(self.model, self.settings.layers), self.model):
+            # Backward begins with the parameters outside the layers, so they stay.
+            frees = self.settings.reshard_after_forward and module is not self.model
+            layer = fully_shard(module, mesh=mesh, reshard_after_forward=frees, mp_policy=policy)
+            layer.set_gradient_divide_factor(1.0)  # the gradients of the shards add up to that of the global batch
+            layer.set_force_sum_reduction_for_comms(True)
+            module.register_forward_pre_hook(self._make_counting_hook(len(layers)))
+            layers.append(layer)
+        layers[-1].set_reduce_scatter_unused_params(True)  # a layer may use other parameters on each rank
+        check_replaced(originals)
+        return layers
+
+    def _make_counting_hook(self, index: int) -> Callable[[Module, object], None]:
+        """Return a hook that includes each call of layer number `index` in `calls`."""
+
+        def count_call(module: Module, arguments: object) -> None:
+            self.calls = hash((self.calls, index))
+
+        return count_call
+
+    @override
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        self.model.train()
+        for batch in batches:
+            seed_dropout(self.config, batch.step, self.rank)
+            shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
+            with _explain_mixed_parameters():
+                loss = backward(self.model, self.task, shard, batch.weight, self.precision)
+            for name, tensor in self.sharded.items():
+                self.parts[name].grad, tensor.grad = None if tensor.grad is None else _get_part(tensor.grad), None
+            grad_norm = self.optimizer.update(batch.step)
+            average_buffers(self.model, dist.all_reduce, self.world_size)
+            dist.all_reduce(loss)  # only for the rows of metrics.jsonl
+            yield StepResult(batch, loss, grad_norm)
+
+    @override
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        self.model.eval()
+        average_statistics(self.model, dist.all_reduce, self.world_size)
+        check_equal_buffers(self.model, dist.all_reduce, self.world_size)
+        evaluation = evaluate(batches, self._compute_evaluation_sums, dist.all_reduce)
+        for layer in self.layers:
+            layer.reshard()
+        self._check_calls()
+        return evaluation
+
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+        shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
+        with _explain_mixed_parameters():
+            return compute_evaluation_sums(self.model, self.task, shard, self.precision)
+
+    def _check_calls(self) -> None:
+        """Raise UserError if the ranks called other layers, or in another order, and so gathered wrong parameters."""
+        extremes = torch.tensor([self.calls, -self.calls], device=self.device)
+        dist.all_reduce(extremes, dist.ReduceOp.MAX)
+        if extremes.sum() != 0:
+            raise UserError(
+                "strategy=fsdp: the model calls other layers, or in another order, for other examples, and gathered "
+                "wrong parameters for them; name layers that are always called in strategy.layers, or set it to none"
+            )
+
+    @override
+    def share(self, values: np.ndarray) -> np.ndarray:
+        shared = torch.from_numpy(values).to(self.device)
+        dist.broadcast(shared, src=0)
+        return shared.cpu().numpy()
+
+    @override
+    def state(self) -> State:
+        """Return the whole state on the chief, which receives one array after the other, and none on other ranks."""
+        self._check_calls()
+        average_statistics(self.model, dist.all_reduce, self.world_size)
+        check_equal_buffers(self.model, dist.all_reduce, self.world_size)
+        weights = {name: self._gather(name, part) for name, part in self.parts.items()}
+        weights |= {name: buffer.cpu().numpy() for name, buffer in self._find_buffers().items()}
+        slots = {f"{slot}.{name}": self._gather(name, part) for slot, name, part in self.optimizer.slot_tensors()}
+        return State(weights, slots) if self.is_chief else State({}, {})
+
+    def _find_buffers(self) -> dict[str, torch.Tensor]:
+        """Return the weights that are no parameters, which every rank has whole."""
+        return {**find_moving_statistics(self.model), **find_changing_buffers(self.model)}
+
+    @torch.no_grad()
+    def _gather(self, name: str, part: torch.Tensor) -> np.ndarray:
+        """Return a whole array on the chief, and an empty one on the other ranks.
+
+        Args:
+            name: The name of the parameter that the array belongs to.
+            part: The part of this rank: of the parameter, or of one of its slots.
+        """
+        whole = part.new_empty(self.sharded[name].shape if self.is_chief else 0)
+        if self.is_chief:
+            for rank, rows in enumerate(whole.chunk(self.world_size)):
+                if rank == 0:
+                    rows.copy_(part)
+                elif rows.numel():
+                    dist.recv(rows, src=rank)
+        elif part.numel():
+            dist.send(part.detach(), dst=0)
+        return whole.cpu().numpy()
+
+    @override
+    @torch.no_grad()
+    def load(self, checkpoint: SavedState) -> None:
+        state = checkpoint.load()
+        buffers = self._find_buffers()
+        check_weights(state.weights, {**self.sharded, **buffers})
+        for name, part in self.parts.items():
+            part.copy_(torch.from_numpy(self._select_rows(state.weights[name])))
+        for name, buffer in buffers.items():
+            buffer.copy_(torch.from_numpy(state.weights[name]))
+        slots = {name: self._select_rows(slot) for name, slot in state.slots.items()}
+        self.optimizer.load(slots, checkpoint.position)
+
+    def _select_rows(self, array: np.ndarray) -> np.ndarray:
+        """Return the rows of an array that belong to this rank. The last ranks may have fewer rows, or none."""
+        rows = -(-len(array) // self.world_size)
+        return array[self.rank * rows : (self.rank + 1) * rows]
+
+    @override
+    def report(self) -> dict[str, object]:
+        peaks: list[list[int]] = [[]] * self.world_size
+        dist.all_gather_object(peaks, measure_peak_memory([self.device]))
+        return {
+            "peak_memory_bytes": [peak for rank_peaks in peaks for peak in rank_peaks],
+            **gather_held_bytes(self.parts.values(), self.optimizer),
+        }
+
+
+class PartOptimizer(Optimizer):
+    """An optimizer that updates this rank's parts of the parameters."""
+
+    @override
+    def _compute_norms(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the norm of each parameter's gradient, of which the ranks have parts."""
+        squares = torch.stack(torch._foreach_norm(gradients)).square()
+        dist.all_reduce(squares)
+        return list(squares.sqrt())
+
+
+def _get_dtype(name: str | None) -> torch.dtype | None:
+    return None if name is None else getattr(torch, name)
+
+
+def _get_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a DTensor, in the same memory."""
+    assert isinstance(tensor, DTensor)
+    return tensor.to_local().detach()
+
+
+@contextmanager
+def _explain_mixed_parameters() -> Iterator[None]:
+    """Raise UserError if the model reads a parameter while it is divided."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "mixed torch.Tensor and DTensor" not in str(error):
+            raise
+        raise UserError(
+            "strategy=fsdp: the model uses a parameter of a layer outside the layer's forward pass; name other layers "
+            "in strategy.layers, or set it to none"
+        ) from error

@@ -1,0 +1,166 @@
+"""ZeroRedundancyOptimizer with DDP: every rank holds all parameters and gradients, but the slots of its part only."""
+
+import atexit
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
+
+from common.config.strategies import ZeroSettings
+from common.data.batches import GlobalBatch
+from common.run.context import RunContext
+from common.training.state import SavedState, State
+from common.training.strategy import Evaluation, StepResult, Strategy
+from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
+from torch_impl.batches import to_tensors
+from torch_impl.changing_buffers import average_buffers, check_equal_buffers
+from torch_impl.communication.rendezvous import Group, init_process_group
+from torch_impl.device import measure_peak_memory, select_replica_devices
+from torch_impl.models import build_model, trainable_parameters
+from torch_impl.models.weights import read_weights
+from torch_impl.optimizer import Groups, Optimizer
+from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
+from torch_impl.strategies.ddp import make_reaching_hook
+from torch_impl.strategies.held_bytes import gather_held_bytes
+from torch_impl.task import build_task_functions
+from torch_impl.training_state import load_state
+
+
+class Zero(Strategy[ZeroSettings]):
+    """One rank, whose gradients DDP sums, and which updates its part of the parameters and sends them to the others.
+
+    A part consists of whole parameters. The gradients of embeddings are dense.
+    """
+
+    def __init__(self, context: RunContext, group: Group) -> None:
+        config = context.config
+        super().__init__(config, group.rank)
+        local_rank = int(os.environ["LOCAL_RANK"])
+        self.device = select_replica_devices(local_rank + 1, config.train.device)[local_rank]
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
+        atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
+        self.precision = config.train.precision
+        self.model = build_model(config, context.inputs.initial).to(self.device)
+        self.task = build_task_functions(config.task)
+        if config.model.has_global_batch_norm:
+            synchronize_batch_norm(self.model, make_sum_over_ranks())
+        self.model.register_forward_hook(make_reaching_hook(self.model))
+        with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; torch 2.11 has only this name
+            warnings.simplefilter("ignore", FutureWarning)
+            self.replica = DistributedDataParallel(
+                self.model,
+                broadcast_buffers=False,
+                bucket_cap_mb=self.settings.bucket_cap_mb,
+                gradient_as_bucket_view=True,
+            )
+        self.optimizer = PartitionedOptimizer(config, trainable_parameters(self.model))
+
+    @override
+    def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
+        self.replica.train()
+        for batch in batches:
+            seed_dropout(self.config, batch.step, self.rank)
+            shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
+            weight = batch.weight / self.world_size  # makes the average of the ranks' gradients, as DDP computes, a sum
+            with self.replica.no_sync():
+                losses = [
+                    backward(self.replica, self.task, [micro_batch], weight, self.precision)
+                    for micro_batch in shard[:-1]
+                ]
+            losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
+            loss = torch.stack(losses).sum() / self.world_size
+            grad_norm = self.optimizer.update(batch.step)
+            average_buffers(self.model, dist.all_reduce, self.world_size)
+            dist.all_reduce(loss)  # only for the rows of metrics.jsonl
+            yield StepResult(batch, loss, grad_norm)
+
+    @override
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        self.model.eval()
+        average_statistics(self.model, dist.all_reduce, self.world_size)
+        check_equal_buffers(self.model, dist.all_reduce, self.world_size)
+        return evaluate(batches, self._compute_evaluation_sums, dist.all_reduce)
+
+    def _compute_evaluation_sums(self, batch: GlobalBatch) -> torch.Tensor:
+        shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
+        return compute_evaluation_sums(self.model, self.task, shard, self.precision)
+
+    @override
+    def share(self, values: np.ndarray) -> np.ndarray:
+        shared = torch.from_numpy(values).to(self.device)
+        dist.broadcast(shared, src=0)
+        return shared.cpu().numpy()
+
+    @override
+    def state(self) -> State:
+        """Return the weights and, on the chief, the slots of all ranks. The chief receives one slot after the other."""
+        average_statistics(self.model, dist.all_reduce, self.world_size)
+        check_equal_buffers(self.model, dist.all_reduce, self.world_size)
+        return State(read_weights(self.model), self.optimizer.gather_slots(self.rank))
+
+    @override
+    def load(self, checkpoint: SavedState) -> None:
+        load_state(self.model, self.optimizer, checkpoint)
+
+    @override
+    def report(self) -> dict[str, object]:
+        peaks: list[list[int]] = [[]] * self.world_size
+        dist.all_gather_object(peaks, measure_peak_memory([self.device]))
+        return {
+            "peak_memory_bytes": [peak for rank_peaks in peaks for peak in rank_peaks],
+            **gather_held_bytes(self.model.parameters(), self.optimizer),
+        }
+
+
+class PartitionedOptimizer(Optimizer):
+    """An optimizer that ZeroRedundancyOptimizer divides: a rank has the slots and the averages of its parameters.
+
+    After an update every rank sends its parameters to the others.
+    """
+
+    @override
+    def _build(self, groups: Groups) -> torch.optim.Optimizer:
+        build_part = super()._build
+        return ZeroRedundancyOptimizer(groups, lambda part: build_part(part))  # type: ignore[arg-type]  # no class
+
+    @property
+    @override
+    def _slot_holder(self) -> torch.optim.Optimizer:
+        assert isinstance(self._optimizer, ZeroRedundancyOptimizer)
+        return self._optimizer.optim
+
+    @override
+    def swap_averages(self) -> None:
+        super().swap_averages()
+        for name, owner in self._find_owners().items():
+            dist.broadcast(self.parameters[self.names.index(name)].detach(), src=owner)
+
+    def gather_slots(self, rank: int) -> dict[str, np.ndarray]:
+        """Return the slots of all ranks on rank 0, and nothing on the other ranks. Every rank calls it."""
+        own = {(slot, name): tensor for slot, name, tensor in self.slot_tensors()}
+        parameters = dict(zip(self.names, self.parameters, strict=True))
+        slots: dict[str, np.ndarray] = {}
+        for name, owner in self._find_owners().items():
+            for slot in self.config.slots:
+                if rank == 0:
+                    tensor = own[slot, name] if owner == 0 else torch.empty_like(parameters[name])
+                    if owner != 0:
+                        dist.recv(tensor, src=owner)
+                    slots[f"{slot}.{name}"] = tensor.detach().cpu().numpy()
+                elif rank == owner:
+                    dist.send(own[slot, name].contiguous(), dst=0)
+        return slots
+
+    def _find_owners(self) -> dict[str, int]:
+        """Return the rank that has the slots of each parameter, by name, in the same order on every rank."""
+        held: list[list[str]] = [[]] * dist.get_world_size()
+        dist.all_gather_object(held, list(self.held))
+        return {name: owner for owner, names in enumerate(held) for name in names}
