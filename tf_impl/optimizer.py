@@ -25,6 +25,7 @@ from common.training.state import Position
 from common.training.weight_average import compute_share
 from tf_impl.clipping import clip_gradients
 from tf_impl.fused_optimizer import FusedOptimizer, Scalar
+from tf_impl.layout_optimizer import LayoutOptimizer, create_slot
 from tf_impl.models.layout import NamedParameter, TransformedParameter
 from tf_impl.models.parameter_groups import find_groups
 from tf_impl.native_optimizer import build_native, find_native_slots
@@ -66,8 +67,13 @@ class Optimizer:
         self._groups = list(dict.fromkeys(groups))
         self._group_indices = [self._groups.index(group) for group in groups]  # of the parameters
         dtype = self.parameters[0].dtype.as_numpy_dtype
-        has_fused = self.settings.has_fused_operation and not config.schedule.sets_momentum
-        self._rule = FusedOptimizer(config, dtype) if has_fused else RuleOptimizer(config)
+        self._rule: FusedOptimizer | RuleOptimizer
+        if self.settings.uses_layout:
+            self._rule = LayoutOptimizer(config, self._find_parameters())
+        elif self.settings.has_fused_operation and not config.schedule.sets_momentum:
+            self._rule = FusedOptimizer(config, dtype)
+        else:
+            self._rule = RuleOptimizer(config)
         if self._native is not None:
             self._slots = [
                 [shard for variable in variables for shard in _get_shards(variable.value)]
@@ -76,17 +82,22 @@ class Optimizer:
         else:
             value = self.settings.initial_slot_value
             self._slots = [
-                [_create_slot(parameter, value) for parameter in self.parameters] for _ in range(self._rule.slot_count)
+                [create_slot(parameter, parameter.shape, value) for parameter in self.parameters]
+                for _ in range(self._rule.slot_count)
             ]
 
         self._average = WeightAverage(config, self.parameters)
 
+    def _find_parameters(self) -> list[NamedParameter | TransformedParameter]:
+        """Return the parameters that the trained variables hold, in the order of the variables."""
+        by_variable = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
+        return [by_variable[id(variable)] for variable in self.model.trainable_variables]
+
     def _find_groups(self) -> list[GroupSettings]:
         """Return the parameter group of each shard."""
-        by_variable = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
-        variables = self.model.trainable_variables
-        groups = find_groups((by_variable[id(variable)] for variable in variables), self.config)
-        return [group for group, x in zip(groups, variables, strict=True) for _ in _get_shards(x.value)]
+        parameters = self._find_parameters()
+        groups = find_groups(parameters, self.config)
+        return [group for group, x in zip(groups, parameters, strict=True) for _ in _get_shards(x.variable.value)]
 
     def compute_scalars(self, step: int) -> np.ndarray:
         """Return the scalars of the update by global batch `step`, float64 [groups, scalars].
@@ -157,6 +168,9 @@ class Optimizer:
             return norm
         scalars = tf.cast(scalars, norm.dtype)
         rows = [tf.unstack(row, self._rule.scalar_count) for row in tf.unstack(scalars, len(self._groups))]
+        if isinstance(self._rule, LayoutOptimizer):
+            self._rule.update(gradients, [rows[index] for index in self._group_indices])
+            return norm
         for index, gradient in enumerate(gradients):
             parameter, slots = self.parameters[index], [slot[index] for slot in self._slots]
             row, decays = rows[self._group_indices[index]], self._groups[self._group_indices[index]].weight_decay
@@ -202,21 +216,23 @@ class Optimizer:
         for slot in self._find_slots():
             whole = slot.parameter.to_keras(by_slot[slot.name]) * slot.factor
             bounds = np.cumsum([variable.shape[0] for variable in slot.shards[:-1]], dtype=int)
-            for variable, shard in zip(slot.shards, np.split(whole, bounds), strict=True):
+            shards = np.split(whole, bounds) if len(bounds) else [whole]  # a scalar cannot be split
+            for variable, shard in zip(slot.shards, shards, strict=True):
                 variable.assign(shard.astype(variable.dtype.as_numpy_dtype))
 
     def _find_slots(self) -> Iterator[_Slot]:
         """Yield every slot of every parameter."""
-        parameters = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
+        if isinstance(self._rule, LayoutOptimizer):
+            for (slot, name), variable in self._rule.slots.items():
+                yield _Slot(slot, NamedParameter(name, variable, tuple(variable.shape), None), [variable], 1.0)
         # SGD without momentum has no slot in PyTorch, but one in TensorFlow's operation.
         slots = [*zip(self.settings.slots, self._slots, self._compute_slot_factors(), strict=False)]
         if AVERAGE in self.config.slots:
             slots.append((AVERAGE, self._average.averages, 1.0))
         for name, all_shards, factor in slots:
             shards = iter(all_shards)
-            for variable in self.model.trainable_variables:
-                parameter = parameters[id(variable)]
-                yield _Slot(name, parameter, [next(shards) for _ in _get_shards(variable.value)], factor)
+            for parameter in self._find_parameters():
+                yield _Slot(name, parameter, [next(shards) for _ in _get_shards(parameter.variable.value)], factor)
 
     def _compute_slot_factors(self) -> list[float]:
         """Return the factor of each slot: its values divided by the values of PyTorch's slot.
@@ -242,9 +258,3 @@ def _merge_rows(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     rows, positions = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
-
-
-def _create_slot(parameter: tf.Variable, value: float) -> tf.Variable:
-    """Create a slot whose elements have a value, on the device of its parameter."""
-    with tf.distribute.get_strategy().extended.colocate_vars_with(parameter):
-        return tf.Variable(tf.fill(parameter.shape, tf.constant(value, parameter.dtype)), trainable=False)

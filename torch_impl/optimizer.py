@@ -15,6 +15,7 @@ from torch.profiler import record_function
 
 from common.config.optimizers import (
     AdadeltaSettings,
+    AdafactorSettings,
     AdagradSettings,
     AdamaxSettings,
     AdamSettings,
@@ -22,6 +23,7 @@ from common.config.optimizers import (
     OptimizerSettings,
     RmspropSettings,
     SgdSettings,
+    Shape,
 )
 from common.config.parameter_groups import GroupSettings
 from common.config.schema import AVERAGE, Config
@@ -59,7 +61,12 @@ class Optimizer:
         # Dense buffers, zero between updates, for sparse gradients: the fused optimizers accept only dense ones.
         self._zeros: dict[Parameter, torch.Tensor] = {}
         groups = [
-            {"params": [named_parameters[name] for name in names], "lr": 0.0, "weight_decay": group.weight_decay}
+            {
+                "params": [named_parameters[name] for name in names],
+                "names": names,
+                "lr": 0.0,
+                "weight_decay": group.weight_decay,
+            }
             for group, names in self._groups.items()
         ]
         self._optimizer = self._build(groups)
@@ -139,16 +146,15 @@ class Optimizer:
 
     def slot_tensors(self) -> Iterator[tuple[str, str, torch.Tensor]]:
         """Yield the slots that this process has: the name of the slot, the name of the parameter, and the tensor."""
-        initial = self.config.optimizer.initial_slot_value
-        for slot in self.config.optimizer.slots:
-            for name, parameter in self.held.items():
-                yield slot, name, self._get_slot(slot, parameter, initial)
+        for name, parameter in self.held.items():
+            for slot, shape in self.config.optimizer.list_slots(name, tuple(parameter.shape)).items():
+                yield slot, name, self._get_slot(slot, parameter, shape)
         for name, average in zip(self.held, self._average.averages, strict=False):  # there may be none
             yield AVERAGE, name, average
 
-    def _get_slot(self, slot: str, parameter: Parameter, initial: float) -> torch.Tensor:
+    def _get_slot(self, slot: str, parameter: Parameter, shape: Shape) -> torch.Tensor:
         value = self._slot_holder.state[parameter].get(slot)
-        return torch.full_like(parameter, initial) if value is None else value
+        return parameter.new_full(shape, self.config.optimizer.initial_slot_value) if value is None else value
 
     def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
         """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
@@ -162,10 +168,13 @@ class Optimizer:
             scalars["mu_product"] = torch.tensor(compute_nadam_product(self.config.optimizer, position.step))
         state = {
             index: {
-                **{name: scalar.clone() for name, scalar in scalars.items()},
-                **{slot: torch.from_numpy(slots[f"{slot}.{name}"]) for slot in self.config.optimizer.slots},
+                **{key: scalar.clone() for key, scalar in scalars.items()},
+                **{
+                    slot: torch.from_numpy(slots[f"{slot}.{name}"])
+                    for slot in self.config.optimizer.list_slots(name, tuple(parameter.shape))
+                },
             }
-            for index, name in enumerate(self.held)
+            for index, (name, parameter) in enumerate(self.held.items())
         }
         groups = self._slot_holder.state_dict()["param_groups"]
         self._slot_holder.load_state_dict({"state": state, "param_groups": groups})
@@ -189,7 +198,10 @@ def _build_aligned(groups: Groups, config: Config) -> torch.optim.Optimizer:
             return torch.optim.Adadelta(groups, rho=rho, eps=epsilon)
         case AdamaxSettings():
             return torch.optim.Adamax(groups, betas=betas, eps=epsilon)
-    return RuleOptimizer(groups, config)  # PyTorch's own NAdam keeps the product of its momentums in float32
+        case AdafactorSettings(epsilon2=epsilon2, beta2_decay=decay, clip_threshold=threshold):
+            return torch.optim.Adafactor(groups, beta2_decay=decay, eps=(epsilon, epsilon2), d=threshold)
+    # PyTorch's own NAdam keeps the product of its momentums in float32, and its Muon computes in bfloat16.
+    return RuleOptimizer(groups, config)
 
 
 def _build_native(groups: Groups, config: Config) -> torch.optim.Optimizer:

@@ -17,7 +17,7 @@ class RuleOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(self, groups: Iterable[dict[str, object]], config: Config) -> None:
-        """Prepare to update groups of parameters, each with "params", "lr" and "weight_decay"."""
+        """Prepare to update groups of parameters, each with "params", "names", "lr" and "weight_decay"."""
         super().__init__(groups, {})
         self.rule = build_rule(config.optimizer)
 
@@ -28,18 +28,17 @@ class RuleOptimizer(torch.optim.Optimizer):
         settings = self.rule.settings
         for group in self.param_groups:
             scalars: dict[int, list[float]] = {}  # by the number of the update, which parameters mostly share
-            for parameter in group["params"]:
-                state = self.state[parameter]
+            for name, parameter in zip(group["names"], group["params"], strict=True):
+                state, shapes = self.state[parameter], settings.list_slots(name, tuple(parameter.shape))
                 if not state:
                     state["step"] = torch.zeros([])
-                    state.update(
-                        {slot: torch.full_like(parameter, settings.initial_slot_value) for slot in settings.slots}
-                    )
+                    for slot, shape in shapes.items():
+                        state[slot] = parameter.new_full(shape, settings.initial_slot_value)
                 state["step"] += 1
                 number = int(state["step"])
                 if number not in scalars:
                     scalars[number] = self.rule.compute_scalars(group["lr"], group["weight_decay"], number)
-                slots = [state[slot] for slot in settings.slots]
+                slots = [state[slot] for slot in shapes]
                 change, after = self.rule.compute(torch, parameter, parameter.grad, slots, scalars[number])
                 parameter += change
-                state.update(zip(settings.slots, after, strict=True))
+                state.update(zip(shapes, after, strict=True))

@@ -3,11 +3,12 @@
 Each field is a key of the config, such as optimizer.weight_decay. `key(CURVE, ...)` declares its limits, and that it
 decides the loss curve. The files in conf/optimizer have the default values and explain the keys.
 
-A new kind needs a schema here, a YAML file in conf/optimizer, a rule in common/training/update_rules.py, and a line in
-`optimizer.py` of each side.
+A new kind needs a schema here, a YAML file in conf/optimizer, a rule in common/training/optimizer_rules.py, and a line
+in `optimizer.py` of each side.
 """
 
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 from common.config.keys import CURVE, key
@@ -15,6 +16,8 @@ from common.config.parameter_groups import check_groups
 from common.errors import UserError
 
 CLIPPING = ("max_grad_norm", "clip_norm", "clip_value")
+
+Shape = tuple[int, ...]  # of a parameter or a slot in PyTorch
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class OptimizerSettings:
 
     needs: ClassVar[tuple[str, ...]] = ()  # the keys that must have a value
     cycled_key: ClassVar[str | None] = None  # the key that a schedule sets if it cycles the momentum
+    uses_layout: ClassVar[bool] = False  # whether an update needs a whole parameter in PyTorch's layout
 
     kind: str = key(CURVE)
     semantics: str = key(CURVE, choices=("aligned", "keras", "native"))
@@ -47,6 +51,11 @@ class OptimizerSettings:
         for name in self.needs:
             if getattr(self, name) is None:
                 raise UserError(f"optimizer.{name}=null: {self.kind} needs a value; give optimizer.{name}=...")
+        if self.uses_layout and self.semantics != "aligned":
+            raise UserError(
+                f"optimizer.semantics={self.semantics}: the update of {self.kind} depends on the order of the axes, "
+                "which differs in Keras; set it to aligned"
+            )
         clipping = [name for name in CLIPPING if getattr(self, name) is not None]
         if len(clipping) > 1:
             first, second = (f"optimizer.{name}={getattr(self, name):g}" for name in clipping[:2])
@@ -65,8 +74,16 @@ class OptimizerSettings:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Return PyTorch's names of the slots, the arrays that the optimizer keeps for each parameter."""
+        """Return PyTorch's names of the slots, the arrays that the optimizer keeps for parameters."""
         raise NotImplementedError
+
+    def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
+        """Return the slots of a parameter, by name: the shape of each, in PyTorch."""
+        return dict.fromkeys(self.slots, shape)
+
+    def resolve(self, machine_epsilon: float) -> Self:
+        """Return the settings with the values that depend on the precision of the weights filled in."""
+        return self
 
     @property
     def has_fused_operation(self) -> bool:
@@ -208,6 +225,56 @@ class NadamSettings(OptimizerSettings):
         return self.momentum_decay
 
 
+@dataclass(frozen=True)
+class AdafactorSettings(OptimizerSettings):
+    """Adafactor. It keeps the mean squares of the rows and columns of a matrix, the last two axes of a parameter.
+
+    `epsilon`, PyTorch's `eps[0]`, limits the mean squares from below; null means the machine epsilon of the weights.
+    `epsilon2`, `eps[1]`, limits the root mean square of a parameter, which is a factor of its learning rate.
+    """
+
+    slots = ("row_var", "col_var", "variance")
+    uses_layout = True
+
+    epsilon2: float = key(CURVE, at_least=0)
+    beta2_decay: float = key(CURVE, at_most=0)
+    clip_threshold: float = key(CURVE, at_least=1)
+
+    def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
+        """Return the slots of a parameter. Only vectors and scalars have mean squares of elements."""
+        if len(shape) < 2:
+            return {"variance": shape}
+        return {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
+
+    def resolve(self, machine_epsilon: float) -> Self:
+        """Return the settings with a value of `epsilon`."""
+        return self if self.epsilon is not None else replace(self, epsilon=machine_epsilon)
+
+
+@dataclass(frozen=True)
+class MuonSettings(OptimizerSettings):
+    """Muon, which makes the momentum of a matrix orthogonal, and AdamW for all other parameters.
+
+    `adamw_match` holds shell patterns of names, separated by "|", of matrices that AdamW updates too. `ns_steps` is the
+    number of Newton-Schulz iterations. `rate_adjustment` chooses the factor of a matrix's learning rate.
+    """
+
+    needs = ("momentum", "beta1", "beta2", "epsilon")
+    slots = ("momentum_buffer", "exp_avg", "exp_avg_sq")
+    uses_layout = True
+
+    nesterov: bool = key(CURVE)
+    ns_steps: int = key(CURVE, at_least=1, below=100)
+    ns_epsilon: float = key(CURVE, at_least=0)
+    rate_adjustment: str = key(CURVE, choices=("original", "match_rms_adamw"))
+    adamw_match: str = key(CURVE)
+
+    def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
+        """Return the slots of a parameter: a momentum, or the two moments of AdamW."""
+        is_matched = any(fnmatchcase(name, pattern.strip()) for pattern in self.adamw_match.split("|"))
+        return dict.fromkeys(self.slots[1:] if len(shape) != 2 or is_matched else self.slots[:1], shape)
+
+
 OPTIMIZERS: dict[str, type[OptimizerSettings]] = {
     "adamw": AdamSettings,
     "adam": AdamSettings,
@@ -217,4 +284,6 @@ OPTIMIZERS: dict[str, type[OptimizerSettings]] = {
     "adadelta": AdadeltaSettings,
     "adamax": AdamaxSettings,
     "nadam": NadamSettings,
+    "adafactor": AdafactorSettings,
+    "muon": MuonSettings,
 }

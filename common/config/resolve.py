@@ -10,6 +10,7 @@ from common.errors import UserError
 
 DEFAULT_REPLICAS = 2  # on a host without GPUs
 MAX_DEFAULT_WARMUP_STEPS = 50
+MACHINE_EPSILONS = {"float32": 2.0**-23, "bfloat16": 2.0**-23, "float64": 2.0**-52}  # of the weights, by precision
 
 
 def resolve_config(
@@ -19,7 +20,7 @@ def resolve_config(
     source: str = "",
     gpus: int | None = None,
 ) -> Config:
-    """Return a checked config with its replicas and parameter servers filled in.
+    """Return a checked config with its replicas, parameter servers and the optimizer's open values filled in.
 
     Args:
         config: a config that `check_config` has checked.
@@ -45,7 +46,8 @@ def resolve_config(
         if started is not None and "ps" in started:
             servers = _require_equal_count("parameter_servers", strategy.parameter_servers, started["ps"], source)
         strategy = replace(strategy, parameter_servers=servers)
-    resolved = replace(config, strategy=replace(strategy, replicas=replicas))
+    optimizer = config.optimizer.resolve(MACHINE_EPSILONS[config.train.precision])
+    resolved = replace(config, strategy=replace(strategy, replicas=replicas), optimizer=optimizer)
     check_replicas(resolved, hosts, has_external_hosts=started is not None or gpus is not None)
     return resolved
 

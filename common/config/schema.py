@@ -17,7 +17,7 @@ from common.config.clusters import CLUSTERS, ClusterSettings
 from common.config.data import DATA, DataSettings
 from common.config.keys import CURVE, HOST, RUN, Key, Value, key, list_keys, section
 from common.config.models import MODELS, ModelSettings
-from common.config.optimizers import OPTIMIZERS, OptimizerSettings
+from common.config.optimizers import OPTIMIZERS, OptimizerSettings, Shape
 from common.config.schedules import SCHEDULES, ScheduleSettings
 from common.config.strategies import STRATEGIES, StrategySettings
 from common.config.tasks import TASKS, TaskSettings
@@ -121,9 +121,14 @@ class Config(RunOptions):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the slots of each parameter: those of the optimizer, and AVERAGE if the run keeps an average."""
+        """The names of the slots of parameters: those of the optimizer, and AVERAGE if the run keeps an average."""
         has_average = self.ema.decay is not None or self.swa.start_step is not None
         return (*self.optimizer.slots, *([AVERAGE] if has_average else []))
+
+    def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
+        """Return the slots of a parameter, by name: the shape of each, in PyTorch."""
+        average = {AVERAGE: shape} if AVERAGE in self.slots else {}
+        return self.optimizer.list_slots(name, shape) | average
 
     @property
     def micro_batches(self) -> int:

@@ -17,6 +17,7 @@ from common.config.strategies import (
     STRATEGIES,
     TITLES,
     DdpSettings,
+    FsdpSettings,
     ParameterServerSettings,
     list_strategies,
 )
@@ -83,6 +84,11 @@ def _check_framework(config: Config, framework: str) -> None:
         _check_compilation(config, framework)
     if framework == "tf" and isinstance(strategy, ParameterServerSettings):
         _check_shared_variables(config, strategy)
+    if isinstance(strategy, FsdpSettings) and config.optimizer.uses_layout:
+        raise UserError(
+            f"optimizer.kind={config.optimizer.kind}: needs whole parameters, of which a rank of strategy=fsdp has "
+            "parts; choose strategy=zero or ddp, or another optimizer"
+        )
     if config.train.profile and framework not in strategy.profiles:
         raise UserError(
             f"train.profile=true: {TITLES[framework]}'s profiler may crash with strategy={strategy.kind}; set it to "
@@ -93,6 +99,11 @@ def _check_framework(config: Config, framework: str) -> None:
 def _check_shared_variables(config: Config, strategy: ParameterServerSettings) -> None:
     """Raise UserError if TensorFlow's parameter servers cannot compute the update."""
     optimizer = config.optimizer
+    if optimizer.uses_layout:
+        raise UserError(
+            f"optimizer.kind={optimizer.kind}: needs whole parameters, but TensorFlow's parameter servers hold parts; "
+            "choose another optimizer or another strategy"
+        )
     if not strategy.synchronous and optimizer.semantics != "native" and not optimizer.has_fused_operation:
         raise UserError(
             f"optimizer.kind={optimizer.kind}: TensorFlow's asynchronous workers need an operation that locks the "

@@ -9,14 +9,17 @@ import numpy as np
 
 from common.config.optimizers import (
     AdadeltaSettings,
+    AdafactorSettings,
     AdagradSettings,
     AdamaxSettings,
+    MuonSettings,
     OptimizerSettings,
     RmspropSettings,
     SgdSettings,
 )
 from common.diagnose.side_run import SideRun
 from common.map.array_differences import compute_norm
+from common.training.layout_rules import NEWTON_SCHULZ
 from common.training.schedule import compute_learning_rate
 
 
@@ -47,8 +50,9 @@ class RoundingDrift:
                 keys = {slot: f"{slot}.{name}" for slot in run.config.optimizer.slots}
                 slots = {slot: state.slots[key] for slot, key in keys.items() if key in state.slots}
                 change = _compute_change(run.config.optimizer, noise_per_element, slots, batch.step)
-                change = np.broadcast_to(change, weight.shape)
-                drift[name] = drift.get(name, 0.0) + rate * change
+                if isinstance(run.config.optimizer, AdafactorSettings):  # its steps are relative to the weights
+                    change *= max(run.config.optimizer.epsilon2, compute_norm(weight) / weight.size**0.5)
+                drift[name] = drift.get(name, 0.0) + rate * np.broadcast_to(change, weight.shape)
             self._drift_norms.append({name: compute_norm(distance) for name, distance in drift.items()})
 
     def compute_weight_drift(self, steps: int, name: str) -> float:
@@ -83,7 +87,8 @@ def _compute_change(
     """
     if not slots:  # SGD without momentum, or a parameter that is not trained
         return noise
-    epsilon, rest = settings.epsilon or 0.0, 1 - (settings.momentum or 0.0)
+    momentum = 0.0 if isinstance(settings, MuonSettings) else settings.momentum  # only its matrices have one
+    epsilon, rest = settings.epsilon or 0.0, 1 - (momentum or 0.0)
     match settings:
         case SgdSettings():
             return noise / rest
@@ -96,6 +101,16 @@ def _compute_change(
             size = np.sqrt(slots["sum"])
         case AdadeltaSettings():
             size = np.sqrt((slots["square_avg"] + epsilon) / (slots["acc_delta"] + epsilon))
+        case AdafactorSettings():
+            variance = slots.get("variance")
+            if variance is None:
+                rows = slots["row_var"]
+                variance = rows * slots["col_var"] / np.maximum(rows.mean(-2, keepdims=True), epsilon)
+            size = np.sqrt(np.maximum(variance, epsilon**2))
+        case MuonSettings() if "momentum_buffer" in slots:
+            norm = compute_norm(slots["momentum_buffer"])
+            gain = NEWTON_SCHULZ[0] ** settings.ns_steps  # by which the iterations multiply a small singular value
+            return min(1.0, gain * noise / norm) if norm else 0.0
         case _:
             size = np.sqrt(slots["exp_avg_sq"] / (1 - (settings.beta2 or 0.0) ** step))
     change = np.minimum(1.0, noise / np.where(size > 0, size + epsilon, 1.0)) / rest

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from common.config.data import TransformedSettings
+from common.config.optimizers import MuonSettings
 from common.config.parameter_groups import GroupSettings, assign_groups
 from common.config.schema import Config
 from common.config.transforms import parse_transforms
@@ -28,6 +29,7 @@ def describe_plan(config: Config, framework: str) -> str:
     shard_sizes = np.unique(np.diff(compute_shard_bounds(batch, strategy.world_size)))[::-1]
     processes = ", ".join(f"{count} {role}" for role, count in strategy.roles.items())
     peak = find_highest_rate(config)
+    shapes = get_trained_shapes(config.model, inputs.initial.hf_config)
     parameters = count_parameters(config.model, inputs.initial.hf_config)
     start = inputs.checkpoint.directory if inputs.checkpoint else "the initial weights"
     lines = {
@@ -40,7 +42,8 @@ def describe_plan(config: Config, framework: str) -> str:
         **({"updates": f"{steps * strategy.updates_per_batch:,}"} if strategy.updates_per_batch > 1 else {}),
         "shards": f"{' or '.join(map(str, shard_sizes))} examples of a step for each replica",
         "learning rate": f"{schedule.kind}, at most {peak:g}; {schedule.warmup_steps} steps of warm-up",
-        **_describe_groups(config, get_trained_shapes(config.model, inputs.initial.hf_config)),
+        **_describe_groups(config, shapes),
+        **_describe_matrices(config, shapes),
         "evaluations": _format_every(train.eval_every, train.virtual_epoch_examples),
         "checkpoints": _format_every(train.checkpoint_every, train.virtual_epoch_examples, train.checkpoint_seconds),
         "starts from": f"{start}, step {inputs.start.step}",
@@ -82,6 +85,18 @@ def _describe_group(group: GroupSettings) -> str:
     if group.frozen:
         return "frozen"
     return f"weight decay {group.weight_decay:g}, learning rate x {group.learning_rate_scale:g}"
+
+
+def _describe_matrices(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Return a line with the parameters that Muon updates; none for other optimizers."""
+    settings = config.optimizer
+    if not isinstance(settings, MuonSettings):
+        return {}
+    sizes = [
+        math.prod(shape) for name, shape in shapes.items() if "momentum_buffer" in settings.list_slots(name, shape)
+    ]
+    others = len(shapes) - len(sizes)
+    return {"muon": f"{len(sizes)} matrices of {sum(sizes):,} values; AdamW updates the other {others} parameters"}
 
 
 def _count_classes(labels: np.ndarray, classes: list[str]) -> dict[str, str]:

@@ -1,17 +1,14 @@
 """Update rules of the optimizers that no fused operation computes, written once for both frameworks.
 
-A rule computes the change of one parameter with operators and with `sqrt` and `maximum` of the module `xp`: torch,
-tensorflow or numpy. What depends on the step is a list of scalars, which the command of the training step computes in
+A rule computes the change of one parameter with operators and with functions of the module `xp`: torch, tensorflow or
+numpy. What depends on the step is a list of scalars, which the command of the training step computes in
 float64: a compiled float32 step would round them.
 
 With `semantics: aligned` the formulas are those of the documentation of torch.optim, with `keras` those of
 keras.optimizers, with every constant in full precision. Keras itself rounds some of them to float32.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from types import ModuleType
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -25,72 +22,10 @@ from common.config.optimizers import (
     RmspropSettings,
     SgdSettings,
 )
+from common.training.layout_rules import AdafactorRule, MuonRule
+from common.training.update_rule import Rule, RuleInputs, Update, average_moments
 
-Array = Any  # a tensor or an array; the frameworks share no type
-Update = tuple[Array, list[Array]]  # what is added to the weights, and the slots after the update
-SettingsT = TypeVar("SettingsT", bound=OptimizerSettings)
 NADAM_BASE = 0.96  # of the schedule of NAdam's momentum, in both frameworks
-
-
-class RuleInputs(NamedTuple):
-    """Inputs from which a rule computes the change of one parameter; `Rule.compute` describes the fields."""
-
-    xp: ModuleType
-    gradient: Array  # with weight decay, unless that is decoupled
-    slots: Sequence[Array]
-    rate: Array
-    factors: Sequence[Array]  # the further scalars of the kind
-
-
-class Rule(ABC, Generic[SettingsT]):
-    """The update rule of one kind of optimizer.
-
-    Attributes:
-        settings: The settings of the optimizer.
-        is_keras: Whether the formulas are those of Keras.
-        is_decoupled: Whether weight decay is subtracted from the weights; otherwise it is added to the gradient.
-    """
-
-    scalar_count: ClassVar[int] = 2  # the learning rate, the weight decay, and those of the kind
-
-    def __init__(self, settings: SettingsT) -> None:
-        self.settings = settings
-        self.is_keras = settings.semantics == "keras"
-        self.is_decoupled = self.is_keras or settings.kind == "adamw"
-
-    def compute_scalars(self, rate: float, weight_decay: float, step: int) -> list[float]:
-        """Return the scalars of the update with number `step`, from 1."""
-        return [rate, rate * weight_decay if self.is_decoupled else weight_decay, *self._compute_factors(rate, step)]
-
-    def compute(
-        self,
-        xp: ModuleType,
-        weight: Array,
-        gradient: Array,
-        slots: Sequence[Array],
-        scalars: Sequence[Array],
-    ) -> Update:
-        """Return the change of a parameter and its slots after the update, without changing the arguments.
-
-        Args:
-            xp: The module whose `sqrt` and `maximum` compute the update.
-            weight: The parameter.
-            gradient: The gradient, of the same shape.
-            slots: The slots, in the order of `settings.slots`.
-            scalars: The result of `compute_scalars`, of the type of the parameter.
-        """
-        rate, decay, *factors = scalars
-        if self.is_decoupled:
-            change, after = self._compute(RuleInputs(xp, gradient, slots, rate, factors))
-            return change - weight * decay, after
-        return self._compute(RuleInputs(xp, gradient + weight * decay, slots, rate, factors))
-
-    def _compute_factors(self, rate: float, step: int) -> list[float]:
-        return []
-
-    @abstractmethod
-    def _compute(self, inputs: RuleInputs) -> Update:
-        """Return the change without decoupled weight decay, and the slots."""
 
 
 class SgdRule(Rule[SgdSettings]):
@@ -128,7 +63,7 @@ class AdamRule(Rule[AdamSettings]):
 
     def _compute(self, inputs: RuleInputs) -> Update:
         xp, gradient, slots, factors = inputs.xp, inputs.gradient, inputs.slots, inputs.factors
-        first, second = _average_moments(self.settings, gradient, slots)
+        first, second = average_moments(self.settings, gradient, slots)
         largest = [xp.maximum(slots[2], second)] if self.settings.amsgrad else []
         root = xp.sqrt((largest or [second])[0]) / factors[1] + self.settings.epsilon
         return -factors[0] * first / root, [first, second, *largest]
@@ -212,7 +147,7 @@ class NadamRule(Rule[NadamSettings]):
 
     def _compute(self, inputs: RuleInputs) -> Update:
         xp, gradient, slots, factors = inputs.xp, inputs.gradient, inputs.slots, inputs.factors
-        first, second = _average_moments(self.settings, gradient, slots)
+        first, second = average_moments(self.settings, gradient, slots)
         root = xp.sqrt(second) / factors[2] + self.settings.epsilon
         return -(factors[0] * gradient + factors[1] * first) / root, [first, second]
 
@@ -228,13 +163,6 @@ def _compute_nadam_momentum(settings: NadamSettings, step: int | np.ndarray) -> 
     return np.asarray(settings.beta1 * (1 - 0.5 * NADAM_BASE ** (step * settings.resolved_momentum_decay)))
 
 
-def _average_moments(settings: OptimizerSettings, gradient: Array, slots: Sequence[Array]) -> list[Array]:
-    """Return Adam's moments after an update."""
-    beta1, beta2 = settings.beta1, settings.beta2
-    assert beta1 is not None and beta2 is not None
-    return [beta1 * slots[0] + (1 - beta1) * gradient, beta2 * slots[1] + (1 - beta2) * gradient * gradient]
-
-
 RULES: dict[str, type[Rule[Any]]] = {
     "sgd": SgdRule,
     "adam": AdamRule,
@@ -244,6 +172,8 @@ RULES: dict[str, type[Rule[Any]]] = {
     "adadelta": AdadeltaRule,
     "adamax": AdamaxRule,
     "nadam": NadamRule,
+    "adafactor": AdafactorRule,
+    "muon": MuonRule,
 }
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from common.config.optimizers import OPTIMIZERS
 from common.config.parameter_groups import expand_groups
 from common.config.schema import Config
 
@@ -17,10 +18,11 @@ SHAPES = {
     "embeddings.weight": (5, 3),
     "layer.0.weight": (3, 3),
     "layer.0.bias": (3,),
+    "layer.0.kernel": (3, 2, 2, 2),
     "layer.1.weight": (3, 3),
     "head.weight": (2, 3),
 }
-KINDS = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam")
+KINDS = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "adafactor", "muon")
 # Keras rounds constants to float32, so those here are exact in it.
 MOMENTS = ("optimizer.beta1=0.875", "optimizer.beta2=0.96875")
 KIND_KEYS = {
@@ -28,6 +30,8 @@ KIND_KEYS = {
     "rmsprop": ("optimizer.rho=0.9375", "optimizer.momentum=0.5", "optimizer.centered=true"),
     "adagrad": ("optimizer.initial_accumulator=0.125",),
     "adadelta": ("optimizer.rho=0.9375",),
+    "adafactor": ("optimizer.epsilon2=0.00390625", "optimizer.beta2_decay=-0.75", "optimizer.clip_threshold=1.25"),
+    "muon": ("optimizer.momentum=0.5", "optimizer.adamw_match=embed*|head*", *MOMENTS),
     **dict.fromkeys(("adam", "adamw", "adamax", "nadam"), MOMENTS),
 }
 SCHEDULES = {
@@ -45,12 +49,15 @@ PRESETS = {
     "no decay": "[no_decay_on_bias_and_norm]",
     "layerwise": "[no_decay_on_bias_and_norm,{layerwise_decay:0.5},{match:head.*,weight_decay:0.0625}]",
 }
-LAYERWISE = dict(zip(SHAPES, (0.125, 0.25, 0.25, 0.5, 1.0), strict=True))  # 0.5^3 for embeddings, 0.5^2, 0.5 for layers
+# 0.5^3 for embeddings, 0.5^2 and 0.5 for layers
+LAYERWISE = dict(zip(SHAPES, (0.125, 0.25, 0.25, 0.25, 0.5, 1.0), strict=True))
 
 
 def list_combinations(semantics: str) -> Iterator[tuple[str, str, str, list[str]]]:
     """Yield optimizer, schedule, preset, and the keys of the config."""
     for i, kind in enumerate(KINDS):
+        if semantics == "keras" and OPTIMIZERS[kind].uses_layout:
+            continue
         for j, (schedule, keys) in enumerate(SCHEDULES.items()):
             preset = list(PRESETS)[(i + j) % len(PRESETS)]
             optimizer = [f"optimizer={kind}", f"optimizer.semantics={semantics}", *KIND_KEYS.get(kind, ())]

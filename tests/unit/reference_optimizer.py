@@ -48,6 +48,8 @@ RULED = {
     "adadelta": ("optimizer=adadelta",),
     "adamax": ("optimizer=adamax",),
     "nadam": ("optimizer=nadam",),
+    "adafactor": ("optimizer=adafactor", "optimizer.epsilon=1e-4", "optimizer.learning_rate=0.5"),
+    "muon": ("optimizer=muon", "optimizer.adamw_match='embed*'"),
     "keras sgd": (*SGD, KERAS),
     "keras adamw": ("optimizer=adamw", *ADAM, KERAS),
     "keras rmsprop": ("optimizer=rmsprop", KERAS),
@@ -156,12 +158,15 @@ class Reference:
         """Update a parameter and its slots by the rule of its optimizer."""
         settings = self.config.optimizer
         rule, rate = build_rule(settings), compute_learning_rate(self.config, step) * group.learning_rate_scale
-        initial = np.full(gradient.shape, settings.initial_slot_value)
-        slots = [self.slots.get(f"{slot}.{name}", initial) for slot in settings.slots]
+        shapes = settings.list_slots(name, gradient.shape)
+        slots = [
+            self.slots.get(f"{slot}.{name}", np.full(shape, settings.initial_slot_value))
+            for slot, shape in shapes.items()
+        ]
         scalars = rule.compute_scalars(rate, group.weight_decay, step + self.ahead)
         change, after = rule.compute(np, self.parameters[name], gradient, slots, scalars)
         self.parameters[name] = self.parameters[name] + change
-        self.slots |= {f"{slot}.{name}": array for slot, array in zip(settings.slots, after, strict=True)}
+        self.slots |= {f"{slot}.{name}": array for slot, array in zip(shapes, after, strict=True)}
 
     def clip(self, gradient: np.ndarray, norm: float) -> np.ndarray:
         settings = self.config.optimizer

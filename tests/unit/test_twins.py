@@ -25,7 +25,9 @@ ONE_SIDED_KEYS = {
 ALL_KEYS = set(collect_keys())
 # Functions that only look at the type of a section, or that compute the same for both sides.
 CHECKS = {"isinstance", "require_settings", "build_rule", "compute_nadam_product"}
-RULE_KEYS = {"optimizer.dampening", "optimizer.rho"}  # TensorFlow's side reads them in build_rule only
+RULE_KEYS = {  # TensorFlow's side reads them in build_rule only
+    f"optimizer.{name}" for name in ("dampening", "rho", "epsilon2", "beta2_decay", "clip_threshold")
+}
 SECTIONS = {"data", "model", "optimizer", "schedule", "strategy", "train"}
 ONE_SIDED = {  # public names that only one side has, with the reason
     "tf_impl/optimizer.py": [
@@ -146,8 +148,10 @@ ONE_SIDED_FILES = {
         "traced_step.py",
         "convolution.py",
         "fused_optimizer.py",
+        "layout_optimizer.py",
         "native_optimizer.py",
         "models/bert_operations.py",
+        "models/tensor_layout.py",
     ],
 }
 

@@ -1,5 +1,6 @@
 """The parameter groups of a model: what `optimizer.groups` says of each parameter."""
 
+import math
 from collections.abc import Iterable
 
 import keras
@@ -38,6 +39,12 @@ def find_groups(parameters: Iterable[NamedParameter | TransformedParameter], con
             raise UserError(
                 f"optimizer.clip_norm={settings.clip_norm:g}: TensorFlow's {parameter.variable.path} holds {names} "
                 "together, which have a norm each in PyTorch; use optimizer.max_grad_norm"
+            )
+        size = sum(map(math.prod, parameter.shapes.values()))
+        if settings.clip_norm is not None and math.prod(parameter.variable.shape) < size:
+            raise UserError(
+                f"optimizer.clip_norm={settings.clip_norm:g}: TensorFlow's {parameter.variable.path} holds only a part "
+                f"of {names}, which has one norm in PyTorch; use optimizer.max_grad_norm"
             )
         groups.append(next(iter(assigned.values())))
     return groups

@@ -128,8 +128,14 @@ class PartitionedOptimizer(Optimizer):
 
     @override
     def _build(self, groups: Groups) -> torch.optim.Optimizer:
-        build_part = super()._build
-        return ZeroRedundancyOptimizer(groups, lambda part: build_part(part))  # type: ignore[arg-type]  # no class
+        build_part, name_of = super()._build, dict(zip(self.parameters, self.names, strict=True))
+
+        def build(part: Groups) -> torch.optim.Optimizer:
+            return build_part([{**group, "names": [name_of[x] for x in group["params"]]} for group in part])
+
+        # ZeroRedundancyOptimizer copies what it knows of a group to each part, which has names of its own.
+        unnamed = [{key: value for key, value in group.items() if key != "names"} for group in groups]
+        return ZeroRedundancyOptimizer(unnamed, build)  # type: ignore[arg-type]  # a function, not a class
 
     @property
     @override
@@ -149,9 +155,9 @@ class PartitionedOptimizer(Optimizer):
         parameters = dict(zip(self.names, self.parameters, strict=True))
         slots: dict[str, np.ndarray] = {}
         for name, owner in self._find_owners().items():
-            for slot in self.config.slots:
+            for slot, shape in self.config.list_slots(name, tuple(parameters[name].shape)).items():
                 if rank == 0:
-                    tensor = own[slot, name] if owner == 0 else torch.empty_like(parameters[name])
+                    tensor = own[slot, name] if owner == 0 else parameters[name].new_empty(shape)
                     if owner != 0:
                         dist.recv(tensor, src=owner)
                     slots[f"{slot}.{name}"] = tensor.detach().cpu().numpy()

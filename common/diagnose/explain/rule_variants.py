@@ -32,6 +32,15 @@ OTHER_VALUES: Mapping[str, tuple[str, tuple[object, ...], str]] = {
     "beta1": ("betas", (0.9,), "beta1 is {}, not {}"),
     "beta2": ("betas", (0.999, 0.99), "beta2 is {}, not {}"),
     "initial_accumulator": ("initial_accumulator_value", (0.0, 0.1), "the sums of squares begin with {}, not {}"),
+    "epsilon2": ("epsilon", (0.0, 1e-3), "epsilon2 is {}, not {}"),
+    "beta2_decay": ("beta2_decay", (-0.8, -1.0, -0.5), "the decay of beta2 is {}, not {}"),
+    "clip_threshold": ("clip_threshold", (1.0, 2.0, np.inf), "the clipping threshold of updates is {}, not {}"),
+    "ns_steps": ("ns_steps", (5, 6, 10), "{} Newton-Schulz iterations are made, not {}"),
+    "rate_adjustment": (
+        "rate_adjustment",
+        ("original", "match_rms_adamw"),
+        "the learning rates of matrices are adjusted as {}, not as {}",
+    ),
     "momentum_decay": ("momentum_decay", (0.004, 1.0), "the momentum decay is {}, not {}"),
 }
 
@@ -90,20 +99,21 @@ def measure_errors(variant: RuleVariant, update: RuleUpdate) -> dict[str, float]
     changes: dict[str, np.ndarray] = {}
     slots: dict[str, np.ndarray] = {}
     for name, gradient in _clip(settings, update.gradients, variant.scale).items():
-        group, initial = groups[name], np.full(gradient.shape, settings.initial_slot_value)
-        before = [update.slots_before.get(f"{slot}.{name}", initial) for slot in settings.slots]
+        group, shapes = groups[name], settings.list_slots(name, gradient.shape)
+        initial = {slot: np.full(shape, settings.initial_slot_value) for slot, shape in shapes.items()}
+        before = [update.slots_before.get(f"{slot}.{name}", array) for slot, array in initial.items()]
         if update.number == 1:
-            before = [initial] * len(before)
+            before = [*initial.values()]
         rate = variant.rate * group.learning_rate_scale
         scalars = rule.compute_scalars(rate, group.weight_decay, update.number)
         with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0
             changes[name], after = rule.compute(np, update.weights_before[name], gradient, before, scalars)
-        slots |= {f"{slot}.{name}": array for slot, array in zip(settings.slots, after, strict=True)}
+        slots |= {f"{slot}.{name}": array for slot, array in zip(shapes, after, strict=True)}
     actual = {name: update.weights_after[name] - update.weights_before[name] for name in changes}
     errors = {"update": _compare(changes, actual)}
     for slot in update.settings.slots:
-        names = [f"{slot}.{name}" for name in changes]
-        if all(name in slots and name in update.slots_after for name in names):
+        names = [name for name in slots if name.partition(".")[0] == slot]
+        if names and all(name in update.slots_after for name in names):
             errors[slot] = _compare({n: slots[n] for n in names}, {n: update.slots_after[n] for n in names})
     return errors
 
@@ -154,7 +164,7 @@ def list_rule_variants(update: RuleUpdate) -> Iterator[RuleVariant]:
     for other, cause, sentence in (*_vary_values(settings), *_vary_clipping(settings), *_vary_decay(settings)):
         yield RuleVariant(other, rate, 1.0, cause, sentence)
     semantics = "aligned" if settings.semantics == "keras" else "keras"
-    if semantics == "aligned" or not getattr(settings, "dampening", 0):
+    if not settings.uses_layout and (semantics == "aligned" or not getattr(settings, "dampening", 0)):
         title, own = ("Keras", "PyTorch") if semantics == "keras" else ("PyTorch", "Keras")
         sentence = f"the update is that of {title}, not of {own}"
         yield RuleVariant(replace(settings, semantics=semantics), rate, 1.0, "optimizer", sentence)

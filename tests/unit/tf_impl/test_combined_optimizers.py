@@ -102,7 +102,7 @@ def test_updates_are_those_of_keras(make_config: MakeConfig, tmp_path: Path, pyt
             continue
         save_config(expand(make_config(*overrides)), tmp_path / f"{kind},{schedule},{preset}.yaml")
     differences = json.loads(python(TRAIN, str(tmp_path)).splitlines()[-1])
-    assert {name.partition(",")[0] for name in differences} == {*KINDS}
+    assert {name.partition(",")[0] for name in differences} == {*KINDS} - {"adafactor", "muon"}  # which have no keras
     rounded = ("nadam", "one_cycle")  # Keras rounds their momentum to float32
     assert {
         name: difference

@@ -33,6 +33,7 @@ OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "adadelta": lambda groups: optim.Adadelta(groups, rho=0.9375, eps=EPSILON),
     "adamax": lambda groups: optim.Adamax(groups, betas=BETAS, eps=EPSILON),
     "nadam": lambda groups: optim.NAdam(groups, betas=BETAS, eps=EPSILON),
+    "adafactor": lambda groups: optim.Adafactor(groups, beta2_decay=-0.75, eps=(EPSILON, 2**-8), d=1.25),
 }
 # LambdaLR if PyTorch's own scheduler depends on the rate of a group, or adds up rounding errors
 SCHEDULERS: dict[str, Callable[[optim.Optimizer], lr_scheduler.LRScheduler]] = {
@@ -53,13 +54,37 @@ SCHEDULERS: dict[str, Callable[[optim.Optimizer], lr_scheduler.LRScheduler]] = {
 }
 
 
+class MuonWithAdamw(optim.Optimizer):
+    """PyTorch's Muon for matrices that are neither embeddings nor a head, and its AdamW for the other parameters."""
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, {})
+        matrices = [
+            group for group in self.param_groups if group["name"].startswith("layer") and group["params"][0].ndim == 2
+        ]
+        others = [group for group in self.param_groups if group not in matrices]
+        self.members = [optim.Muon(matrices, momentum=0.5), optim.AdamW(others, betas=BETAS, eps=EPSILON)]
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update all parameters with the learning rates that the scheduler has set."""
+        for member in self.members:
+            for group in member.param_groups:
+                group["lr"] = next(own["lr"] for own in self.param_groups if own["name"] == group["name"])
+            member.step()
+
+
 def cosine(epoch: int) -> float:
     """Return the factor of CosineAnnealingLR with eta_min = 0.25 of the rate, by its documentation."""
     return float(0.25 + 0.75 * (1 + torch.cos(torch.tensor(torch.pi * epoch / TOTAL, dtype=torch.float64))) / 2)
 
 
+OPTIMIZERS["muon"] = MuonWithAdamw
+
+
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_updates_are_those_of_pytorch(make_config: MakeConfig, kind: str) -> None:
+def test_updates_are_those_of_pytorch(make_config: MakeConfig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "muon":
+        monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)  # here it computes in the run's precision
     combinations = [combination for combination in list_combinations("aligned") if combination[0] == kind]
     for _, schedule, preset, overrides in combinations:
         parameters, expected = (
@@ -70,7 +95,7 @@ def test_updates_are_those_of_pytorch(make_config: MakeConfig, kind: str) -> Non
         groups = []
         for name, parameter in expected.items():
             scale, decay = get_group(preset, name)
-            groups.append({"params": [parameter], "lr": RATE * scale, "weight_decay": decay})
+            groups.append({"name": name, "params": [parameter], "lr": RATE * scale, "weight_decay": decay})
         reference = OPTIMIZERS[kind](groups)
         scheduler = SCHEDULERS[schedule](reference)
         for step in range(1, STEPS + 1):

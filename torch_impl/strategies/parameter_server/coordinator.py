@@ -157,7 +157,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     def _read_slots(self) -> dict[str, np.ndarray]:
         slots: dict[str, np.ndarray] = {}
         for server, shard in zip(self.servers, self.shards, strict=True):
-            slots |= read_slots(server, shard, self.config.slots)
+            slots |= read_slots(server, shard, self.config)
         return slots
 
     @override

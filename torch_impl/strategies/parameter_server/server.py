@@ -30,6 +30,7 @@ from torch_impl.strategies.parameter_server.messages import (
 )
 from torch_impl.strategies.parameter_server.shards import (
     assign_to_servers,
+    list_slot_shapes,
     receive_flat,
     send_flat,
     split_flat,
@@ -138,8 +139,8 @@ class Server:
                 send_flat(client, self.shard.values())
             case ReadSlots():
                 slots = self.optimizer.slots()
-                for slot in self.config.slots:
-                    send_flat(client, (torch.from_numpy(slots[f"{slot}.{name}"]) for name in self.shard))
+                for shapes in list_slot_shapes(self.shard, self.config):
+                    send_flat(client, (torch.from_numpy(slots[name]) for name in shapes))
             case SetPlateauFactor():
                 self.optimizer.plateau_factor = request.factor
                 send_message(client, request)

@@ -1,14 +1,15 @@
 """The shards of the parameters: which server holds which parameters, and how they travel as flat tensors."""
 
 import socket
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 
-from common.config.schema import AVERAGE
+from common.config.optimizers import Shape
+from common.config.schema import AVERAGE, Config
 from torch_impl.communication.connection import connect, receive_tensor, send_tensor
 from torch_impl.strategies.parameter_server.messages import (
     ParametersVersion,
@@ -52,14 +53,24 @@ def read_parameters(servers: Sequence[socket.socket], shards: Sequence[Shard]) -
     return versions[0]
 
 
-def read_slots(server: socket.socket, shard: Shard, slots: Iterable[str]) -> dict[str, np.ndarray]:
+def read_slots(server: socket.socket, shard: Shard, config: Config) -> dict[str, np.ndarray]:
     """Return the optimizer slots of a server's parameters, by `<slot>.<parameter>`."""
     send_message(server, ReadSlots())
+    dtype = next(iter(shard.values())).dtype
     arrays: dict[str, np.ndarray] = {}
-    for slot in slots:
-        values = split_flat(receive_flat(server, shard.values()), shard.values())
-        arrays |= {f"{slot}.{name}": value.numpy() for name, value in zip(shard, values, strict=True)}
+    for shapes in list_slot_shapes(shard, config):
+        tensors = [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes.values()]
+        values = split_flat(receive_flat(server, tensors), tensors)
+        arrays |= {name: value.numpy() for name, value in zip(shapes, values, strict=True)}
     return arrays
+
+
+def list_slot_shapes(shard: Shard, config: Config) -> Iterator[dict[str, Shape]]:
+    """Yield, for each slot that some parameters have, its shapes by `<slot>.<parameter>`."""
+    slots = {name: config.list_slots(name, tuple(parameter.shape)) for name, parameter in shard.items()}
+    for slot in config.slots:
+        if shapes := {f"{slot}.{name}": shapes[slot] for name, shapes in slots.items() if slot in shapes}:
+            yield shapes
 
 
 @torch.no_grad()
@@ -75,13 +86,13 @@ def send_flat(connection: socket.socket, tensors: Iterable[torch.Tensor]) -> Non
     send_tensor(connection, torch.cat([tensor.detach().flatten().cpu() for tensor in tensors]))
 
 
-def receive_flat(connection: socket.socket, parameters: Collection[Parameter]) -> torch.Tensor:
+def receive_flat(connection: socket.socket, parameters: Collection[torch.Tensor]) -> torch.Tensor:
     """Receive a flat tensor that has as many elements as the parameters, of the same dtype."""
     length = sum(parameter.numel() for parameter in parameters)
     return receive_tensor(connection, torch.empty(length, dtype=next(iter(parameters)).dtype))
 
 
-def split_flat(flat: torch.Tensor, parameters: Collection[Parameter]) -> list[torch.Tensor]:
+def split_flat(flat: torch.Tensor, parameters: Collection[torch.Tensor]) -> list[torch.Tensor]:
     """Cut a flat tensor into views that have the shapes of the parameters."""
     pieces = flat.split([parameter.numel() for parameter in parameters])
     return [piece.view_as(parameter) for piece, parameter in zip(pieces, parameters, strict=True)]

@@ -178,3 +178,11 @@ def test_steps(
 )
 def test_warmup_steps(make_config: MakeConfig, overrides: list[str], warmup: int) -> None:
     assert resolve_steps(make_config(*overrides), None).schedule.warmup_steps == warmup
+
+
+@pytest.mark.parametrize(("precision", "epsilon"), [("float32", 2**-23), ("bfloat16", 2**-23), ("float64", 2**-52)])
+def test_epsilon_of_adafactor_is_that_of_the_weights(make_config: MakeConfig, precision: str, epsilon: float) -> None:
+    config = resolve_config(make_config("optimizer=adafactor", f"train.precision={precision}", "train.device=cpu"))
+    assert config.optimizer.epsilon == epsilon
+    given = make_config("optimizer=adafactor", "optimizer.epsilon=0.5", "train.device=cpu")
+    assert resolve_config(given).optimizer.epsilon == 0.5

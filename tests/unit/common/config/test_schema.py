@@ -132,6 +132,11 @@ def test_the_convnet_chooses_data_and_optimizer(make_config: MakeConfig) -> None
             "optimizer.epsilon=null: adam needs a value; give optimizer.epsilon=...",
         ),
         (
+            ["optimizer=adafactor", "optimizer.semantics=native"],
+            "optimizer.semantics=native: the update of adafactor depends on the order of the axes, which differs in "
+            "Keras; set it to aligned",
+        ),
+        (
             ["train.early_stopping.patience=2"],
             "train.early_stopping.patience: counts evaluations; give train.eval_every=... too",
         ),
@@ -176,6 +181,21 @@ def test_values_that_contradict_each_other_are_refused(
 )
 def test_slots_of_the_optimizers(make_config: MakeConfig, overrides: list[str], slots: tuple[str, ...]) -> None:
     assert make_config(*overrides).optimizer.slots == slots
+
+
+def test_adafactor_has_slots_by_the_number_of_axes(make_config: MakeConfig) -> None:
+    config = make_config("optimizer=adafactor", "ema.decay=0.9")
+    assert config.list_slots("bias", (4,)) == {"variance": (4,), "average": (4,)}
+    kernel = (5, 4, 3, 2)
+    assert config.list_slots("weight", kernel) == {"row_var": (5, 4, 3, 1), "col_var": (5, 4, 1, 2), "average": kernel}
+
+
+def test_muon_has_a_momentum_of_matrices_that_match_no_pattern(make_config: MakeConfig) -> None:
+    settings = make_config("optimizer=muon").optimizer
+    moments = {"exp_avg": (3, 2), "exp_avg_sq": (3, 2)}
+    assert settings.list_slots("layer.weight", (3, 2)) == {"momentum_buffer": (3, 2)}
+    assert settings.list_slots("word_embeddings.weight", (3, 2)) == moments
+    assert settings.list_slots("layer.bias", (3,)) == dict.fromkeys(moments, (3,))
 
 
 def test_every_module_that_a_schema_names_exists() -> None:

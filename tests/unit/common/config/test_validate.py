@@ -56,10 +56,22 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
             "train.profile=true: TensorFlow's profiler may crash with strategy=multiworker; set it to false",
         ),
         (
+            "torch",
+            ["strategy=fsdp", "optimizer=muon"],
+            "optimizer.kind=muon: needs whole parameters, of which a rank of strategy=fsdp has parts; choose "
+            "strategy=zero or ddp, or another optimizer",
+        ),
+        (
             "tf",
             ["strategy=parameter_server", *CYCLE],
             "schedule.cycle_momentum=true: the operations of TensorFlow's asynchronous workers have a fixed momentum; "
             "set it to false, or strategy.max_staleness=0",
+        ),
+        (
+            "tf",
+            ["strategy=parameter_server", "optimizer=adafactor"],
+            "optimizer.kind=adafactor: needs whole parameters, but TensorFlow's parameter servers hold parts; choose "
+            "another optimizer or another strategy",
         ),
     ],
 )
@@ -103,6 +115,10 @@ def test_strategies_that_a_framework_lacks_are_refused(
         (
             ["optimizer=sgd", "optimizer.momentum=0", *CYCLE],
             "schedule.cycle_momentum=true: optimizer.momentum is 0; give it a value",
+        ),
+        (
+            ["optimizer=adafactor", *CYCLE],
+            "schedule.cycle_momentum=true: optimizer.kind=adafactor has no momentum to cycle",
         ),
         (["optimizer.semantics=native", *CYCLE], "schedule.cycle_momentum=true: Keras's optimizers have a fixed"),
         (["optimizer.learning_rate=-1"], "optimizer.learning_rate=-1.0: must be at least 0"),

@@ -47,3 +47,16 @@ def test_other_elements_move_by_their_share_of_rounding(config: Config) -> None:
     assert drift.compute_weight_drift(1, "weight") == pytest.approx(
         compute_learning_rate(config, 1) * 2e-7 / 4.0, rel=1e-3
     )
+
+
+def test_steps_of_adafactor_are_relative_to_the_weights(composed: Compose) -> None:
+    overrides = ("optimizer=adafactor", "optimizer.epsilon=1e-7", "schedule=constant", "schedule.warmup_steps=0")
+    config = parse_config(composed(*overrides))
+    weights = {"weight": np.full((2, 2), 3.0)}
+    slots = {"row_var.weight": np.array([[0.25], [0.75]]), "col_var.weight": np.array([[0.5, 0.5]])}
+    states = [SimpleNamespace(weights=weights, slots={}), SimpleNamespace(weights=weights, slots=slots)]
+    run: Any = SimpleNamespace(config=config, batches=[SimpleNamespace(step=1)], states=states)
+    drift = RoundingDrift(run, {"weight": np.ones((2, 2))}, NOISE)
+    changes = 3.0 * 1e-7 / np.sqrt([0.25, 0.25, 0.75, 0.75])  # variances: rows x columns / mean of rows
+    expected = compute_learning_rate(config, 1) * float(np.linalg.norm(changes)) / 6.0
+    assert drift.compute_weight_drift(1, "weight") == pytest.approx(expected, rel=1e-3)

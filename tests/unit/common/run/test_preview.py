@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from common.config.resolve import resolve_config
-from common.run.preview import _count_classes, _describe_transforms, describe_plan
+from common.run.preview import _count_classes, _describe_matrices, _describe_transforms, describe_plan
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import MakeRun
 
@@ -55,6 +55,13 @@ def test_the_updates_of_parameter_servers(small_config: MakeConfig) -> None:
     assert told(describe_plan(config, "tf"))["updates"] == "900"
     synchronous = replace(config, strategy=replace(config.strategy, max_staleness=0))  # type: ignore[call-arg]
     assert "updates" not in told(describe_plan(synchronous, "tf"))
+
+
+def test_the_matrices_of_muon_are_shown(make_config: MakeConfig) -> None:
+    shapes = {"embeddings.weight": (9, 4), "layer.weight": (4, 3), "layer.bias": (4,), "head.weight": (2, 4)}
+    matrices = {"muon": "1 matrices of 12 values; AdamW updates the other 3 parameters"}
+    assert _describe_matrices(make_config("optimizer=muon"), shapes) == matrices
+    assert _describe_matrices(make_config("optimizer=adafactor"), shapes) == {}
 
 
 def test_the_transforms_are_shown(make_config: MakeConfig) -> None:

@@ -1,7 +1,9 @@
 """Tests of the update rules against the optimizers of PyTorch and Keras, on one parameter in float64."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,11 @@ from hypothesis import strategies as st
 
 from common.config.optimizers import (
     AdadeltaSettings,
+    AdafactorSettings,
     AdagradSettings,
     AdamaxSettings,
     AdamSettings,
+    MuonSettings,
     NadamSettings,
     OptimizerSettings,
     RmspropSettings,
@@ -29,6 +33,16 @@ Rates = list[float]
 BETAS, EPSILON, RHO, DECAY = (0.875, 0.96875), 2**-10, 0.9375, 2**-5
 
 
+MUON = {
+    "nesterov": True,
+    "ns_steps": 5,
+    "ns_epsilon": 1e-7,
+    "rate_adjustment": "original",
+    "adamw_match": "embed*",
+    "momentum": 0.875,
+}
+
+
 def make_settings(kind: str, semantics: str, **options: object) -> OptimizerSettings:
     """Return the settings of an optimizer, with values for the keys that its kind needs."""
     schemas: dict[str, tuple[type[OptimizerSettings], dict[str, object]]] = {
@@ -40,7 +54,9 @@ def make_settings(kind: str, semantics: str, **options: object) -> OptimizerSett
         "adadelta": (AdadeltaSettings, {"rho": RHO}),
         "adamax": (AdamaxSettings, {}),
         "nadam": (NadamSettings, {"momentum_decay": None}),
+        "adafactor": (AdafactorSettings, {"epsilon2": 2**-8, "beta2_decay": -0.75, "clip_threshold": 1.25}),
     }
+    schemas["muon"] = (MuonSettings, MUON)
     schema, values = schemas[kind]
     common: dict[str, object] = {
         "learning_rate": 0.1,
@@ -57,17 +73,24 @@ def make_settings(kind: str, semantics: str, **options: object) -> OptimizerSett
     return schema(kind=kind, semantics=semantics, **{**common, **values, **options})  # type: ignore[arg-type]
 
 
-def make_gradients(seed: int = 0) -> np.ndarray:
-    """Return gradients [STEPS, 4]. One element of the parameter gets zeros."""
-    gradients = np.random.default_rng(seed).normal(0, 0.1, (STEPS, 4))
+def make_gradients(seed: int = 0, shape: tuple[int, ...] = (4,)) -> np.ndarray:
+    """Return gradients [STEPS, *shape]. One element of the parameter gets zeros."""
+    gradients = np.random.default_rng(seed).normal(0, 0.1, (STEPS, math.prod(shape)))
     gradients[:, 3] = 0
-    return gradients
+    return gradients.reshape(STEPS, *shape)
+
+
+def make_weight(gradients: np.ndarray) -> np.ndarray:
+    """Return a parameter before the first update."""
+    return np.linspace(-1, 1, gradients[0].size).reshape(gradients[0].shape)
 
 
 def train_by_rule(settings: OptimizerSettings, gradients: np.ndarray, rates: Sequence[float]) -> np.ndarray:
-    """Return the parameter after each update, [STEPS, 4]."""
-    rule, weight = build_rule(settings), np.linspace(-1, 1, 4)
-    slots = [np.full(4, settings.initial_slot_value) for _ in settings.slots]
+    """Return the parameter after each update, [STEPS, ...]."""
+    rule, weight = build_rule(settings), make_weight(gradients)
+    slots = [
+        np.full(shape, settings.initial_slot_value) for shape in settings.list_slots("weight", weight.shape).values()
+    ]
     weights = []
     for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
         scalars = rule.compute_scalars(rate, settings.weight_decay, step)
@@ -79,7 +102,7 @@ def train_by_rule(settings: OptimizerSettings, gradients: np.ndarray, rates: Seq
 
 
 def train_by_torch(build: Callable[..., torch.optim.Optimizer], gradients: np.ndarray, rates: Rates) -> np.ndarray:
-    parameter = torch.nn.Parameter(torch.linspace(-1, 1, 4, dtype=torch.float64))
+    parameter = torch.nn.Parameter(torch.from_numpy(make_weight(gradients)))
     optimizer = build([parameter], weight_decay=DECAY)
     weights = []
     for gradient, rate in zip(gradients, rates, strict=True):
@@ -91,6 +114,7 @@ def train_by_torch(build: Callable[..., torch.optim.Optimizer], gradients: np.nd
 
 
 ADAM: dict[str, Any] = {"betas": BETAS, "eps": EPSILON}
+ADAFACTOR: dict[str, Any] = {"eps": (EPSILON, 2**-8), "beta2_decay": -0.75, "d": 1.25}
 TORCH: dict[str, tuple[str, dict[str, Any], Callable[..., torch.optim.Optimizer], dict[str, Any]]] = {
     "sgd": ("sgd", {}, torch.optim.SGD, {}),
     "momentum": ("sgd", {"momentum": 0.9}, torch.optim.SGD, {"momentum": 0.9}),
@@ -115,6 +139,8 @@ TORCH: dict[str, tuple[str, dict[str, Any], Callable[..., torch.optim.Optimizer]
     "adadelta": ("adadelta", {}, torch.optim.Adadelta, {"rho": RHO, "eps": EPSILON}),
     "adamax": ("adamax", {}, torch.optim.Adamax, ADAM),
     "nadam": ("nadam", {}, torch.optim.NAdam, ADAM),
+    "adafactor": ("adafactor", {}, torch.optim.Adafactor, ADAFACTOR),
+    "muon of vectors": ("muon", {}, torch.optim.AdamW, ADAM),
 }
 RATES = st.lists(st.floats(0, 0.5), min_size=STEPS, max_size=STEPS)
 
@@ -129,6 +155,28 @@ def test_aligned_rule_is_that_of_pytorch(case: str, rates: Rates, seed: int) -> 
     # NAdam of PyTorch keeps the product of its momentums in float32.
     tolerance = 1e-6 if kind == "nadam" else 1e-12
     assert np.abs(train_by_rule(chosen, gradients, rates) - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 1), (2, 3, 4), (4, 3, 2, 2)])
+def test_adafactor_of_matrices_is_that_of_pytorch(shape: tuple[int, ...]) -> None:
+    chosen, gradients = make_settings("adafactor", "aligned"), make_gradients(1, shape)
+    rates = [0.5 / step for step in range(1, STEPS + 1)]
+    expected = train_by_torch(partial(torch.optim.Adafactor, **ADAFACTOR), gradients, rates)
+    assert np.abs(train_by_rule(chosen, gradients, rates) - expected).max() <= 1e-12 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 1)])
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("adjustment", ["original", "match_rms_adamw"])
+def test_muon_is_that_of_pytorch_without_bfloat16(
+    shape: tuple[int, ...], nesterov: bool, adjustment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
+    chosen = make_settings("muon", "aligned", nesterov=nesterov, rate_adjustment=adjustment)
+    gradients, rates = make_gradients(1, shape), [0.5 / step for step in range(1, STEPS + 1)]
+    build = partial(torch.optim.Muon, momentum=0.875, nesterov=nesterov, adjust_lr_fn=adjustment)
+    expected = train_by_torch(build, gradients, rates)
+    assert np.abs(train_by_rule(chosen, gradients, rates) - expected).max() <= 1e-12 * np.abs(expected).max()
 
 
 KERAS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {

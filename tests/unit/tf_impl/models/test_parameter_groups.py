@@ -36,6 +36,14 @@ for path in sys.argv[1:]:
         results.append([variable.path for variable in model.trainable_variables])
     except UserError as error:
         results.append(str(error))
+model.named_parameters = [
+    *model.named_parameters[:3],
+    TransformedParameter(b.bias, parse_transformation("1.bias[0:2]"), {"1.bias": (6,)}),
+]
+try:
+    freeze_parameters(model, load_config(Path(sys.argv[-1])))
+except UserError as error:
+    results.append(str(error))
 print(json.dumps(results))
 """
 
@@ -49,9 +57,12 @@ def test_frozen_variables_are_not_trained(composed: Compose, tmp_path: Path, pyt
     for path, value in zip(paths, [*groups, "[]"], strict=True):
         clipping = ("optimizer.clip_norm=1", "optimizer.max_grad_norm=null") if value == "[]" else ()
         save_config(parse_config(composed(f"optimizer.groups={value}", *clipping)), path)
-    divided, trained, clipped = json.loads(python(FREEZE, *paths))
+    divided, trained, clipped, clipped_part = json.loads(python(FREEZE, *paths))
     assert divided.startswith(
         "optimizer.groups: 1.bias and 2.bias are in different groups, but TensorFlow's sequential/b"
     )
     assert trained == ["sequential/b/kernel", "sequential/b/bias"]
     assert clipped.startswith("optimizer.clip_norm=1: TensorFlow's sequential/b/bias holds 1.bias and 2.bias together")
+    assert clipped_part.startswith(
+        "optimizer.clip_norm=1: TensorFlow's sequential/b/bias holds only a part of 1.bias, which has one norm"
+    )

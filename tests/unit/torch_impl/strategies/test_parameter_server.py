@@ -30,7 +30,7 @@ from torch_impl.strategies.parameter_server.messages import (
     send_message,
 )
 from torch_impl.strategies.parameter_server.server import Server
-from torch_impl.strategies.parameter_server.shards import assign_to_servers, receive_flat, send_flat
+from torch_impl.strategies.parameter_server.shards import assign_to_servers, list_slot_shapes, receive_flat, send_flat
 
 Client = Callable[[int], socket.socket]
 RATE = 0.5
@@ -155,3 +155,13 @@ def test_shards_are_balanced_and_the_same_in_every_process() -> None:
     names = [["b", "a"], ["c", "d"]]
     assert [list(shard) for shard in assign_to_servers(parameters, 2)] == names
     assert [list(shard) for shard in assign_to_servers(dict(reversed(parameters.items())), 2)] == names
+
+
+def test_slots_of_another_shape_are_listed_for_the_parameters_that_have_them(make_config: MakeConfig) -> None:
+    config = make_config("optimizer=adafactor", "ema.decay=0.9")
+    shard = {"weight": Parameter(torch.zeros(3, 2)), "kernel": Parameter(torch.zeros(4, 3, 2))}
+    assert [*list_slot_shapes(shard, config)] == [
+        {"row_var.weight": (3, 1), "row_var.kernel": (4, 3, 1)},
+        {"col_var.weight": (1, 2), "col_var.kernel": (4, 1, 2)},
+        {"average.weight": (3, 2), "average.kernel": (4, 3, 2)},
+    ]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.config.optimizers import OptimizerSettings
+from common.config.optimizers import OPTIMIZERS, OptimizerSettings
 from common.diagnose.explain.rule_variants import RuleUpdate, RuleVariant, find_rule_variant, measure_errors
 from common.diagnose.explain.update_settings import UpdateSettings
 from common.training.optimizer_rules import build_rule
@@ -27,16 +27,19 @@ def train(settings: OptimizerSettings, faulty: OptimizerSettings, number: int = 
     after: Arrays = {}
     slots: Arrays = {}
     for name, gradient in gradients.items():
-        initial = faulty.initial_slot_value
-        slots_before = {slot: np.abs(stream.normal(0, 0.1, gradient.shape)) + 0.05 for slot in settings.slots}
+        shapes, initial = faulty.list_slots(name, gradient.shape), faulty.initial_slot_value
+        slots_before = {
+            slot: np.abs(stream.normal(0, 0.1, shape)) + 0.05
+            for slot, shape in settings.list_slots(name, gradient.shape).items()
+        }
         if number == 1:
-            slots_before = dict.fromkeys(faulty.slots, np.full(gradient.shape, initial))
-        old = [slots_before[slot] for slot in faulty.slots]
+            slots_before = {slot: np.full(shape, initial) for slot, shape in shapes.items()}
+        old = [slots_before[slot] for slot in shapes]
         change, new = rule.compute(
             np, weights[name], gradient * scale, old, rule.compute_scalars(RATE, faulty.weight_decay, number)
         )
         before |= {f"{slot}.{name}": array for slot, array in slots_before.items()}
-        slots |= {f"{slot}.{name}": array for slot, array in zip(faulty.slots, new, strict=True)}
+        slots |= {f"{slot}.{name}": array for slot, array in zip(shapes, new, strict=True)}
         after[name] = weights[name] + change
     return RuleUpdate(settings, RATES, number, REPLICAS, weights, after, before, slots, gradients)
 
@@ -57,6 +60,12 @@ FAULTS: list[tuple[str, dict[str, object], dict[str, object], str]] = [
     ("adamax", {}, {"beta1": 0.9}, "betas"),
     ("nadam", {}, {"momentum_decay": 1.0}, "momentum_decay"),
     ("nadam", {}, {"weight_decay": 2**-4}, "weight_decay_twice"),
+    ("adafactor", {}, {"clip_threshold": 1.0}, "clip_threshold"),
+    ("adafactor", {}, {"beta2_decay": -0.8}, "beta2_decay"),
+    ("adafactor", {}, {"weight_decay": 0.0}, "no_weight_decay"),
+    ("muon", {"ns_steps": 6}, {"ns_steps": 5}, "ns_steps"),
+    ("muon", {}, {"rate_adjustment": "match_rms_adamw"}, "rate_adjustment"),
+    ("muon", {}, {"beta2": 0.999}, "betas"),
 ]
 
 
@@ -67,8 +76,8 @@ def test_fault_is_named(
 ) -> None:
     settings = make_settings(kind, "aligned", **options)
     faulty = replace(settings, **fault)  # type: ignore[arg-type]
-    if (number == 1 and cause in ("amsgrad", "centered", "nesterov")) or (
-        number > 1 and cause == "initial_accumulator_value"
+    if (number == 1 and cause in ("amsgrad", "centered", "nesterov", "beta2_decay")) or (
+        number > 1 and cause in ("initial_accumulator_value", "clip_threshold")
     ):
         pytest.skip("the fault does not change this update, or others change it in the same way")
     update = train(settings, faulty, number)
@@ -83,8 +92,15 @@ def test_wrong_sum_is_named(scale: float, cause: str) -> None:
     assert variant is not None and variant.cause == cause
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam"])
-@pytest.mark.parametrize("semantics", ["aligned", "keras"])
+@pytest.mark.parametrize(
+    ("kind", "semantics"),
+    [
+        (kind, semantics)
+        for kind, schema in OPTIMIZERS.items()
+        for semantics in ("aligned", "keras")
+        if semantics == "aligned" or not schema.uses_layout
+    ],
+)
 def test_right_update_has_no_error(kind: str, semantics: str) -> None:
     settings = make_settings(kind, semantics)
     errors = measure_errors(RuleVariant(settings, RATE), train(settings, settings, 3))

@@ -1,0 +1,88 @@
+"""The update rules of optimizers that need whole parameters in PyTorch's layout."""
+
+from types import ModuleType
+
+import numpy as np
+
+from common.config.optimizers import AdafactorSettings, MuonSettings
+from common.training.update_rule import Array, Rule, RuleInputs, Update, average_moments
+
+NEWTON_SCHULZ = (3.4445, -4.775, 2.0315)  # the coefficients of an iteration of Muon, in both frameworks
+
+
+class AdafactorRule(Rule[AdafactorSettings]):
+    """Adafactor of PyTorch, for whole parameters in PyTorch's layout."""
+
+    scalar_count = 4
+
+    def _compute_factors(self, rate: float, step: int) -> list[float]:
+        return [min(rate, step**-0.5), float(step**self.settings.beta2_decay)]
+
+    def _compute(self, inputs: RuleInputs) -> Update:
+        xp, weight, gradient, slots = inputs.xp, inputs.weight, inputs.gradient, inputs.slots
+        settings, (rate, share) = self.settings, inputs.factors
+        epsilon = settings.epsilon
+        assert epsilon is not None, "resolve the config first"
+        square = gradient * gradient
+        means = [square] if len(slots) == 1 else [_average(xp, square, -1), _average(xp, square, -2)]
+        after = [slot + share * (mean - slot) for slot, mean in zip(slots, means, strict=True)]
+        variance = after[0]
+        if len(after) == 2:
+            rows, columns = after
+            variance = rows * columns / _limit(xp, _average(xp, rows, -2), epsilon)
+        update = gradient / xp.sqrt(_limit(xp, variance, epsilon * epsilon))
+        size, update_size = (xp.sqrt(_average(xp, array * array, None)) for array in (weight, update))
+        scale = rate * _limit(xp, size, settings.epsilon2) / _limit(xp, update_size / settings.clip_threshold, 1.0)
+        return -scale * update, after
+
+
+class MuonRule(Rule[MuonSettings]):
+    """Muon of PyTorch, in the precision of the weights, for matrices, and AdamW for the other parameters."""
+
+    scalar_count = 4
+
+    def _compute_factors(self, rate: float, step: int) -> list[float]:
+        beta1, beta2 = self.settings.beta1, self.settings.beta2
+        assert beta1 is not None and beta2 is not None
+        return [rate / (1 - beta1**step), (1 - beta2**step) ** 0.5]
+
+    def _compute(self, inputs: RuleInputs) -> Update:
+        xp, gradient, slots, settings = inputs.xp, inputs.gradient, inputs.slots, self.settings
+        if len(slots) == 2:
+            first, second = average_moments(settings, gradient, slots)
+            return -inputs.factors[0] * first / (xp.sqrt(second) / inputs.factors[1] + settings.epsilon), [
+                first,
+                second,
+            ]
+        momentum = settings.momentum
+        assert momentum is not None
+        buffer = momentum * slots[0] + (1 - momentum) * gradient
+        direction = momentum * buffer + (1 - momentum) * gradient if settings.nesterov else buffer
+        rows, columns = (int(size) for size in gradient.shape)
+        if settings.rate_adjustment == "original":
+            factor = max(1.0, rows / columns) ** 0.5
+        else:
+            factor = 0.2 * max(rows, columns) ** 0.5
+        return -(inputs.rate * factor) * self._orthogonalize(xp, direction, rows > columns), [buffer]
+
+    def _orthogonalize(self, xp: ModuleType, matrix: Array, is_tall: bool) -> Array:
+        """Return the matrix with singular values near 1."""
+        a, b, c = NEWTON_SCHULZ
+        size = xp.sqrt(_average(xp, matrix * matrix, None) * float(np.prod(matrix.shape)))
+        matrix = matrix / _limit(xp, size, self.settings.ns_epsilon)
+        for _ in range(self.settings.ns_steps):
+            square = xp.einsum("ji,jk->ik" if is_tall else "ij,kj->ik", matrix, matrix)
+            polynomial = b * square + c * (square @ square)
+            matrix = a * matrix + (matrix @ polynomial if is_tall else polynomial @ matrix)
+        return matrix
+
+
+def _average(xp: ModuleType, array: Array, axis: int | None) -> Array:
+    """Return the mean over an axis or over all axes, which remain with the size 1."""
+    average = xp.reduce_mean if hasattr(xp, "reduce_mean") else xp.mean
+    return average(array, axis=axis, keepdims=True)
+
+
+def _limit(xp: ModuleType, array: Array, least: float) -> Array:
+    """Return the array with `least` in place of smaller elements."""
+    return xp.maximum(array, least * xp.ones_like(array))

@@ -1,0 +1,82 @@
+"""The interface of an update rule, which computes the change of one parameter for either framework."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from common.config.optimizers import OptimizerSettings
+
+Array = Any  # a tensor or an array; the frameworks share no type
+Update = tuple[Array, list[Array]]  # what is added to the weights, and the slots after the update
+SettingsT = TypeVar("SettingsT", bound=OptimizerSettings)
+DECOUPLED = ("adamw", "adafactor", "muon")  # the kinds of PyTorch that subtract weight decay from the weights
+
+
+class RuleInputs(NamedTuple):
+    """Inputs from which a rule computes the change of one parameter; `Rule.compute` describes the fields."""
+
+    xp: ModuleType
+    weight: Array
+    gradient: Array  # with weight decay, unless that is decoupled
+    slots: Sequence[Array]
+    rate: Array
+    factors: Sequence[Array]  # the further scalars of the kind
+
+
+class Rule(ABC, Generic[SettingsT]):
+    """The update rule of one kind of optimizer.
+
+    Attributes:
+        settings: The settings of the optimizer.
+        is_keras: Whether the formulas are those of Keras.
+        is_decoupled: Whether weight decay is subtracted from the weights; otherwise it is added to the gradient.
+    """
+
+    scalar_count: ClassVar[int] = 2  # the learning rate, the weight decay, and those of the kind
+
+    def __init__(self, settings: SettingsT) -> None:
+        self.settings = settings
+        self.is_keras = settings.semantics == "keras"
+        self.is_decoupled = self.is_keras or settings.kind in DECOUPLED
+
+    def compute_scalars(self, rate: float, weight_decay: float, step: int) -> list[float]:
+        """Return the scalars of the update with number `step`, from 1."""
+        return [rate, rate * weight_decay if self.is_decoupled else weight_decay, *self._compute_factors(rate, step)]
+
+    def compute(
+        self,
+        xp: ModuleType,
+        weight: Array,
+        gradient: Array,
+        slots: Sequence[Array],
+        scalars: Sequence[Array],
+    ) -> Update:
+        """Return the change of a parameter and its slots after the update, without changing the arguments.
+
+        Args:
+            xp: The module whose functions compute the update.
+            weight: The parameter.
+            gradient: The gradient, of the same shape.
+            slots: The slots, in the order of `settings.list_slots`.
+            scalars: The result of `compute_scalars`, of the type of the parameter.
+        """
+        rate, decay, *factors = scalars
+        if self.is_decoupled:
+            change, after = self._compute(RuleInputs(xp, weight, gradient, slots, rate, factors))
+            return change - weight * decay, after
+        return self._compute(RuleInputs(xp, weight, gradient + weight * decay, slots, rate, factors))
+
+    def _compute_factors(self, rate: float, step: int) -> list[float]:
+        return []
+
+    @abstractmethod
+    def _compute(self, inputs: RuleInputs) -> Update:
+        """Return the change without decoupled weight decay, and the slots."""
+
+
+def average_moments(settings: OptimizerSettings, gradient: Array, slots: Sequence[Array]) -> list[Array]:
+    """Return Adam's moments after an update."""
+    beta1, beta2 = settings.beta1, settings.beta2
+    assert beta1 is not None and beta2 is not None
+    return [beta1 * slots[0] + (1 - beta1) * gradient, beta2 * slots[1] + (1 - beta2) * gradient * gradient]
