@@ -137,7 +137,9 @@ def test_variants_of_a_strategy_are_different_runs(
 
 
 def test_the_report_shows_traffic(make_dp: MakeRun, make_run: MakeRun, tmp_path: Path) -> None:
-    sent = make_run("c", "strategy=allreduce", strategy="allreduce", bytes_sent=[2048, 1024], messages_sent=[4, 2])
+    held = {"parameter_bytes": [1, 2], "gradient_bytes": [3, 4], "slot_bytes": [5, 6]}
+    counts = {"bytes_sent": [2048, 1024], "messages_sent": [4, 2], **held}
+    sent = make_run("c", "strategy=allreduce", strategy="allreduce", **counts)
     comparison = compare_runs([make_dp("a"), make_dp("b", loss="in_forward", gathered=8), sent], TOLERANCES)
     charts = {chart.title: chart for chart in build_bar_charts(comparison.runs)}
     assert list(charts)[-3:] == ["Traffic", "Memory of each replica", "Sent by each rank"]
@@ -153,6 +155,7 @@ def test_the_report_shows_traffic(make_dp: MakeRun, make_run: MakeRun, tmp_path:
     assert report["verdict"] == "lockstep"
     assert report["runs"][0]["traffic_per_step"]["gathered"] == [192, 0]
     assert report["runs"][2]["bytes_sent"] == [2048, 1024]
+    assert {name: report["runs"][2][name] for name in held} == held
 
 
 def test_the_terminal_shows_traffic(make_dp: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
