@@ -55,7 +55,7 @@ def find_restricted(model: keras.Layer, compute: Callable[[], object]) -> list[s
     names = [path for path, variable in get_state(model).items() if variable.trainable]
     restricted: set[str] = set()
     for factor, offset in OUTSIDE:
-        moved_values: Arrays = {name: factor * before[name] + offset for name in names}
+        moved_values: Arrays = {name: np.asarray(factor * before[name] + offset) for name in names}
         set_state(model, moved_values)
         with suppress(UserError):  # the model may not accept such values
             compute()

@@ -5,6 +5,7 @@
 
 import tensorflow as tf
 
+from common.config.task_kinds import ContrastiveSettings
 from common.config.tasks import BinarySettings, ClassificationSettings, RegressionSettings
 
 
@@ -90,6 +91,33 @@ def compute_regression_losses(task: RegressionSettings, outputs: tf.Tensor, labe
         return error
     clipped = tf.minimum(error, task.delta)
     return tf.square(clipped) / 2 + task.delta * (error - clipped)
+
+
+def compute_contrastive_losses(task: ContrastiveSettings, embeddings: tf.Tensor) -> tf.Tensor:
+    """Return the loss [n] of each example, whose partner is to be found among those of all n examples.
+
+    embeddings: [n, 2 or more, size]: anchors, partners, and further negatives of all anchors.
+
+    Source: sentence-transformers' MultipleNegativesRankingLoss, and with `symmetric` its symmetric variant, which is
+    the loss of Radford et al., Learning Transferable Visual Models From Natural Language Supervision (2021).
+    """
+    scores = compare_embeddings(task, embeddings)
+    count = tf.shape(scores)[0]
+    partners = tf.range(count)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(partners, scores)
+    if not task.symmetric:
+        return losses
+    of_partners = tf.nn.sparse_softmax_cross_entropy_with_logits(partners, tf.transpose(scores[:, :count]))
+    return (losses + of_partners) / 2
+
+
+def compare_embeddings(task: ContrastiveSettings, embeddings: tf.Tensor) -> tf.Tensor:
+    """Return the logits [n, candidates] of the anchors: their similarities to all partners, then to the negatives."""
+    if task.similarity == "cosine":
+        squared = tf.reduce_sum(tf.square(embeddings), -1, keepdims=True)
+        embeddings *= tf.math.rsqrt(tf.maximum(squared, 1e-24))
+    candidates = tf.reshape(tf.transpose(embeddings[:, 1:], [1, 0, 2]), [-1, embeddings.shape[-1]])
+    return tf.matmul(embeddings[:, 0], candidates, transpose_b=True) / task.temperature
 
 
 def _compute_dice(shares: tf.Tensor, labels: tf.Tensor, smooth: float) -> tf.Tensor:

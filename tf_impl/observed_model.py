@@ -41,7 +41,7 @@ class ObservedModel:
         self.inputs = open_inputs(config, Path(run_dir))
         select_replica_devices(1, config.train.device)
         self.model = build_model(config, self.inputs.initial)
-        self.task = build_task_functions(config.task)
+        self.task = build_task_functions(config.task, self.inputs.initial.hf_config)
         self.layer_paths = {
             name: parameter.variable.path.rpartition("/")[0]
             for parameter in self.model.named_parameters

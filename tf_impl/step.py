@@ -15,9 +15,14 @@ from common.data.batches import GlobalBatch
 from common.metrics.predictions import PREDICTION_PLACES, collect_predictions
 from common.training.strategy import Evaluation
 from tf_impl.predictions import append_predictions
-from tf_impl.task import TaskFunctions
+from tf_impl.task import PerExample, TaskFunctions
 
-NOT_INPUTS = ("labels", "weights", *PREDICTION_PLACES)  # arrays of a micro-batch that the model does not read
+NOT_INPUTS = (
+    "labels",
+    "weights",
+    "batch_places",
+    *PREDICTION_PLACES,
+)  # arrays of a micro-batch that the model does not read
 MicroBatch = dict[str, tf.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices  # IndexedSlices for an embedding
 
@@ -29,9 +34,27 @@ def compute_outputs(model: keras.Model, batch: MicroBatch, training: bool) -> tf
     return outputs if outputs.dtype == tf.float64 else tf.cast(outputs, tf.float32)
 
 
+def compute_values(task: TaskFunctions, function: PerExample, outputs: tf.Tensor, batch: MicroBatch) -> tf.Tensor:
+    """Return the losses or the metric of the examples of a micro-batch, [n] or [n, outputs].
+
+    Args:
+        task: The functions of the task.
+        function: One of them: `losses` or `metric`.
+        outputs: The outputs of the model.
+        batch: The micro-batch.
+    """
+    if task.gather is None:
+        return function(outputs, batch["labels"])
+    # The place of each row in the global batch; any place for a row that only fills up the batch, whose weight is 0.
+    rows = tf.argmax(tf.cast(batch["batch_places"] == tf.range(tf.shape(outputs)[0])[:, tf.newaxis], tf.int32), 1)
+    return tf.gather(function(task.gather(outputs, batch["batch_places"]), batch["labels"]), rows)
+
+
 def sum_losses(task: TaskFunctions, outputs: tf.Tensor, batch: MicroBatch) -> tf.Tensor:
-    """Return the sum of the examples' losses, each multiplied by the example's weight; a scalar."""
-    return tf.reduce_sum(task.losses(outputs, batch["labels"]) * tf.cast(batch["weights"], outputs.dtype))
+    """Return the sum of the examples' losses, each multiplied by the example's weight: a scalar, or [outputs]."""
+    return tf.reduce_sum(
+        compute_values(task, task.losses, outputs, batch) * tf.cast(batch["weights"], outputs.dtype), 0
+    )
 
 
 def backward(
@@ -48,7 +71,8 @@ def backward(
 
     Returns:
         The shard's part of the mean loss over the global batch (the parts of all shards add up to the mean), and the
-        gradient of each parameter.
+        gradient of each parameter. If there are several outputs, the part of each of them, multiplied by its weight,
+        [outputs].
     """
     losses, gradients = [], []
     for micro_batch in shard:
@@ -63,15 +87,15 @@ def backward(
 
 
 def compute_evaluation_sums(model: keras.Model, task: TaskFunctions, shard: list[MicroBatch]) -> tf.Tensor:
-    """Return the weighted sums of losses and metrics over a shard, float64 [2].
+    """Return the weighted sums of losses and metrics over a shard, float64 [2], or [2 * outputs].
 
     The predictions for the examples follow, flat, if the global batch asks for them.
     """
     sums = []
     for micro_batch in shard:
         outputs = tf.cast(compute_outputs(model, micro_batch, training=False), tf.float64)
-        metric = tf.cast(task.metric(outputs, micro_batch["labels"]), tf.float64) * micro_batch["weights"]
-        batch_sums = tf.stack([sum_losses(task, outputs, micro_batch), tf.reduce_sum(metric)])
+        metric = tf.cast(compute_values(task, task.metric, outputs, micro_batch), tf.float64) * micro_batch["weights"]
+        batch_sums = tf.reshape(tf.stack([sum_losses(task, outputs, micro_batch), tf.reduce_sum(metric, 0)]), [-1])
         sums.append(append_predictions(batch_sums, outputs, micro_batch))
     return tf.add_n(sums)
 
@@ -93,15 +117,16 @@ def evaluate(batches: Iterable[GlobalBatch], compute_sums: Callable[[GlobalBatch
         batches: The global batches.
         compute_sums: A function that returns `compute_evaluation_sums` of a global batch, summed over all replicas.
     """
-    sums, weight, count = tf.zeros([2], tf.float64), 0.0, 0
+    weight: float | np.ndarray = 0.0
+    sums, count = tf.zeros([], tf.float64), 0
     gathered: list[tuple[GlobalBatch, tf.Tensor]] = []  # with the predictions of the batch, on the device
     for batch in batches:
-        batch_sums = compute_sums(batch)
-        sums += batch_sums[:2]
+        batch_sums, size = compute_sums(batch), 2 * np.size(batch.evaluation_weight)
+        sums += batch_sums[:size]
         if batch.predictions:
-            gathered.append((batch, batch_sums[2:]))
-        weight += batch.weight
+            gathered.append((batch, batch_sums[size:]))
+        weight = weight + batch.evaluation_weight
         count += batch.size
-    summed_loss, summed_metric = sums.numpy().tolist()
+    summed_loss, summed_metric = sums.numpy().reshape(2, *np.shape(weight))
     predictions = collect_predictions([(batch, vector.numpy()) for batch, vector in gathered])
     return Evaluation(summed_loss, summed_metric, weight, count, predictions)

@@ -1,11 +1,14 @@
 """The loss and the metric of each task, computed for every example of a batch."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
 from common.config.import_object import import_function
+from common.config.task_kinds import ContrastiveSettings, MultiOutputSettings
 from common.config.tasks import (
     BinarySettings,
     ClassificationSettings,
@@ -14,16 +17,21 @@ from common.config.tasks import (
     RegressionSettings,
     TaskSettings,
 )
+from common.models.hf_config import HfConfig
+from common.models.task_outputs import OutputLayout
 from tf_impl.losses import (
+    compare_embeddings,
     compute_binary_dice,
     compute_binary_losses,
     compute_class_dice,
     compute_class_losses,
+    compute_contrastive_losses,
     compute_regression_losses,
     compute_share_losses,
 )
 
 PerExample = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
+Gather = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # see `TaskFunctions`
 
 
 @dataclass(frozen=True)
@@ -31,17 +39,25 @@ class TaskFunctions:
     """The functions that define a task.
 
     Attributes:
-        losses: The loss of each example.
-        metric: The metric of each example: accuracy, the number of correct labels if each label has a loss of its own,
-            absolute error (regression) or 0 (a custom task).
+        losses: The loss of each example [n], or of each of its outputs [n, outputs].
+        metric: The metric of each example, in the shape of the losses: accuracy, the number of correct labels if each
+            label has a loss of its own, absolute error (regression) or 0 (a custom task).
+        gather: A function of the outputs of a micro-batch and its `batch_places`, if the loss of an example depends on
+            all others. It returns the outputs of all examples of the global batch, on every replica.
     """
 
     losses: PerExample
     metric: PerExample
+    gather: Gather | None = None
 
 
-def build_task_functions(task: TaskSettings) -> TaskFunctions:
-    """Return the functions of a task. Raise UserError if the user's own loss function cannot be imported."""
+def build_task_functions(task: TaskSettings, hf_config: HfConfig | None = None) -> TaskFunctions:
+    """Return the functions of a task. Raise UserError if the user's own loss function cannot be imported.
+
+    Args:
+        task: The settings of the task.
+        hf_config: The config of the model. It has the layouts of several outputs.
+    """
     if isinstance(task, ClassificationSettings):
         return _build_classification(task)
     if isinstance(task, BinarySettings):
@@ -50,6 +66,13 @@ def build_task_functions(task: TaskSettings) -> TaskFunctions:
         return _build_regression(task)
     if isinstance(task, CustomTaskSettings):
         return _build_custom(task)
+    if isinstance(task, MultiOutputSettings):
+        assert hf_config is not None
+        return _build_multi_output(task, hf_config["output_layouts"])
+    if isinstance(task, ContrastiveSettings):
+        assert hf_config is not None
+        (layout,) = hf_config["output_layouts"]
+        return _build_contrastive(task, OutputLayout(**layout))
     return _build_language_model()
 
 
@@ -139,6 +162,50 @@ def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
     assert task.tf is not None
     function = import_function("task.tf", task.tf)
     return TaskFunctions(function, lambda outputs, labels: tf.zeros(tf.shape(outputs)[:1], tf.float64))
+
+
+def _build_multi_output(task: MultiOutputSettings, layouts: Sequence[Mapping[str, Any]]) -> TaskFunctions:
+    """Return the losses and the metrics of several outputs [n, outputs], which are flat like their labels.
+
+    layouts: The fields of an `OutputLayout` for each output.
+    """
+    functions = [build_task_functions(output.task) for output in task.tasks]
+    places = [OutputLayout(**layout) for layout in layouts]
+
+    def split(outputs: tf.Tensor, labels: tf.Tensor) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+        output_parts = tf.split(outputs, [math.prod(layout.output) for layout in places], 1)
+        label_parts = tf.split(labels, [math.prod(layout.labels) for layout in places], 1)
+        for layout, output, label in zip(places, output_parts, label_parts, strict=True):
+            dtype = tf.int32 if layout.is_integer else outputs.dtype
+            yield tf.reshape(output, [-1, *layout.output]), tf.cast(tf.reshape(label, [-1, *layout.labels]), dtype)
+
+    def compute_losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        parts = zip(functions, split(outputs, labels), strict=True)
+        return tf.stack([of_output.losses(*arguments) for of_output, arguments in parts], 1)
+
+    def compute_metrics(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        parts = zip(functions, split(outputs, labels), strict=True)
+        return tf.stack([tf.cast(of_output.metric(*arguments), tf.float64) for of_output, arguments in parts], 1)
+
+    return TaskFunctions(compute_losses, compute_metrics)
+
+
+def _build_contrastive(task: ContrastiveSettings, layout: OutputLayout) -> TaskFunctions:
+    """Return the loss of each example among all examples, and whether its partner is found."""
+
+    def compute_losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return compute_contrastive_losses(task, tf.reshape(outputs, [-1, *layout.output]))
+
+    def compute_accuracy(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        scores = compare_embeddings(task, tf.reshape(outputs, [-1, *layout.output]))
+        return _find_classes(scores) == tf.range(tf.shape(scores)[0])
+
+    def gather(outputs: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        selected = tf.gather(outputs, tf.maximum(places, 0))
+        here = tf.where(places[:, tf.newaxis] >= 0, selected, tf.zeros_like(selected))
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
+
+    return TaskFunctions(compute_losses, compute_accuracy, gather)
 
 
 def _flatten_examples(tensor: tf.Tensor) -> tf.Tensor:

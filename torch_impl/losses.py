@@ -6,6 +6,7 @@
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
 
+from common.config.task_kinds import ContrastiveSettings
 from common.config.tasks import BinarySettings, ClassificationSettings, RegressionSettings
 
 
@@ -87,6 +88,30 @@ def compute_regression_losses(task: RegressionSettings, outputs: torch.Tensor, l
         return error
     clipped = error.clamp(max=task.delta)
     return clipped.square() / 2 + task.delta * (error - clipped)
+
+
+def compute_contrastive_losses(task: ContrastiveSettings, embeddings: torch.Tensor) -> torch.Tensor:
+    """Return the loss [n] of each example, whose partner is to be found among those of all n examples.
+
+    embeddings: [n, 2 or more, size]: anchors, partners, and further negatives of all anchors.
+
+    Source: sentence-transformers' MultipleNegativesRankingLoss, and with `symmetric` its symmetric variant, which is
+    the loss of Radford et al., Learning Transferable Visual Models From Natural Language Supervision (2021).
+    """
+    scores = compare_embeddings(task, embeddings)
+    partners = torch.arange(len(scores), device=scores.device)
+    losses = cross_entropy(scores, partners, reduction="none")
+    if not task.symmetric:
+        return losses
+    return (losses + cross_entropy(scores[:, : len(scores)].T, partners, reduction="none")) / 2
+
+
+def compare_embeddings(task: ContrastiveSettings, embeddings: torch.Tensor) -> torch.Tensor:
+    """Return the logits [n, candidates] of the anchors: their similarities to all partners, then to the negatives."""
+    if task.similarity == "cosine":
+        embeddings = embeddings * embeddings.square().sum(-1, keepdim=True).clamp(min=1e-24).rsqrt()
+    candidates = embeddings[:, 1:].transpose(0, 1).flatten(0, 1)
+    return embeddings[:, 0] @ candidates.T / task.temperature
 
 
 def _compute_dice(shares: torch.Tensor, labels: torch.Tensor, smooth: float) -> torch.Tensor:

@@ -39,7 +39,7 @@ class ObservedModel:
         self.precision = config.train.precision
         self.device = select_replica_devices(1, config.train.device)[0]
         self.model = build_model(config, self.inputs.initial).to(self.device)
-        self.task = build_task_functions(config.task)
+        self.task = build_task_functions(config.task, self.inputs.initial.hf_config)
         self.layer_paths = {name: name.rpartition(".")[0] for name in read_weights(self.model)}
 
     def layers(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class ObservedModel:
             else:
                 batch_outputs, batch_losses = self._forward(micro_batch)
             if replacements is None:
-                (sum_losses(self.task, batch_outputs, micro_batch) / weight).backward()
+                (sum_losses(self.task, batch_outputs, micro_batch).sum() / weight).backward()
             losses.append(batch_losses.detach().cpu().numpy())
             outputs.append(batch_outputs.detach().cpu().numpy())
         self.observation = Observation(outputs, losses, calls, unflattened_shapes, self._read_gradients())

@@ -18,9 +18,14 @@ from common.metrics.predictions import PREDICTION_PLACES, collect_predictions
 from common.training.strategy import Evaluation
 from torch_impl.float64 import keep_float64
 from torch_impl.predictions import append_predictions
-from torch_impl.task import TaskFunctions
+from torch_impl.task import PerExample, TaskFunctions
 
-NOT_INPUTS = ("labels", "weights", *PREDICTION_PLACES)  # arrays of a micro-batch that the model does not read
+NOT_INPUTS = (
+    "labels",
+    "weights",
+    "batch_places",
+    *PREDICTION_PLACES,
+)  # arrays of a micro-batch that the model does not read
 MicroBatch = dict[str, torch.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
 
 
@@ -32,9 +37,25 @@ def compute_outputs(model: Callable[..., torch.Tensor], batch: MicroBatch, preci
     return outputs if outputs.dtype == torch.float64 else outputs.float()
 
 
+def compute_values(task: TaskFunctions, function: PerExample, outputs: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
+    """Return the losses or the metric of the examples of a micro-batch, [n] or [n, outputs].
+
+    Args:
+        task: The functions of the task.
+        function: One of them: `losses` or `metric`.
+        outputs: The outputs of the model.
+        batch: The micro-batch.
+    """
+    if task.gather is None:
+        return function(outputs, batch["labels"])
+    # The place of each row in the global batch; any place for a row that only fills up the batch, whose weight is 0.
+    rows = (batch["batch_places"] == torch.arange(len(outputs), device=outputs.device)[:, None]).int().argmax(1)
+    return function(task.gather(outputs, batch["batch_places"]), batch["labels"])[rows]
+
+
 def sum_losses(task: TaskFunctions, outputs: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
-    """Return the sum of the examples' losses, each multiplied by the example's weight; a scalar."""
-    return (task.losses(outputs, batch["labels"]) * batch["weights"].to(outputs.dtype)).sum()
+    """Return the sum of the examples' losses, each multiplied by the example's weight: a scalar, or [outputs]."""
+    return (compute_values(task, task.losses, outputs, batch) * batch["weights"].to(outputs.dtype)).sum(0)
 
 
 def backward(
@@ -50,7 +71,8 @@ def backward(
         precision: The config key `train.precision`.
 
     Returns:
-        The shard's part of the mean loss over the global batch: the parts of all shards add up to the mean.
+        The shard's part of the mean loss over the global batch: the parts of all shards add up to the mean. If there
+        are several outputs, the part of each of them, multiplied by its weight, [outputs].
     """
     losses = []
     for micro_batch in shard:
@@ -58,9 +80,9 @@ def backward(
             loss = sum_losses(task, compute_outputs(model, micro_batch, precision), micro_batch) / weight
         # Activation checkpointing computes layers again.
         with record_function("backward"), keep_float64() if precision == "float64" else nullcontext():
-            loss.backward()
+            loss.sum().backward()
         losses.append(loss.detach())
-    return torch.stack(losses).sum()
+    return torch.stack(losses).sum(0)
 
 
 def collect_gradients(parameters: Iterable[Parameter]) -> list[torch.Tensor]:
@@ -76,15 +98,15 @@ def collect_gradients(parameters: Iterable[Parameter]) -> list[torch.Tensor]:
 def compute_evaluation_sums(
     model: Callable[..., torch.Tensor], task: TaskFunctions, shard: list[MicroBatch], precision: str
 ) -> torch.Tensor:
-    """Return the weighted sums of losses and metrics over a shard, float64 [2].
+    """Return the weighted sums of losses and metrics over a shard, float64 [2], or [2 * outputs].
 
     The predictions for the examples follow, flat, if the global batch asks for them.
     """
     sums = []
     for micro_batch in shard:
         outputs = compute_outputs(model, micro_batch, precision).double()
-        metric = task.metric(outputs, micro_batch["labels"]) * micro_batch["weights"]
-        batch_sums = torch.stack([sum_losses(task, outputs, micro_batch), metric.sum()])
+        metric = compute_values(task, task.metric, outputs, micro_batch) * micro_batch["weights"]
+        batch_sums = torch.stack([sum_losses(task, outputs, micro_batch), metric.sum(0)]).flatten()
         sums.append(append_predictions(batch_sums, outputs, micro_batch))
     return torch.stack(sums).sum(0)
 
@@ -110,17 +132,18 @@ def evaluate(
         compute_sums: A function that returns `compute_evaluation_sums` of this rank's shard of a global batch.
         all_reduce: A function that sums a tensor over the ranks, in place.
     """
-    sums, weight, count = torch.zeros(2, dtype=torch.float64), 0.0, 0
+    weight: float | np.ndarray = 0.0
+    sums, count = torch.zeros((), dtype=torch.float64), 0
     gathered: list[tuple[GlobalBatch, torch.Tensor]] = []  # with the predictions of the batch, on the device
     for batch in batches:
-        batch_sums = compute_sums(batch)
-        sums = sums.to(batch_sums.device) + batch_sums[:2]
+        batch_sums, size = compute_sums(batch), 2 * np.size(batch.evaluation_weight)
+        sums = sums.to(batch_sums.device) + batch_sums[:size]
         if batch.predictions:
-            gathered.append((batch, batch_sums[2:]))
-        weight += batch.weight
+            gathered.append((batch, batch_sums[size:]))
+        weight = weight + batch.evaluation_weight
         count += batch.size
     all_reduce(sums)
-    summed_loss, summed_metric = sums.tolist()
+    summed_loss, summed_metric = sums.cpu().numpy().reshape(2, *np.shape(weight))
     if gathered:
         flat = torch.cat([vector for _, vector in gathered])
         all_reduce(flat)

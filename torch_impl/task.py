@@ -1,12 +1,15 @@
 """The loss and the metric of each task, computed for every example of a batch."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
 from common.config.import_object import import_function
+from common.config.task_kinds import ContrastiveSettings, MultiOutputSettings
 from common.config.tasks import (
     BinarySettings,
     ClassificationSettings,
@@ -15,16 +18,22 @@ from common.config.tasks import (
     RegressionSettings,
     TaskSettings,
 )
+from common.models.hf_config import HfConfig
+from common.models.task_outputs import OutputLayout
+from torch_impl.batch_norm import SumOverReplicas
 from torch_impl.losses import (
+    compare_embeddings,
     compute_binary_dice,
     compute_binary_losses,
     compute_class_dice,
     compute_class_losses,
+    compute_contrastive_losses,
     compute_regression_losses,
     compute_share_losses,
 )
 
 PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
+Gather = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # see `TaskFunctions`
 
 
 @dataclass(frozen=True)
@@ -32,17 +41,30 @@ class TaskFunctions:
     """The functions that define a task.
 
     Attributes:
-        losses: The loss of each example.
-        metric: The metric of each example: accuracy, the number of correct labels if each label has a loss of its own,
-            absolute error (regression) or 0 (a custom task).
+        losses: The loss of each example [n], or of each of its outputs [n, outputs].
+        metric: The metric of each example, in the shape of the losses: accuracy, the number of correct labels if each
+            label has a loss of its own, absolute error (regression) or 0 (a custom task).
+        gather: A function of the outputs of a micro-batch and its `batch_places`, if the loss of an example depends on
+            all others. It returns the outputs of all examples of the global batch, on every replica.
     """
 
     losses: PerExample
     metric: PerExample
+    gather: Gather | None = None
 
 
-def build_task_functions(task: TaskSettings) -> TaskFunctions:
-    """Return the functions of a task. Raise UserError if the user's own loss function cannot be imported."""
+def build_task_functions(
+    task: TaskSettings,
+    hf_config: HfConfig | None = None,
+    make_sum: Callable[[], SumOverReplicas] = lambda: lambda tensor: tensor,
+) -> TaskFunctions:
+    """Return the functions of a task. Raise UserError if the user's own loss function cannot be imported.
+
+    Args:
+        task: The settings of the task.
+        hf_config: The config of the model. It has the layouts of several outputs.
+        make_sum: A function that returns the sum over all replicas, for a task that compares examples.
+    """
     if isinstance(task, ClassificationSettings):
         return _build_classification(task)
     if isinstance(task, BinarySettings):
@@ -51,6 +73,13 @@ def build_task_functions(task: TaskSettings) -> TaskFunctions:
         return _build_regression(task)
     if isinstance(task, CustomTaskSettings):
         return _build_custom(task)
+    if isinstance(task, MultiOutputSettings):
+        assert hf_config is not None
+        return _build_multi_output(task, hf_config["output_layouts"])
+    if isinstance(task, ContrastiveSettings):
+        assert hf_config is not None
+        (layout,) = hf_config["output_layouts"]
+        return _build_contrastive(task, OutputLayout(**layout), make_sum())
     return _build_language_model()
 
 
@@ -141,6 +170,51 @@ def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
     assert task.torch is not None
     function = import_function("task.torch", task.torch)
     return TaskFunctions(function, lambda outputs, labels: outputs.new_zeros(len(outputs)))
+
+
+def _build_multi_output(task: MultiOutputSettings, layouts: Sequence[Mapping[str, Any]]) -> TaskFunctions:
+    """Return the losses and the metrics of several outputs [n, outputs], which are flat like their labels.
+
+    layouts: The fields of an `OutputLayout` for each output.
+    """
+    functions = [build_task_functions(output.task) for output in task.tasks]
+    places = [OutputLayout(**layout) for layout in layouts]
+
+    def split(outputs: torch.Tensor, labels: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        output_parts = outputs.split([math.prod(layout.output) for layout in places], 1)
+        label_parts = labels.split([math.prod(layout.labels) for layout in places], 1)
+        for layout, output, label in zip(places, output_parts, label_parts, strict=True):
+            dtype = torch.int64 if layout.is_integer else outputs.dtype
+            yield output.unflatten(1, layout.output or [1]), label.unflatten(1, layout.labels).to(dtype)
+
+    def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        parts = zip(functions, split(outputs, labels), strict=True)
+        return torch.stack([of_output.losses(*arguments) for of_output, arguments in parts], 1)
+
+    def compute_metrics(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        parts = zip(functions, split(outputs, labels), strict=True)
+        return torch.stack([of_output.metric(*arguments).double() for of_output, arguments in parts], 1)
+
+    return TaskFunctions(compute_losses, compute_metrics)
+
+
+def _build_contrastive(
+    task: ContrastiveSettings, layout: OutputLayout, sum_over_replicas: SumOverReplicas
+) -> TaskFunctions:
+    """Return the loss of each example among all examples, and whether its partner is found."""
+
+    def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return compute_contrastive_losses(task, outputs.unflatten(1, layout.output))
+
+    def compute_accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        scores = compare_embeddings(task, outputs.unflatten(1, layout.output))
+        return scores.argmax(1) == torch.arange(len(scores), device=scores.device)
+
+    def gather(outputs: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        selected = outputs[places.clamp(min=0)]
+        return sum_over_replicas(torch.where(places[:, None] >= 0, selected, torch.zeros_like(selected)))
+
+    return TaskFunctions(compute_losses, compute_accuracy, gather)
 
 
 def _flatten_examples(tensor: torch.Tensor) -> torch.Tensor:

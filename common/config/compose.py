@@ -8,6 +8,7 @@ as OmegaConf's structured configs.
 
 import importlib
 import importlib.util
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -27,6 +28,7 @@ from common.config.legacy import (
 )
 from common.config.saved_config import Section, read_values
 from common.config.schema import EXTENSIBLE_GROUPS, GROUPS, SECTIONS, Config, RunOptions
+from common.config.task_kinds import OUTPUT_KEYS, OUTPUT_TASKS
 from common.errors import UserError, first_line
 
 CONF = str(Path(__file__).parents[2] / "conf")
@@ -55,6 +57,8 @@ def _parse_values(values: Section) -> Config:
         section = _to_section(group, values.pop(group, None))
         if group == "strategy":
             section = _resolve_alias(section)
+        if group == "task" and section.get("kind") == "multi_output":
+            section = _complete_outputs(section)
         sections[group] = _convert_section(group, _find_schema(group, section), section)
     for name, schema in SECTIONS.items():
         sections[name] = _convert_section(name, schema, _to_section(name, values.pop(name, None)))
@@ -85,6 +89,41 @@ def _resolve_alias(section: Section) -> Section:
     if workers is not None and replicas not in (None, workers):
         raise UserError(f"strategy.workers={workers} and strategy.replicas={replicas} disagree; give one of them")
     return section if workers is None else {**section, "replicas": workers}
+
+
+def _complete_outputs(section: Section) -> Section:
+    """Return the section of task=multi_output with all keys of the task of each output."""
+    outputs: Section = {}
+    for name, given in _to_section("task.outputs", section.get("outputs") or {}).items():
+        prefix = f"task.outputs.{name}"
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise UserError(f"{prefix}: the name of an output must be letters, digits and _; rename it")
+        output = _to_section(prefix, given)
+        kind = output.get("kind", "classification")
+        if kind not in OUTPUT_TASKS:
+            raise UserError(f"{prefix}.kind={kind}: no such kind for an output; there are {', '.join(OUTPUT_TASKS)}")
+        defaults = _to_section(prefix, OmegaConf.to_container(OmegaConf.load(Path(CONF, "task", f"{kind}.yaml"))))
+        own = {field: value for field, value in output.items() if field not in OUTPUT_KEYS}
+        placed = {"output": output.get("output"), "label": output.get("label"), "weight": output.get("weight", 1.0)}
+        placed |= {field: name for field in ("output", "label") if placed[field] is None}
+        _check_output(prefix, placed)
+        task = _convert_section(prefix, OUTPUT_TASKS[kind], {**defaults, **own})
+        outputs[name] = {**placed, **asdict(task)}
+    return {**section, "outputs": outputs}
+
+
+def _check_output(prefix: str, values: Section) -> None:
+    """Raise UserError if `output`, `label` or `weight` of an output has the wrong type."""
+    weight = values["weight"]
+    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not (is_number and 0 < weight < math.inf):  # type: ignore[operator]  # a number
+        raise UserError(f"{prefix}.weight={weight}: must be a number above 0; leave the output out if it has no loss")
+    if not isinstance(values["output"], str | int) or isinstance(values["output"], bool):
+        raise UserError(
+            f"{prefix}.output={values['output']}: must be the name of an output of the model, or a position"
+        )
+    if not isinstance(values["label"], str):
+        raise UserError(f"{prefix}.label={values['label']}: must be the name of an array")
 
 
 def _find_schema(group: str, section: Section) -> type:

@@ -55,7 +55,7 @@ RESERVED_NAMES = {
     *Summary.__annotations__,
     *METRICS,
 }
-LOWER_IS_BETTER = ("loss", "mean_absolute_error")  # values that every evaluation of a task reports
+LOWER_IS_BETTER = ("loss", "mean_absolute_error")  # values that every evaluation of a task reports, also of an output
 
 
 def get_metric_name(metric: str) -> str:
@@ -98,7 +98,7 @@ def is_higher_better(config: Config, value: str) -> bool:
     functions = {get_metric_name(metric): metric for metric in config.metrics if metric not in METRICS}
     if value in functions:
         return bool(getattr(import_object(functions[value]), "higher_is_better", True))
-    return METRICS[value].higher_is_better if value in METRICS else value not in LOWER_IS_BETTER
+    return METRICS[value].higher_is_better if value in METRICS else not value.endswith(LOWER_IS_BETTER)
 
 
 def check_metrics(config: Config) -> None:

@@ -147,7 +147,7 @@ class CustomModelSettings(ModelSettings):
     """
 
     reads = "arrays"
-    tasks = ("classification", "binary", "regression", "language_model", "custom")
+    tasks = ("classification", "binary", "regression", "language_model", "custom", "multi_output", "contrastive")
     supports_aligned_dropout = True
     spec = "common.models.custom"
     torch_module = "torch_impl.models.custom"

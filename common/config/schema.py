@@ -20,7 +20,8 @@ from common.config.models import MODELS, ModelSettings
 from common.config.optimizers import OPTIMIZERS, OptimizerSettings, Shape
 from common.config.schedules import SCHEDULES, ScheduleSettings
 from common.config.strategies import STRATEGIES, StrategySettings
-from common.config.tasks import TASKS, TaskSettings
+from common.config.task_kinds import TASKS
+from common.config.tasks import TaskSettings
 from common.config.transforms import list_functions
 from common.errors import UserError
 

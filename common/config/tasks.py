@@ -3,17 +3,20 @@
 Each field is a key of the config, such as task.label_smoothing. `key(CURVE, ...)` declares its limits, and that it
 decides the loss curve. The files in conf/task have the default values and explain the keys.
 
-A new kind needs a schema here, a YAML file in conf/task, and a function in `task.py` of each side.
+A new kind needs a schema here or in `common.config.task_kinds`, which has the table of all kinds, a YAML file in
+conf/task, and a function in `task.py` of each side.
 """
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
 from common.config.keys import CURVE, key
 from common.errors import UserError
+
+Means: TypeAlias = Any  # the mean over the examples, a number, or that of each output, an array float64 [outputs]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class TaskSettings:
     """
 
     metric: ClassVar[str | None]  # the name of the value that an evaluation reports besides the loss; None for none
+    compares_examples: ClassVar[bool] = False  # whether the loss of an example depends on the others of its batch
+    names_labels: ClassVar[bool] = False  # whether the labels are not those that data.label names
 
     kind: str = key(CURVE)
 
@@ -32,6 +37,15 @@ class TaskSettings:
     def label_weights(self) -> list[float] | None:
         """The weight of each class, or None if all classes have the same weight."""
         return getattr(self, "class_weights", None)
+
+    @property
+    def output_weights(self) -> list[float] | None:
+        """The weight of the loss of each output, or None if the task has one output."""
+        return None
+
+    def list_labels(self, label: str) -> list[str]:
+        """Return the names of the arrays that are labels. label: the value of data.label."""
+        return [label]
 
     def has_label_losses(self, axes: int, is_integer: bool) -> bool:
         """Check whether each label has a loss of its own, or each example has one.
@@ -42,7 +56,7 @@ class TaskSettings:
         """
         return False
 
-    def values(self, loss: float, metric: float) -> dict[str, float]:
+    def values(self, loss: Means, metric: Means) -> dict[str, float]:
         """Return the values that an evaluation reports, by name. metric: the value of `self.metric`."""
         return {"loss": loss} | ({} if self.metric is None else {self.metric: metric})
 
@@ -151,7 +165,7 @@ class LanguageModelSettings(TaskSettings):
         return axes > 1 and is_integer
 
     @override
-    def values(self, loss: float, metric: float) -> dict[str, float]:
+    def values(self, loss: Means, metric: Means) -> dict[str, float]:
         return {**super().values(loss, metric), "perplexity": math.exp(min(loss, 700.0))}  # exp(710) overflows
 
 
@@ -166,11 +180,3 @@ class CustomTaskSettings(TaskSettings):
 
 
 METRICS = ("accuracy", "mean_absolute_error", "perplexity")  # all values but the loss that an evaluation may report
-
-TASKS: dict[str, type[TaskSettings]] = {
-    "classification": ClassificationSettings,
-    "binary": BinarySettings,
-    "regression": RegressionSettings,
-    "language_model": LanguageModelSettings,
-    "custom": CustomTaskSettings,
-}

@@ -46,7 +46,10 @@ class Split(Protocol):
         """Return the weight of each example in the loss, float64 [n]."""
 
     def loss_counts(self, ids: np.ndarray) -> np.ndarray:
-        """Return the number of losses of each example, float64 [n]: 1, or the sum of the weights of its labels."""
+        """Return the number of losses of each example, float64 [n]: 1, or the sum of the weights of its labels.
+
+        If there are several outputs, each of them has its own, [n, outputs].
+        """
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return the model's inputs and `labels` of the examples, padded to the longest of the examples `batch`."""
@@ -72,6 +75,8 @@ class GlobalBatch:
     mark_real: bool = False  # whether shards have `real_rows`
     micro_batches: int = 1  # number of micro-batches of a shard: `train.micro_batches`
     predictions: str = ""  # what an evaluation gathers of each example: "", "classes" or "outputs"
+    mark_places: bool = False  # whether shards have `batch_places`
+    output_weights: Sequence[float] | None = None  # of the losses of several outputs; None for one, and in evaluations
 
     @property
     def size(self) -> int:
@@ -85,8 +90,36 @@ class GlobalBatch:
 
     @property
     def weight(self) -> float:
-        """Divisor of the sum of weight * loss over all examples; 1 if all examples have weight 0."""
-        return float((self._example_weights() * self.split.loss_counts(self.ids)).sum()) or 1.0
+        """Divisor of the sum of weight * loss over all examples; 1 if all examples have weight 0.
+
+        If there are several outputs, it is 1, because shards have weights that are divided already.
+        """
+        return float(self._sum_loss_counts()) or 1.0 if self.output_weights is None else 1.0
+
+    @property
+    def evaluation_weight(self) -> float | np.ndarray:
+        """Total weight of the examples in an evaluation: of each output, float64 [outputs], if there are several."""
+        return self._sum_loss_counts() if _has_outputs(self.split) else self.weight
+
+    def _sum_loss_counts(self) -> np.ndarray:
+        """Return the number of losses of the batch, weighted by the weights of the examples, of each output if several.
+
+        Returns:
+            float64 [] or [outputs].
+        """
+        weighted = self._example_weights() * self.split.loss_counts(self.ids).T
+        return np.asarray(weighted.sum(-1))
+
+    def _loss_weights(self) -> np.ndarray:
+        """Return the factor of the loss of each example, float64 [size], or of each of its outputs [size, outputs]."""
+        weights = self._example_weights()
+        if not _has_outputs(self.split):
+            return weights
+        divisors = self._sum_loss_counts()
+        factors = np.ones(len(divisors))
+        if self.output_weights is not None:
+            factors = np.asarray(self.output_weights) / np.where(divisors > 0, divisors, 1)
+        return weights[:, None] * factors
 
     def _example_weights(self) -> np.ndarray:
         weights = self.split.weights(self.ids)
@@ -120,7 +153,8 @@ class GlobalBatch:
 
         Returns:
             The arrays of each micro-batch. A row is an example:
-                - All data: `labels` int32 [rows], or the other labels of an `ArraySplit`; `weights` float64 [rows].
+                - All data: `labels` int32 [rows], or the other labels of an `ArraySplit`; `weights` float64 [rows], or
+                  [rows, outputs] if there are several outputs.
                 - Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width]. The width is that of the
                   longest example of the global batch (padding=global) or of the micro-batch. For padding=unpadded,
                   `TokenizedSplit.gather_unpadded` describes the arrays.
@@ -128,13 +162,16 @@ class GlobalBatch:
                 - With aligned dropout: `dropout_keys` int64 [rows], of `derive_example_keys`.
                 - With `mark_real`: `real_rows` int32 [rows], 0 for copies that fill up the batch. Statistics of the
                   batch must leave them out.
+                - With `mark_places`: `batch_places` int32 [size], the row of each example of the global batch; -1 if
+                  another micro-batch has the example.
                 - With `predictions`: `class_places` or `output_places` int32, where `common.data.example_places` finds
                   the prediction of each example of the global batch; -1 if another micro-batch has the example.
         """
         micro_batch_count = self.micro_batches * (MICRO_BATCHES if self.padding == "micro_batches" else 1)
         missing = max(0, world_size * micro_batch_count - self.size)
         ids = np.concatenate((self.ids, np.repeat(self.ids[:1], missing)))
-        weights = np.concatenate((self._example_weights(), np.zeros(missing)))
+        weights = self._loss_weights()
+        weights = np.concatenate((weights, np.zeros((missing, *weights.shape[1:]))))
         real_rows = np.repeat(np.array([1, 0], np.int32), (self.size, missing))
         shard_rows = batch_plan.deal_examples(self.split.lengths(ids), world_size)[rank]
         micro_batch_rows = np.split(
@@ -149,6 +186,9 @@ class GlobalBatch:
             }
             for rows in micro_batch_rows
         ]
+        if self.mark_places:
+            for arrays, rows in zip(shard, micro_batch_rows, strict=True):
+                arrays["batch_places"] = locate_rows(rows, self.size)
         if self.predictions:
             self._locate_examples(shard, micro_batch_rows)
         return shard
@@ -178,6 +218,11 @@ class GlobalBatch:
             replace(self, ids=self.ids[bounds[part] : bounds[part + 1]], part=part)
             for part in range(min(count, self.size))
         ]
+
+
+def _has_outputs(split: Split) -> bool:
+    """Check whether the examples of a split have labels of several outputs."""
+    return hasattr(split, "outputs")
 
 
 def _remove_class_axis(labels: np.ndarray) -> tuple[int, ...]:

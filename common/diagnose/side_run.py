@@ -82,9 +82,10 @@ class SideRun:
     def shard_count(self) -> int:
         """Number of shards into which the diagnosis splits a global batch to compute gradients.
 
-        It is the number of replicas, or 1 if BatchNorm computes its statistics over the global batch.
+        It is the number of replicas, or 1 if BatchNorm or the task compute over the global batch.
         """
-        return 1 if self.config.model.has_global_batch_norm else self.replicas
+        is_whole = self.config.model.has_global_batch_norm or self.config.task.compares_examples
+        return 1 if is_whole else self.replicas
 
     @property
     def steps_before(self) -> int:

@@ -33,7 +33,7 @@ from common.models.changing_buffers import check_buffers, merge_buffers, round_t
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.mixing import check_mixing, check_restricted
-from common.models.model_outputs import find_output
+from common.models.task_outputs import describe_outputs
 from common.models.unpaired_variables import (
     has_only_missing_layers,
     list_unpaired,
@@ -47,7 +47,7 @@ from common.versions import find_versions
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 13  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 14  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 
@@ -80,7 +80,9 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
         "files": files,
         "inputs": repr(cache.inputs),
         "classes": cache.classes,
-        "task": asdict(config.task) if isinstance(config.task, CustomTaskSettings) else config.task.kind,
+        "task": asdict(config.task)
+        if isinstance(config.task, CustomTaskSettings) or config.task.names_labels
+        else config.task.kind,
         "channels": list(getattr(config.data, "channels", ())),
         "fixed_batches": _has_fixed_batches(config, cache),
     }
@@ -132,13 +134,13 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         check_noise(descriptions, settings.has_aligned_dropout)
         if models is not None:
             _check_match(models, settings.allow_unpaired)
-        outputs, mixing_losses = {}, []
-        for side, description in descriptions.items():
-            factory = f"{settings.get_key(side)}={factories[side]}"
-            outputs[side] = find_output(factory, config, cache, description.outputs, examples["labels"])
-            if isinstance(config.task, CustomTaskSettings):
+        keys = {side: f"{settings.get_key(side)}={factory}" for side, factory in factories.items()}
+        shapes = {side: description.outputs for side, description in descriptions.items()}
+        outputs, mixing_losses = describe_outputs(keys, config, cache, shapes, examples["labels"]), []
+        if isinstance(config.task, CustomTaskSettings):
+            for side in descriptions:
                 losses = sides[side].call(
-                    "compute_losses", task=config.task, output=outputs[side].name, labels=examples["labels"]
+                    "compute_losses", task=config.task, output=outputs["outputs"][side], labels=examples["labels"]
                 )
                 _check_losses(config.task, side, losses, len(ids))
                 if any(mixes_examples(losses["float64"], losses[f"copies {i}"], i) for i in range(len(ids))):
@@ -155,9 +157,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "arguments": dict(settings.arguments),
         "inputs": {name: [spec.dtype, spec.shape[1:]] for name, spec in input_specs.items()},
         "channels": [name for name, spec in input_specs.items() if spec.channels],
-        "outputs": {side: output.name for side, output in outputs.items()},
-        "moved_axes": {side: output.move for side, output in outputs.items()},
-        "output_classes": next(output.classes for output in outputs.values()),
+        **outputs,
         "map": write_parameter_map(models.parameter_map) if models else None,
         "unpaired": list_unpaired(models) if models else {},
         "sync_batch_norm": settings.sync_batch_norm,

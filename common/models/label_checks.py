@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import numpy as np
 
 from common.config.schema import Config
+from common.config.task_kinds import MultiOutputSettings
 from common.config.tasks import (
     BinarySettings,
     ClassificationSettings,
@@ -16,6 +18,7 @@ from common.config.tasks import (
 )
 from common.data.arrays.array_checks import iterate_blocks
 from common.data.arrays.array_split import ArraySplit
+from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.batches import Split
 from common.data.cache import Cache
 from common.data.transforms.transformed_split import get_source
@@ -24,14 +27,13 @@ from common.errors import UserError
 
 def check_labels(config: Config, cache: Cache) -> None:
     """Raise UserError if the task cannot use the labels. What only the model decides, `check_classes` checks."""
-    task = config.task
-    for location, split in _iterate_splits(config, cache):
-        problem = _find_problem(task, split) or _find_wrong_label(task, split, math.inf)
+    for location, title, task, split in _iterate_tasks(config, cache):
+        problem = _find_output_problem(config.task, task, split) or _find_problem(task, split)
+        problem = problem or _find_wrong_label(task, split, math.inf)
         if problem:
-            raise UserError(f"{location}: task={task.kind} {problem}")
-    weights = task.label_weights
-    if weights is not None:
-        _check_class_weights(task, weights, cache)
+            _refuse(location, title, task, problem)
+    if config.task.label_weights is not None:
+        _check_class_weights(config.task, config.task.label_weights, cache)
 
 
 def _check_class_weights(task: TaskSettings, weights: list[float], cache: Cache) -> None:
@@ -44,29 +46,48 @@ def _check_class_weights(task: TaskSettings, weights: list[float], cache: Cache)
         raise UserError(f"task.class_weights={weights}: needs a number for each of the {count} classes")
 
 
-def check_classes(config: Config, cache: Cache, classes: int | None) -> None:
+def check_classes(config: Config, cache: Cache, classes: int | list[int | None] | None) -> None:
     """Raise UserError if a label or the class weights do not fit the classes that the model returns.
 
     Args:
         config: The config of the run.
         cache: The data.
-        classes: The number of classes for each position; None if the labels have no positions.
+        classes: The number of classes for each position; None if the labels have no positions. A list if there are
+            several outputs.
     """
-    if classes is None:
-        return
-    weights = config.task.label_weights
-    if weights is not None and len(weights) != classes:
-        raise UserError(f"task.class_weights={weights}: needs a number for each of the {classes} classes of the model")
-    for location, split in _iterate_splits(config, cache):
-        if problem := _find_wrong_label(config.task, split, classes):
-            raise UserError(f"{location}: task={config.task.kind} {problem}")
+    counts = classes if isinstance(classes, list) else [classes]
+    for (location, title, task, split), count in zip(_iterate_tasks(config, cache), counts * 2, strict=True):
+        if count is None:
+            continue
+        weights = task.label_weights
+        if weights is not None and len(weights) != count:
+            key = f"{title}.class_weights" if isinstance(classes, list) else "task.class_weights"
+            raise UserError(f"{key}={weights}: needs a number for each of the {count} classes of the model")
+        if problem := _find_wrong_label(task, split, count):
+            _refuse(location, title, task, problem)
 
 
-def _iterate_splits(config: Config, cache: Cache) -> Iterator[tuple[str, Split]]:
-    """Yield both splits, without their transforms, with the key that names their data."""
+def _iterate_tasks(config: Config, cache: Cache) -> Iterator[tuple[str, str, TaskSettings, Split]]:
+    """Yield the tasks of both splits, which is one for each output.
+
+    Yields:
+        The key that names the data, the key of the task, the task, and the split without its transforms.
+    """
     for name, split in (("train", get_source(cache.train)), ("validation", get_source(cache.validation))):
         path = getattr(config.data, name, None)
-        yield (f"data={config.data.kind}" if path is None else f"data.{name}={path}"), split
+        location = f"data={config.data.kind}" if path is None else f"data.{name}={path}"
+        if isinstance(config.task, MultiOutputSettings):
+            assert isinstance(split, MultiOutputSplit)
+            for output in config.task.tasks:
+                yield location, output.key, output.task, split.outputs[output.name]
+        else:
+            yield location, f"task={config.task.kind}", config.task, split
+
+
+def _refuse(location: str, title: str, task: TaskSettings, problem: str) -> NoReturn:
+    """Raise UserError for a problem of the labels. title: the key of the task, by which the problem names its keys."""
+    is_output = not title.endswith(f"={task.kind}")
+    raise UserError(f"{location}: {title} {problem.replace('task.', f'{title}.') if is_output else problem}")
 
 
 def _count_axes(split: Split) -> int:
@@ -89,7 +110,7 @@ def _find_problem(task: TaskSettings, split: Split) -> str:
         return "needs a label that pads ragged labels; set task.ignore_label, such as to -100"
     if axes == 1 and _find_first(labels, lambda block: block == task.ignore_label) is not None:
         return f"task.ignore_label={task.ignore_label} needs several labels for each example; leave such examples out"
-    if axes == 1 and task.loss == "dice":
+    if task.loss == "dice" and (axes == 1 or labels.shape[1:] == (1,)):
         return "task.loss=dice needs several labels for each example, such as one for each pixel"
     return _find_class_problem(task, labels, axes) if isinstance(task, ClassificationSettings) else ""
 
@@ -103,6 +124,20 @@ def _find_class_problem(task: ClassificationSettings, labels: np.ndarray, axes: 
         return f"task.loss=kl needs shares of each class [n, classes]; these are {_describe(labels)}"
     if not integers and task.loss not in ("cross_entropy", "kl"):
         return f"task.loss={task.loss} needs integer labels; these are {_describe(labels)}"
+    return ""
+
+
+def _find_output_problem(whole: TaskSettings, task: TaskSettings, split: Split) -> str:
+    """Return why one of several outputs cannot use its labels, or "" if it can. whole: the task of all outputs."""
+    if not isinstance(whole, MultiOutputSettings):
+        return ""
+    if isinstance(split, ArraySplit) and split.label.offsets is not None:
+        return "needs the same number of labels in each example; these are ragged; pad them with task.ignore_label"
+    has_numbers = split.labels.dtype.kind != "i"
+    if isinstance(task, ClassificationSettings) and has_numbers and split.labels.shape[1:] == (1,):
+        return f"needs integer labels; these are {split.labels.dtype} [n]"
+    if task.label_weights is not None and has_numbers and not isinstance(task, BinarySettings):
+        return f"task.class_weights={task.label_weights} needs integer labels; set it to null"
     return ""
 
 

@@ -44,15 +44,15 @@ def find_output(key: str, config: Config, cache: Cache, outputs: Mapping[str, Sh
     name = select_output(key, outputs)
     task, shape = config.task, outputs[name]
     if isinstance(task, ClassificationSettings) and labels.ndim > 1 and labels.dtype.kind == "i":
-        expected, move, classes = _find_classes(key, shape, labels.shape)
+        expected, move, classes = find_class_axis(key, shape, labels.shape)
     else:
         expected, move, classes = _find_expected_shape(task, cache, shape, labels), None, None
         if isinstance(task, BinarySettings | RegressionSettings) and not expected:
-            move = next(move for move in MOVES if _has_order(shape, labels.shape, move))
+            move = next(move for move in MOVES if has_order(shape, labels.shape, move))
         elif isinstance(task, LanguageModelSettings):
             classes = shape[-1]
     if expected:
-        raise UserError(f"{key}: returns {_format(shape)}; task={task.kind} needs {expected}")
+        raise UserError(f"{key}: returns {format_shape(shape)}; task={task.kind} needs {expected}")
     return TaskOutput(name, move, classes)
 
 
@@ -65,13 +65,13 @@ def select_output(key: str, outputs: Mapping[str, Shape]) -> str:
     raise UserError(f"{key}: returns {', '.join(outputs)}; return one tensor, or a mapping with logits")
 
 
-def _find_classes(key: str, shape: Shape, labels_shape: Shape) -> tuple[str, Move | None, int | None]:
+def find_class_axis(key: str, shape: Shape, labels_shape: Shape) -> tuple[str, Move | None, int | None]:
     """Return the shape that labels [n, ...] need if it is another one, the move of the classes, and their number."""
     is_first, is_last = shape[:1] + shape[2:] == labels_shape, shape[:-1] == labels_shape
     if is_first and is_last:
         raise UserError(
-            f"{key}: returns {_format(shape)}, of which the first axis or the last one may be the classes; give the "
-            "model another number of classes, or the labels another size"
+            f"{key}: returns {format_shape(shape)}, of which the first axis or the last one may be the classes; give "
+            "the model another number of classes, or the labels another size"
         )
     if is_first:
         return "", FIRST_TO_LAST, shape[1]
@@ -87,16 +87,16 @@ def _find_expected_shape(task: TaskSettings, cache: Cache, shape: Shape, labels:
         classes = len(cache.classes) or labels.shape[-1]
         return "" if shape == (len(labels), classes) else f"[n, {classes}], a logit for each class"
     if isinstance(task, BinarySettings | RegressionSettings):
-        if any(_has_order(shape, labels.shape, move) for move in MOVES):
+        if any(has_order(shape, labels.shape, move) for move in MOVES):
             return ""
-        return f"{_format(labels.shape if labels.ndim > 1 else (*labels.shape, 1))}, the shape of the labels"
+        return f"{format_shape(labels.shape if labels.ndim > 1 else (*labels.shape, 1))}, the shape of the labels"
     if isinstance(task, LanguageModelSettings):
         is_valid = len(shape) == 3 and shape[:2] == labels.shape
         return "" if is_valid else f"[n, {labels.shape[1]}, vocabulary], a logit for each token of the vocabulary"
     return "" if shape[:1] == (len(labels),) else "[n, ...]"
 
 
-def _has_order(shape: Shape, labels_shape: Shape, move: Move | None) -> bool:
+def has_order(shape: Shape, labels_shape: Shape, move: Move | None) -> bool:
     """Check whether an output has the shape of the labels after an axis was moved. Axes of size 1 do not count."""
     if move is not None and len(shape) > 1:
         shape = tuple(np.moveaxis(np.empty(shape, np.void), *move).shape)
@@ -105,5 +105,6 @@ def _has_order(shape: Shape, labels_shape: Shape, move: Move | None) -> bool:
     )
 
 
-def _format(shape: Shape) -> str:
+def format_shape(shape: Shape) -> str:
+    """Return the shape of a batch as text, such as [n, 3]."""
     return str(["n", *shape[1:]]).replace("'n'", "n")

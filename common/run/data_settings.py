@@ -46,8 +46,8 @@ def complete_config(config: Config, split: Split) -> Config:
         )
     check_functions(config)
     find_highest_rate(config)  # raises UserError if a rate is invalid
-    if config.model.has_global_batch_norm and train.padding == "auto":
-        config = replace(config, train=replace(config.train, padding="global"))  # statistics are of the global batch
+    if (config.model.has_global_batch_norm or config.task.compares_examples) and train.padding == "auto":
+        config = replace(config, train=replace(config.train, padding="global"))  # a shard is one micro-batch
     elif train.padding == "auto":
         replicas, supports_unpadded = config.strategy.replicas or 1, config.model.supports_unpadded
         padding = choose_padding(split, train.global_batch_size, train.seed, replicas, supports_unpadded)

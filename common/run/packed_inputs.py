@@ -168,6 +168,7 @@ def _describe_data(values: Section) -> dict[str, object]:
         "data": {name: value for name, value in data.items() if name not in TRANSFORM_KEYS},
         "tokenizer": {name: model.get(name) for name in TOKENIZER_KEYS},
         "max_length": train.get("max_length"),
+        "outputs": _get_section(values, "task").get("outputs"),  # name the labels
     }
 
 

@@ -1,11 +1,14 @@
 """The values that an evaluation reports, and the best of them so far."""
 
 import math
+from typing import SupportsFloat
 
 import numpy as np
 
 from common.config.metrics import get_metric_name, is_higher_better, list_gathered_metrics
 from common.config.schema import Config
+from common.config.task_kinds import MultiOutputSettings
+from common.config.tasks import TaskSettings
 from common.errors import UserError
 from common.metrics.compute import compute_metrics
 from common.training.rows import Row
@@ -32,6 +35,20 @@ def compute_values(config: Config, strategy: Strategy, evaluation: Evaluation) -
         shared = strategy.share(np.array([computed[name] for name in names]))
         values |= dict(zip(names, shared.tolist(), strict=True))
     return values
+
+
+def fetch_losses(task: TaskSettings, loss: SupportsFloat) -> dict[str, float]:
+    """Fetch the losses of a step from the device: the loss, and those of the outputs if there are several.
+
+    Args:
+        task: The settings of the task.
+        loss: The loss of a `StepResult`. A strategy of parameter servers may report the sum over the outputs only.
+    """
+    if not isinstance(task, MultiOutputSettings) or not getattr(loss, "shape", ()):
+        return {"loss": float(loss)}
+    parts = [float(part) for part in loss]  # type: ignore[attr-defined]  # a tensor [outputs]
+    pairs = zip(task.tasks, parts, strict=True)
+    return {"loss": sum(parts), **{f"{output.name}_loss": part / output.weight for output, part in pairs}}
 
 
 def format_values(values: dict[str, float]) -> Row:

@@ -19,7 +19,7 @@ from common.data.batch_plan import count_examples_until
 from common.data.batches import GlobalBatch
 from common.data.cache import Cache
 from common.errors import Interrupted
-from common.training.evaluation_values import compare_with_best, compute_values, format_values
+from common.training.evaluation_values import compare_with_best, compute_values, fetch_losses, format_values
 from common.training.look_ahead import open_batches
 from common.training.observer import Observer
 from common.training.planned_batches import validation_batches
@@ -168,11 +168,11 @@ class Loop:
         for result in results:
             self.updates_to_profile += 1
             if self.updates_to_profile == PROFILED_UPDATES.stop - 1:
-                float(result.loss)  # waits until the device has finished the last profiled update
+                float(result.grad_norm)  # waits until the device has finished the last profiled update
                 self.open_profile.close()
             yield result
             if self.updates_to_profile == PROFILED_UPDATES.start - 1:
-                float(result.loss)  # waits until the device has finished the update before
+                float(result.grad_norm)  # waits until the device has finished the update before
                 self.open_profile.enter_context(self.profile())
 
     def _fetch_and_report(self, block: list[tuple[StepResult, float]]) -> None:
@@ -183,18 +183,18 @@ class Loop:
         rows: list[Row] = []
         traffic: list[Row] = []
         for result, seconds in block:
-            loss, grad_norm = float(result.loss), float(result.grad_norm)
-            if not math.isfinite(loss):
+            losses, grad_norm = fetch_losses(self.config.task, result.loss), float(result.grad_norm)
+            if not math.isfinite(loss := losses["loss"]):
                 self._report(rows, traffic)
                 ids = result.batch.ids.tolist()
                 raise NonFiniteLossError(f"step {result.batch.step}: the loss is {loss}; training examples {ids}")
-            rows.append(self._advance(result, loss, grad_norm, seconds))
+            rows.append(self._advance(result, losses, grad_norm, seconds))
             if result.traffic is not None:
                 traffic.append({"step": self.position.step, **result.traffic})
         rows[-1]["seconds"] = self.position.seconds = self._seconds()  # the device has finished only now
         self._report(rows, traffic)
 
-    def _advance(self, result: StepResult, loss: float, grad_norm: float, seconds: float) -> Row:
+    def _advance(self, result: StepResult, losses: Row, grad_norm: float, seconds: float) -> Row:
         """Advance the position by one update, and return the update's row of metrics.jsonl."""
         position, batch = self.position, result.batch
         position.step += 1
@@ -204,7 +204,7 @@ class Loop:
         position.validation = None  # this position is not evaluated yet
         row: Row = {
             "step": position.step,
-            "loss": loss,
+            **losses,
             "examples": position.examples,
             "tokens": position.tokens,
             "learning_rate": compute_learning_rate(self.config, batch.step) * position.plateau_factor,

@@ -14,6 +14,10 @@ def planned_batches(config: Config, split: Split, steps: range) -> Iterator[Glob
     """Return the global batches of these steps (from 1), in the order of the plan."""
     train, size = config.train, config.train.global_batch_size
     batches = training_batches(split, size, train.seed, steps, train.padding, *_batch_options(config, split))
+    task = config.task
+    batches = (
+        replace(batch, output_weights=task.output_weights, mark_places=task.compares_examples) for batch in batches
+    )
     if not isinstance(split, TransformedSplit):
         return batches
     per_epoch = batch_plan.steps_per_epoch(len(split), size)
@@ -37,7 +41,8 @@ def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
     """Return the global batches of an evaluation."""
     train = config.train
     options = (*_batch_options(config, split), choose_predictions(config))
-    return evaluation_batches(split, train.global_batch_size, train.padding, *options)
+    batches = evaluation_batches(split, train.global_batch_size, train.padding, *options)
+    return (replace(batch, mark_places=config.task.compares_examples) for batch in batches)
 
 
 def _batch_options(config: Config, split: Split) -> tuple[bool, list[float] | None, bool, int]:

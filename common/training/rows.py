@@ -49,4 +49,4 @@ def select_scalars(row: Row) -> dict[str, float]:
     if "count" in row:  # only rows of evals.jsonl have the number of examples
         names = [name for name in ("loss", *list_metrics(row)) if row[name] is not None]  # null: it is not defined
         return {f"validation/{name}": row[name] for name in names}
-    return {f"train/{name}": row[name] for name in STEP_SCALARS}
+    return {f"train/{name}": row[name] for name in row if name in STEP_SCALARS or name.endswith("_loss")}

@@ -29,7 +29,7 @@ class StepResult:
     """The result of one update. The loss and the norm stay on the device until float() fetches them."""
 
     batch: GlobalBatch  # from which the update was computed
-    loss: SupportsFloat  # mean over the batch
+    loss: SupportsFloat  # mean over the batch; a tensor [outputs] if there are several, multiplied by their weights
     grad_norm: SupportsFloat  # global L2 norm of the gradient, before clipping
     # Asynchronous strategies: updates applied between the worker's read of the parameters and this update.
     staleness: int | None = None
@@ -41,19 +41,20 @@ class StepResult:
 class Evaluation:
     """The result of an evaluation: sums over all validation examples, and their predictions if a metric needs them."""
 
-    summed_loss: float  # each loss times the weight of its example
-    summed_metric: float  # each metric times the weight of its example
-    weight: float  # sum of the weights
+    # If there are several outputs, each of the first three values is an array, float64 [outputs].
+    summed_loss: float | np.ndarray  # each loss times the weight of its example
+    summed_metric: float | np.ndarray  # each metric times the weight of its example
+    weight: float | np.ndarray  # sum of the weights
     count: int  # number of examples
     predictions: Predictions | None = None  # if the global batches ask for them
 
     @property
-    def loss(self) -> float:
+    def loss(self) -> float | np.ndarray:
         """Return the weighted mean of the losses."""
         return self.summed_loss / self.weight
 
     @property
-    def metric(self) -> float:
+    def metric(self) -> float | np.ndarray:
         """Return the weighted mean of the task's metric, such as the accuracy."""
         return self.summed_metric / self.weight
 

@@ -95,6 +95,7 @@ ARRAYS = ("data=arrays", "data.train={data}/train.npz", "data.validation={data}/
 TEXT = ("data=lines", "data.train={data}/train.txt", "data.validation={data}/validation.txt", "data.tokenizer=bytes")
 # Shards are uneven for 2, 3 and 4 replicas.
 CUSTOM = ("train.steps=30", "schedule=constant", "optimizer.learning_rate=0.003", "train.global_batch_size=31")
+HEADS = "{mask: {loss: dice, weight: 0.3}, group: {class_weights: [1,2,0.5]}, age: {kind: regression, weight: 2}}"
 EXAMPLES = {  # the example whose data is used, and the settings
     "resnet": ("resnet", (*ARRAYS, "data.channels=[images]", "model.sync_batch_norm=true")),
     "lstm": ("lstm", ARRAYS),
@@ -103,6 +104,9 @@ EXAMPLES = {  # the example whose data is used, and the settings
     "hf": ("lstm", (*ARRAYS, "task.label_smoothing=0.1", "task.class_weights=[0.5,2]")),
     "attention": ("lstm", (*ARRAYS, "+model.arguments.dropout=0.1")),
     "tagger": ("tagger", (*ARRAYS, "task.loss=focal", "task.class_weights=[1,2,0.5]")),
+    "translation": ("translation", ARRAYS),
+    "pairs": ("pairs", (*ARRAYS, "task=contrastive", "task.symmetric=true", "task.temperature=0.2")),
+    "heads": ("heads", (*ARRAYS, "data.channels=[images]", "task=multi_output", f"task.outputs={HEADS}")),
 }
 EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} | {
     "convnet": CONVNET,
@@ -116,7 +120,6 @@ SINGLES = ("torch-single", "tf-single")
 # Slow strategies take part in the most sensitive experiments: a run with dropout shows every fault that one without it
 # shows, and float64 shows every fault that float32 shows.
 PAIRED = {
-    "adam": SINGLES,
     "adamw": (
         *SINGLES,
         "torch-ddp-3-static",
@@ -158,8 +161,18 @@ PAIRED = {
     "hf": (*SINGLES, "torch-ddp-3"),
     "attention": (*SINGLES, "torch-ddp-3", "torch-allreduce-3-ring", "tf-mirrored-2"),
     "tagger": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
+    "translation": (*SINGLES, "torch-ddp-3"),
+    "pairs": (
+        *SINGLES,
+        "torch-dp-2",
+        "torch-ddp-3",
+        "torch-zero-3",
+        "torch-allreduce-3-native",
+        "tf-mirrored-2",
+    ),
+    "heads": (*SINGLES, "torch-ddp-3", "torch-fsdp-3", "tf-mirrored-2"),
 }
-OF_TESTS = ("attention", "tagger")  # the model pairs of tests/parity; the others are those of examples/
+OF_TESTS = ("attention", "tagger", "heads", "pairs", "translation")  # their model pairs are in tests/parity
 # The runs with planted faults. One replica is fastest, but only uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
     ("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon", "no_attention_mask"), "tf-single"
@@ -193,8 +206,8 @@ class Planned:
     def process(self) -> str:
         """The process or group of ranks that trains the run.
 
-        TensorFlow's collectives bind a process to the shapes that they first reduced. Only synchronized BatchNorm uses
-        them on a CPU. TensorFlow's clusters start their own processes.
+        TensorFlow's collectives bind a process to the shapes that they first reduced. Only synchronized BatchNorm and
+        contrastive losses use them on a CPU. TensorFlow's clusters start their own processes.
         """
         framework, strategy, *replicas = self.strategy.split("-")
         if strategy in ("ddp", "allreduce", "zero", "fsdp"):
@@ -203,6 +216,8 @@ class Planned:
             return f"{framework}-clusters"
         if strategy == "mirrored" and "model.sync_batch_norm=true" in self.overrides:
             return f"tf-{replicas[0]}-{'64' if FLOAT64 in self.overrides else '32'}"
+        if strategy == "mirrored" and "task=contrastive" in self.overrides:
+            return f"tf-{replicas[0]}-contrastive"
         return framework
 
     def describe(self, run_dir: Path) -> dict[str, object]:
@@ -276,10 +291,10 @@ def make_overrides(base: Path, experiment: str, precision: str = "float64") -> t
     name, settings = EXAMPLES[experiment]
     data = base / "data" / name
     if not data.exists():
-        import_module("tests.parity.tagger_data" if name == "tagger" else f"examples.{name}.data").write(data)
+        import_module(f"tests.parity.{name}_data" if name in OF_TESTS else f"examples.{name}.data").write(data)
     modules = f"tests.parity.{experiment}_" if experiment in OF_TESTS else f"examples.{experiment}.model_"
     factories = (f"model.torch={modules}torch:build", f"model.tf={modules}keras:build")
-    formatted = (setting.format(data=data) for setting in settings)
+    formatted = (setting.replace("{data}", str(data)) for setting in settings)
     return (cache, "model=custom", *factories, *formatted, *CUSTOM, f"train.precision={precision}")
 
 

@@ -107,6 +107,7 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, wit
     "step.py:compute_outputs": "PyTorch uses autocast; Keras has a dtype policy and a training argument",
     "step.py:backward": "as compute_outputs; PyTorch keeps gradients in parameters, TensorFlow returns them",
     "step.py:compute_evaluation_sums": "as compute_outputs",
+    "task.py:build_task_functions": "PyTorch sums over processes or threads, TensorFlow over its own replicas",
     "step.py:seed_dropout": "PyTorch has one generator, Keras one in each layer, which counts its draws",
     "step.py:evaluate": "TensorFlow's strategies reduce in a compiled step",
     "batch_norm.py:synchronize_batch_norm": "PyTorch sums over processes or threads, TensorFlow over its own replicas",

@@ -5,8 +5,9 @@ holds the results: the factories, the inputs, the output that the task uses, the
 parameter map, which says how each Keras variable is computed from PyTorch's parameters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import keras
 import numpy as np
@@ -36,10 +37,12 @@ Move = tuple[int, int] | None  # an axis and its new place; None to move none
 class CustomModel(keras.Model):
     """A wrapper that takes the arrays of a batch by name and returns the output that the task uses."""
 
-    def __init__(self, user_model: keras.Layer, input_names: Sequence[str], output_name: str, move: Move) -> None:
-        """Wrap the model of a user's factory. move: the axis of the output that is moved to the labels' order."""
+    def __init__(
+        self, user_model: keras.Layer, input_names: Sequence[str], select: Callable[[object], tf.Tensor]
+    ) -> None:
+        """Wrap the model of a user's factory. select: returns the output that the task uses from all outputs."""
         super().__init__()
-        self.user_model, self.output_name, self.move = user_model, output_name, move
+        self.user_model, self.select = user_model, select
         self.keep_float64 = keep_float64 if self.variable_dtype == "float64" else nullcontext
         self.adapt_inputs = build_input_adapter("model.tf", user_model, input_names)
 
@@ -51,8 +54,20 @@ class CustomModel(keras.Model):
         keys, real_rows = inputs.get("dropout_keys"), inputs.get("real_rows")
         with use_dropout_keys(keys), use_real_rows(real_rows), self.keep_float64():
             returned = self.user_model(*args, **kwargs, **get_training_argument(self.user_model, training))
-        output = name_tensors(returned)[self.output_name]
-        return output if self.move is None else keras.ops.moveaxis(output, *self.move)
+        return self.select(returned)
+
+
+def _select_output(name: str, move: Move, returned: object) -> tf.Tensor:
+    """Select the output that the task uses, and move its axis to the labels' order."""
+    output = name_tensors(returned)[name]
+    return output if move is None else keras.ops.moveaxis(output, *move)
+
+
+def _select_outputs(names: Sequence[str], moves: Sequence[Move], returned: object) -> tf.Tensor:
+    """Select several outputs, in the order of their labels, and return them one after the other, flat [n, values]."""
+    outputs = [_select_output(name, move, returned) for name, move in zip(names, moves, strict=True)]
+    dtype = tf.float64 if outputs[0].dtype == tf.float64 else tf.float32
+    return tf.concat([tf.cast(tf.reshape(x, [tf.shape(x)[0], -1]), dtype) for x in outputs], 1)
 
 
 def build(initial: InitialCheckpoint) -> keras.Model:
@@ -65,8 +80,9 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     reset_uids()  # layers get the same names as when the parameter map was proven
     with keep_float64() if is_float64 else nullcontext():
         user_model = call_factory("model.tf", settings["factories"]["tf"], settings["arguments"])
-    move = settings.get("moved_axes", {}).get("tf")
-    model = CustomModel(user_model, list(settings["inputs"]), settings["outputs"]["tf"], move)
+    output, move = settings["outputs"]["tf"], settings.get("moved_axes", {}).get("tf")
+    select = _select_outputs if isinstance(output, list) else _select_output
+    model = CustomModel(user_model, list(settings["inputs"]), partial(select, output, move))
     ones = {name: tf.ones([2, *shape], _resolve_dtype(dtype)) for name, (dtype, shape) in settings["inputs"].items()}
     args, kwargs = model.adapt_inputs(ones)
     with model.keep_float64():

@@ -35,7 +35,7 @@ class CentralStorage(Strategy[CentralStorageSettings]):
         self.strategy = tf.distribute.experimental.CentralStorageStrategy(self.devices, "/CPU:0")
         with self.strategy.scope():
             self.model = build_model(config, context.inputs.initial)
-            self.task = build_task_functions(config.task)
+            self.task = build_task_functions(config.task, context.inputs.initial.hf_config)
             self.optimizer = Optimizer(config, self.model)
         train_shards, evaluation_shards = (
             [build_input_signature(config, split, rank, self.world_size, evaluates) for rank in range(self.world_size)]

@@ -43,7 +43,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy(group.resolver, self.options)
         with self.strategy.scope():
             self.model = build_model(config, context.inputs.initial)
-            self.task = build_task_functions(config.task)
+            self.task = build_task_functions(config.task, context.inputs.initial.hf_config)
             self.optimizer = Optimizer(config, self.model)
         train_shard, evaluation_shard = (
             build_input_signature(config, split, self.rank, self.world_size, evaluates)

@@ -34,7 +34,7 @@ class Single(Strategy[SettingsT]):
         super().__init__(config, group.rank)
         self.devices, self.compiled = select_replica_devices(1, config.train.device), config.train.compile
         self.model = build_model(config, context.inputs.initial)
-        self.task = build_task_functions(config.task)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config)
         self.optimizer = Optimizer(config, self.model)
         train_shard, evaluation_shard = (
             build_input_signature(config, split, rank=0, evaluates=evaluates)

@@ -44,8 +44,9 @@ def build(initial: InitialCheckpoint) -> Module:
         _keep_float64_in_passes(model)
     adapter = build_input_adapter(key, model, names, settings["channels"])
     model.register_forward_pre_hook(partial(_adapt_inputs, adapter), with_kwargs=True)
-    move = settings.get("moved_axes", {}).get("torch")
-    model.register_forward_hook(partial(_select_output, settings["outputs"]["torch"], move))
+    output, move = settings["outputs"]["torch"], settings.get("moved_axes", {}).get("torch")
+    select = _select_outputs if isinstance(output, list) else _select_output
+    model.register_forward_hook(partial(select, output, move))
     with torch.no_grad():
         model.eval()(**_make_ones(settings["inputs"]))  # lazy layers create their parameters at the first call
     mark_changing_buffers(model, settings["buffers"])
@@ -99,6 +100,16 @@ def _select_output(
     """Select the output that the task uses, after the model's forward pass, and move its axis to the labels' order."""
     output = name_tensors(returned)[name]
     return output if move is None else output.movedim(*move)
+
+
+def _select_outputs(
+    names: list[str], moves: list[tuple[int, int] | None], model: Module, args: tuple[object, ...], returned: object
+) -> torch.Tensor:
+    """Select several outputs, in the order of their labels, and return them one after the other, flat [n, values]."""
+    outputs = [
+        _select_output(name, move, model, args, returned).flatten(1) for name, move in zip(names, moves, strict=True)
+    ]
+    return torch.cat(outputs, 1)
 
 
 def _make_ones(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:

@@ -47,7 +47,7 @@ class AllReduce(Strategy[AllReduceSettings]):
         dist.barrier()  # NCCL requires all ranks in its first operation, and only two ranks take part in a message
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        self.task = build_task_functions(config.task)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         buckets = make_buckets(list(trainable_parameters(self.model).values()), self.settings.bucket_cap_mb)
@@ -69,7 +69,7 @@ class AllReduce(Strategy[AllReduceSettings]):
             self.reducer.finish()
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            loss = torch.stack(losses).sum()
+            loss = torch.stack(losses).sum(0)
             dist.all_reduce(loss)  # only for the rows of metrics.jsonl, so it does not count as traffic
             yield StepResult(batch, loss, grad_norm)
 

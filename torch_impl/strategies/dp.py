@@ -61,8 +61,10 @@ class DP(Strategy[DpSettings]):
         self.on_gpus = self.devices[0].type == "cuda"
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.devices[0])
-        self.task = build_task_functions(config.task)
         self.sum_over_threads = SumOverThreads(self.world_size)
+        hf_config = context.inputs.initial.hf_config
+        self.task = build_task_functions(config.task, hf_config, lambda: self.sum_over_threads)
+        self.gathered_task = build_task_functions(config.task, hf_config)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, self.sum_over_threads)
         if self.on_gpus and find_changing_buffers(self.model, dependent=True) and self.world_size > 1:
@@ -82,7 +84,7 @@ class DP(Strategy[DpSettings]):
             seed_dropout(self.config, batch.step)
             self.traffic = _no_traffic(self.world_size)
             loss = self._compute_summed_loss(self._scatter(batch)) / batch.weight
-            loss.backward()
+            loss.sum().backward()
             grad_norm = self.optimizer.update(batch.step)
             self._average_buffers()
             if self.on_gpus:
@@ -101,11 +103,11 @@ class DP(Strategy[DpSettings]):
             logits = self._gather(self._parallel_apply(self._compute_logits, replicas, shards))
             self.traffic["logits"][self.settings.output_device] += _count_bytes(logits)
             whole_batch = [micro_batch for shard in shards for micro_batch in shard]
-            return sum_losses(self.task, logits, _get_targets(whole_batch, logits.device))
+            return sum_losses(self.gathered_task, logits, _get_targets(whole_batch, logits.device))
         else:
             outputs = self._parallel_apply(self._compute_logits, replicas, shards)
             losses = self._parallel_apply(self._apply_criterion, outputs, shards)
-        return self._gather(losses).sum()
+        return self._gather(losses).reshape(len(losses), *losses[0].shape).sum(0)
 
     def _compute_logits(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
         logits = torch.cat([compute_outputs(model, micro_batch, self.precision) for micro_batch in shard])
@@ -235,7 +237,20 @@ def _call_replica(replica: Module, parameters: dict[str, torch.Tensor], **inputs
 def _get_targets(shard: Shard, device: torch.device) -> MicroBatch:
     """Return the labels and weights of the examples of a shard."""
     names = ("labels", "weights")
-    return {name: torch.cat([micro_batch[name].to(device) for micro_batch in shard]) for name in names}
+    targets = {name: torch.cat([micro_batch[name].to(device) for micro_batch in shard]) for name in names}
+    if "batch_places" in shard[0]:
+        targets["batch_places"] = _join_places(shard).to(device)
+    return targets
+
+
+def _join_places(shard: Shard) -> torch.Tensor:
+    """Return the row of each example of the global batch in the concatenated micro-batches; -1 if they lack it."""
+    joined, start = torch.full_like(shard[0]["batch_places"], -1), 0
+    for micro_batch in shard:
+        places = micro_batch["batch_places"].to(joined.device)
+        joined = torch.where(places >= 0, places + start, joined)
+        start += len(micro_batch["weights"])
+    return joined
 
 
 def _count_bytes(*tensors: torch.Tensor) -> int:

@@ -62,7 +62,7 @@ class FSDP(Strategy[FsdpSettings]):
         atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial)  # `_shard` moves it to the device layer by layer
-        self.task = build_task_functions(config.task)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         self.calls = 0  # a hash of all calls of layers so far, in their order

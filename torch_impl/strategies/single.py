@@ -35,7 +35,7 @@ class Single(Strategy[SettingsT]):
         self.device = select_replica_devices(1, config.train.device)[0]
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        self.task = build_task_functions(config.task)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config)
         use_sparse_gradients(self.model)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
 

@@ -49,7 +49,7 @@ class Zero(Strategy[ZeroSettings]):
         atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        self.task = build_task_functions(config.task)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         self.model.register_forward_hook(make_reaching_hook(self.model))
@@ -76,7 +76,7 @@ class Zero(Strategy[ZeroSettings]):
                     for micro_batch in shard[:-1]
                 ]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
-            loss = torch.stack(losses).sum() / self.world_size
+            loss = torch.stack(losses).sum(0) / self.world_size
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
             dist.all_reduce(loss)  # only for the rows of metrics.jsonl

@@ -13,12 +13,19 @@ import numpy as np
 
 from common.config.data import NamedArraysSettings
 from common.config.schema import Config
+from common.config.task_kinds import MultiOutputSettings
 from common.config.tasks import TaskSettings
-from common.data.arrays.array_cache_builder import ArrayManifest, build_array_cache, get_array_path
+from common.data.arrays.array_cache_builder import (
+    ArrayManifest,
+    build_array_cache,
+    get_array_path,
+    get_label_name,
+)
 from common.data.arrays.array_checks import InputShapes, check_channels
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_readers import OFFSETS
 from common.data.arrays.array_split import ArraySplit
+from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.cache import Cache
 from common.data.identity import identify
@@ -57,9 +64,15 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
     """
     data = config.data
     assert isinstance(data, NamedArraysSettings)
-    key = compute_fingerprint({"format": FORMAT, "corpus": identify(data)})
+    identity: dict[str, object] = {"format": FORMAT, "corpus": identify(data)}
+    labels = config.task.list_labels(data.label)
+    if labels != [data.label]:
+        identity["labels"] = labels
+    key = compute_fingerprint(identity)
     directory = Path(config.cache_dir) / f"arrays-{key}"
-    cache = _open(config, directory, open_or_build(directory, lambda partial: build_array_cache(partial, data)))
+    cache = _open(
+        config, directory, open_or_build(directory, lambda partial: build_array_cache(partial, data, config.task))
+    )
     check_channels(data.channels, cache.inputs)
     return cache
 
@@ -87,7 +100,13 @@ def _open(config: Config, directory: Path, manifest: ArrayManifest) -> ArrayCach
 def _open_split(directory: Path, split: str, names: list[str], task: TaskSettings) -> ArraySplit:
     inputs = {name: _open_column(directory, split, name) for name in names}
     weights = _open_array(get_array_path(directory, split, "weights"))
-    return ArraySplit(inputs, _open_column(directory, split, "labels"), weights, task)
+    if not task.list_labels("labels"):  # all labels are 0
+        count = len(next(iter(inputs.values())))
+        return ArraySplit(inputs, Column(np.zeros(count, np.int32)), weights, task)
+    if not isinstance(task, MultiOutputSettings):
+        return ArraySplit(inputs, _open_column(directory, split, "labels"), weights, task)
+    columns = {name: _open_column(directory, split, get_label_name(task, name)) for name in task.list_labels("")}
+    return MultiOutputSplit(inputs, next(iter(columns.values())), weights, task, split_outputs(task, columns))
 
 
 def _open_column(directory: Path, split: str, name: str) -> Column:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from common.config.data import NamedArraysSettings
+from common.config.task_kinds import MultiOutputSettings
+from common.config.tasks import TaskSettings
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.array_checks import (
     check_alike,
@@ -28,6 +30,8 @@ from common.data.arrays.array_readers import OFFSETS
 from common.data.atomic_directory import Manifest
 from common.errors import UserError
 
+LABEL_KEY = "data.label"
+
 log = logging.getLogger("lockstep")
 
 
@@ -39,33 +43,55 @@ class ArrayManifest(Manifest):
     classes: list[str]  # empty if the labels are not classes of examples
 
 
-def build_array_cache(directory: Path, data: NamedArraysSettings) -> ArrayManifest:
+def build_array_cache(directory: Path, data: NamedArraysSettings, task: TaskSettings) -> ArrayManifest:
     """Write the arrays of both splits to the empty directory of a cache.
+
+    Args:
+        directory: The directory.
+        data: Settings of the arrays.
+        task: The task, which names the arrays of labels.
 
     Raises:
         UserError: If the arrays are wrong.
     """
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         splits = import_module(data.source).read(data, Path(scratch))
-        names, _ = [check_names(data, split) for split in splits]  # `check_alike` requires the same of the other split
+        labels = list_label_keys(data, task)
+        # `check_alike` requires the same of the other split.
+        names, _ = [check_names(data, labels, split) for split in splits]
+        first = next(iter((*labels, *names)))
         for split in splits:
-            check_sizes(data, split)
+            check_sizes(split, first)
         check_alike(*splits)
-        log.info("building the array cache of %d examples", sum(len(split.columns[data.label]) for split in splits))
+        log.info("building the array cache of %d examples", sum(len(split.columns[first]) for split in splits))
         ranges = {name: _find_common_range(splits, name) for name in splits[0].columns}
-        classes = list_class_names(data, splits, ranges[data.label][1])
+        has_classes = labels == {data.label: LABEL_KEY}
+        classes = list_class_names(data, splits, ranges[data.label][1]) if has_classes else []
         limits = {}
         for name in names:
             dtype = _select_dtype(splits, name, *ranges[name])
             if dtype.kind in "iu":
                 limits[name] = ranges[name][1]
             _copy(splits, directory, name, name, dtype)
-        _copy(splits, directory, data.label, "labels", select_label_dtype(data.label, splits))
+        for name in labels:
+            _copy(splits, directory, name, get_label_name(task, name), select_label_dtype(name, splits))
         if data.weight is not None:
             for split in splits:
                 check_weights(split.location, data.weight, split.columns[data.weight])
             _copy(splits, directory, data.weight, "weights", np.float64)
         return {"inputs": names, "limits": limits, "classes": classes}
+
+
+def list_label_keys(data: NamedArraysSettings, task: TaskSettings) -> dict[str, str]:
+    """Return the config key that names each array of labels, by the name of the array."""
+    if isinstance(task, MultiOutputSettings):
+        return {output.label: f"{output.key}.label" for output in task.tasks}
+    return dict.fromkeys(task.list_labels(data.label), LABEL_KEY)
+
+
+def get_label_name(task: TaskSettings, name: str) -> str:
+    """Return the name of an array of labels in a cache. Only a task of several outputs has several of them."""
+    return f"labels/{name}" if isinstance(task, MultiOutputSettings) else "labels"
 
 
 def get_array_path(directory: Path, split: str, name: str) -> Path:

@@ -1,7 +1,7 @@
 """Checks of named arrays, made before anything is cached. Errors name the file, the array and the index."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -19,6 +19,7 @@ RESERVED_NAMES = (
     "real_rows",
     "class_places",
     "output_places",
+    "batch_places",
 )  # arrays that Lockstep adds to a batch
 NUMBER_KINDS = {"f": "floats", "i": "integers", "u": "integers", "b": "bools"}  # by the kind of NumPy's dtype
 OTHER_KINDS = {"c": "complex", "O": "objects", "U": "text", "S": "text", "V": "records", "M": "times", "m": "times"}
@@ -26,17 +27,22 @@ OTHER_KINDS = {"c": "complex", "O": "objects", "U": "text", "S": "text", "V": "r
 InputShapes = dict[str, tuple[str, tuple[int | None, ...]]]  # name of an input -> its type and the shape of an example
 
 
-def check_names(data: NamedArraysSettings, split: NamedArrays) -> list[str]:
+def check_names(data: NamedArraysSettings, labels: Mapping[str, str], split: NamedArrays) -> list[str]:
     """Return the names of a split's inputs.
+
+    Args:
+        data: Settings of the arrays.
+        labels: The config key that names each array of labels, by the name of the array.
+        split: The split.
 
     Raises:
         UserError: If the labels, the weights or all inputs are missing, or an input has a reserved name.
     """
-    for key, name in (("label", data.label), ("weight", data.weight)):
+    for name, key in (*labels.items(), (data.weight, "data.weight")):
         if name is not None and name not in split.columns:
             names = abbreviate(list(split.columns))
-            raise UserError(f"{split.location}: no array {name!r}; set data.{key} to one of {names}")
-    inputs = [name for name in split.columns if name not in (data.label, data.weight)]
+            raise UserError(f"{split.location}: no array {name!r}; set {key} to one of {names}")
+    inputs = [name for name in split.columns if name not in (*labels, data.weight)]
     if not inputs:
         names = abbreviate(list(split.columns))
         raise UserError(f"{split.location}: no array but {names}; add the inputs of the model")
@@ -47,8 +53,8 @@ def check_names(data: NamedArraysSettings, split: NamedArrays) -> list[str]:
     return inputs
 
 
-def check_sizes(data: NamedArraysSettings, split: NamedArrays) -> None:
-    """Raise UserError unless all arrays are numbers or bools, of the same number of examples."""
+def check_sizes(split: NamedArrays, first: str) -> None:
+    """Raise UserError unless all arrays are numbers or bools, and have as many examples as the array `first`."""
     for name, column in split.columns.items():
         dtype = column.values.dtype
         if dtype.kind not in NUMBER_KINDS:
@@ -56,14 +62,13 @@ def check_sizes(data: NamedArraysSettings, split: NamedArrays) -> None:
             raise UserError(f"{split.location}: {name} is {kind}; use floats, integers or bools, or leave it out")
         if column.values.ndim == 0:
             raise UserError(f"{split.location}: {name} is a single number; its first axis must be the examples")
-    count = len(split.columns[data.label])
+    count = len(split.columns[first])
     if count == 0:
         raise UserError(f"{split.location}: no examples; choose another file")
     for name, column in split.columns.items():
         if len(column) != count:
             raise UserError(
-                f"{split.location}: {name} has {len(column)} examples, but {data.label} has {count}; they must be as "
-                "many"
+                f"{split.location}: {name} has {len(column)} examples, but {first} has {count}; they must be as many"
             )
         if column.values.size == 0:
             raise UserError(f"{split.location}: {name} has no values; fill it in or leave it out")

@@ -55,7 +55,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         self.coordinator = ClusterCoordinator(self.strategy)
         with self.strategy.scope():
             self.model = build_model(config, context.inputs.initial)
-            self.task = build_task_functions(config.task)
+            self.task = build_task_functions(config.task, context.inputs.initial.hf_config)
             self.optimizer = Optimizer(config, self.model)
             self.version = tf.Variable(np.int64(0), trainable=False)  # number of updates so far
         self.log = UpdateLog(config.train.steps * self.settings.updates_per_batch, self.world_size)
@@ -122,7 +122,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         scalars = self.optimizer.correct_for_bias(rate, tf.cast(number + 1, tf.float64))
         grad_norm = self.optimizer.update(gradients, tf.stack(scalars))
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        return self.log.write(number, UpdateRow(key, loss, grad_norm, number - version_read, worker))
+        return self.log.write(number, UpdateRow(key, tf.reduce_sum(loss), grad_norm, number - version_read, worker))
 
     def _read_log(self) -> list[UpdateRow]:
         return self._retry_reading(lambda: list(self.log.read(self.version)))
@@ -164,18 +164,20 @@ class ParameterServer(Strategy[ParameterServerSettings]):
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
-        summed_loss, summed_metric, weight, count, jobs = 0.0, 0.0, 0.0, 0, []
+        weight: float | np.ndarray = 0.0
+        sums, count, jobs = np.zeros(()), 0, []
         gathered: list[tuple[GlobalBatch, np.ndarray]] = []
         for batch in batches:
             shard = to_tensors(batch.shard(rank=0, world_size=1))
             jobs.append((batch, _Job(self.coordinator, self.evaluation_step, (shard,))))
-            weight += batch.weight
+            weight = weight + batch.evaluation_weight
             count += batch.size
         for batch, job in jobs:
-            sums = np.asarray(job.fetch())
-            summed_loss, summed_metric = summed_loss + float(sums[0]), summed_metric + float(sums[1])
+            batch_sums, size = np.asarray(job.fetch()), 2 * np.size(batch.evaluation_weight)
+            sums = sums + batch_sums[:size]
             if batch.predictions:
-                gathered.append((batch, sums[2:]))
+                gathered.append((batch, batch_sums[size:]))
+        summed_loss, summed_metric = sums.reshape(2, *np.shape(weight))
         return Evaluation(summed_loss, summed_metric, weight, count, collect_predictions(gathered))
 
     def _evaluation_step(self, shard: list[MicroBatch]) -> tf.Tensor:

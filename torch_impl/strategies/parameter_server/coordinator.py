@@ -66,7 +66,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         torch.set_num_threads(count_cores())  # the coordinator evaluates while the workers wait
         self.device = select_replica_devices(1, config.train.device)[0]
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        self.task = build_task_functions(config.task)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config)
         self.shards = assign_to_servers(trainable_parameters(self.model), len(self.servers))
 
     def _add_worker(self, rank: int, connection: socket.socket) -> int:

@@ -41,7 +41,7 @@ def work(context: RunContext, group: Group) -> None:
     workers, index = settings.world_size, group.rank - first_worker_rank
     device = select_replica_devices(workers, config.train.device)[index]
     model = build_model(config, context.inputs.initial).to(device)
-    task = build_task_functions(config.task)
+    task = build_task_functions(config.task, context.inputs.initial.hf_config)
     model.train()
     parameters = trainable_parameters(model)
     servers = connect_to_servers(group.store, settings.server_count, group.rank, config.cluster.timeout)
@@ -64,7 +64,7 @@ def work(context: RunContext, group: Group) -> None:
         seed_dropout(config, request.step, request.part)
         loss = backward(model, task, to_tensors(arrays, device), batch.weight, config.train.precision)
         norm = get_total_norm(collect_gradients(parameters.values()))
-        update = ApplyGradient(request.step, request.part, float(loss), float(norm), version, index)
+        update = ApplyGradient(request.step, request.part, float(loss.sum()), float(norm), version, index)
         for server, shard in zip(servers, shards, strict=True):
             send_message(server, update)
             send_flat(server, collect_gradients(shard.values()))

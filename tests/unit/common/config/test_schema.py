@@ -29,6 +29,8 @@ MANDATORY = {
     "data=custom": ["data.read=a:b", *CUSTOM[3:]],
     "data=lines": CUSTOM[1:],
     **{f"task={kind}": CUSTOM for kind in ("binary", "regression", "language_model")},
+    "task=contrastive": CUSTOM,
+    "task=multi_output": [*CUSTOM, "task.outputs={a: {}}"],
     "schedule=cosine_restarts": ["schedule.first_cycle_steps=5"],
     "schedule=step": ["schedule.step_size=5"],
     "schedule=multi_step": ["schedule.milestones=[5]"],

@@ -112,7 +112,9 @@ def train_in_rank(kind: str, config: Config, build: Callable[..., Module] = buil
             strategy.load(Saved(state, Position(step=2)))
     with strategy.averaged_weights() if config.train.evaluate_average else nullcontext():
         evaluation = strategy.evaluate(evaluation_batches(cache.validation, size, "global", aligned))
-    return Trained(curve, (evaluation.loss, evaluation.metric), share_state(strategy.state()), strategy.report())
+    return Trained(
+        curve, (float(evaluation.loss), float(evaluation.metric)), share_state(strategy.state()), strategy.report()
+    )
 
 
 def share_state(state: State) -> State:
