@@ -6,7 +6,7 @@ A resolved config is one whose open values, such as the number of replicas, are 
 from importlib.util import find_spec
 
 from common.config.averages import check_averages
-from common.config.data import DATA, NamedArraysSettings
+from common.config.data import DATA
 from common.config.keys import iterate_keys
 from common.config.metrics import check_followed_value, check_metrics
 from common.config.models import MODELS, CustomModelSettings
@@ -16,12 +16,12 @@ from common.config.strategies import (
     COMMANDS,
     STRATEGIES,
     TITLES,
-    CentralStorageSettings,
     DdpSettings,
     FsdpSettings,
     ParameterServerSettings,
     list_strategies,
 )
+from common.config.task_checks import check_compares_examples, check_named_labels
 from common.config.tasks import CustomTaskSettings
 from common.errors import UserError
 from common.hardware import count_visible_gpus, has_cpp_compiler
@@ -158,20 +158,7 @@ def _check_task(config: Config) -> None:
             f"task={task.kind}: model={model.name} learns {' or '.join(model.tasks)} only; remove it or choose another"
         )
     if task.names_labels:
-        _check_named_labels(config)
-
-
-def _check_named_labels(config: Config) -> None:
-    """Raise UserError if the config needs labels of the data, but the task has none or names others itself."""
-    title = f"task={config.task.kind}"
-    if not isinstance(config.data, NamedArraysSettings):
-        raise UserError(f"data.kind={config.data.kind}: {title} needs named arrays; choose arrays or custom")
-    if config.data.transforms and config.task.output_weights is not None:
-        raise UserError(f"data.transforms: cannot be used with {title}; set it to [], or transform in data.read")
-    if config.metrics:
-        raise UserError(f"metrics: {title} has the values of its own only; set it to []")
-    if config.train.predictions:
-        raise UserError(f"train.predictions=true: cannot be used with {title}; set it to false")
+        check_named_labels(config)
 
 
 def _check_plateau(config: Config) -> None:
@@ -241,7 +228,7 @@ def _check_model_support(config: Config) -> None:
     if model.has_global_batch_norm:
         _check_no_micro_batches(config)
     if config.task.compares_examples:
-        _check_compares_examples(config)
+        check_compares_examples(config)
     if model.has_aligned_dropout and not model.supports_aligned_dropout:
         raise UserError(
             f"model.dropout_semantics=aligned: model={model.name} has native dropout only; set it to native"
@@ -259,23 +246,6 @@ def _check_no_micro_batches(config: Config) -> None:
     if config.micro_batches > 1:
         raise UserError(
             f"train.micro_batches={config.micro_batches}: {problem} set it to 1, or model.sync_batch_norm to false"
-        )
-
-
-def _check_compares_examples(config: Config) -> None:
-    """Raise UserError if a replica cannot compare its examples with all others of the global batch."""
-    title, train, strategy = f"task={config.task.kind}", config.train, config.strategy
-    if train.padding == "micro_batches":
-        raise UserError(f"train.padding=micro_batches: {title} compares all examples of a batch; choose global")
-    if config.micro_batches > 1:
-        raise UserError(
-            f"train.micro_batches={config.micro_batches}: {title} compares all examples of a batch; set it to 1"
-        )
-    if isinstance(strategy, ParameterServerSettings | CentralStorageSettings):
-        others = [kind for kind in list_strategies() if kind not in ("parameter_server", "central_storage")]
-        raise UserError(
-            f"strategy={strategy.kind}: {title} compares examples of all replicas, which do not meet there; use "
-            f"{', '.join(others)}"
         )
 
 

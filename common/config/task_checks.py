@@ -1,0 +1,36 @@
+"""Checks of what tasks of several outputs and of pairs cannot be combined with."""
+
+from common.config.data import NamedArraysSettings
+from common.config.schema import Config
+from common.config.strategies import CentralStorageSettings, ParameterServerSettings, list_strategies
+from common.errors import UserError
+
+
+def check_named_labels(config: Config) -> None:
+    """Raise UserError if the config needs labels of the data, but the task has none or names others itself."""
+    title = f"task={config.task.kind}"
+    if not isinstance(config.data, NamedArraysSettings):
+        raise UserError(f"data.kind={config.data.kind}: {title} needs named arrays; choose arrays or custom")
+    if config.data.transforms and config.task.output_weights is not None:
+        raise UserError(f"data.transforms: cannot be used with {title}; set it to [], or transform in data.read")
+    if config.metrics:
+        raise UserError(f"metrics: {title} has the values of its own only; set it to []")
+    if config.train.predictions:
+        raise UserError(f"train.predictions=true: cannot be used with {title}; set it to false")
+
+
+def check_compares_examples(config: Config) -> None:
+    """Raise UserError if a replica cannot compare its examples with all others of the global batch."""
+    title, train, strategy = f"task={config.task.kind}", config.train, config.strategy
+    if train.padding == "micro_batches":
+        raise UserError(f"train.padding=micro_batches: {title} compares all examples of a batch; choose global")
+    if config.micro_batches > 1:
+        raise UserError(
+            f"train.micro_batches={config.micro_batches}: {title} compares all examples of a batch; set it to 1"
+        )
+    if isinstance(strategy, ParameterServerSettings | CentralStorageSettings):
+        others = [kind for kind in list_strategies() if kind not in ("parameter_server", "central_storage")]
+        raise UserError(
+            f"strategy={strategy.kind}: {title} compares examples of all replicas, which do not meet there; use "
+            f"{', '.join(others)}"
+        )
