@@ -105,7 +105,7 @@ def _build_layout(numbers: list[int], parameters: Sequence[NamedParameter | Tran
         indices[name] = np.arange(start, start + _count(shape)).reshape(shape)
         start += _count(shape)
     arrays = [member.to_keras(indices) for member in members]
-    if len(arrays) == len(shapes) == 1 and (axes := _find_axes(arrays[0])) is not None:
+    if len(arrays) == len(shapes) == 1 and (axes := _find_axes(arrays[0], start)) is not None:
         return TransposedLayout(numbers, variable_shapes, shapes, axes)
     places = np.concatenate([array.ravel() for array in arrays])
     if not np.array_equal(np.bincount(places, minlength=start), np.ones(start)):
@@ -114,17 +114,18 @@ def _build_layout(numbers: list[int], parameters: Sequence[NamedParameter | Tran
     return ReorderedLayout(numbers, variable_shapes, shapes, tf.constant(places), tf.constant(np.argsort(places)))
 
 
-def _find_axes(places: np.ndarray) -> list[int] | None:
+def _find_axes(places: np.ndarray, count: int) -> list[int] | None:
     """Return the axes of a variable in the order of a parameter, or None if that is no transposition.
 
     The order is that of the distances in the parameter between neighbors along each axis.
 
     Args:
         places: For each element of the variable, its place among the elements of the parameter.
+        count: The number of elements of the parameter.
     """
     distances = [places.take(1, axis).flat[0] if size > 1 else 0 for axis, size in enumerate(places.shape)]
     axes = sorted(range(places.ndim), key=lambda axis: -distances[axis])
-    return axes if np.array_equal(places.transpose(axes).ravel(), np.arange(places.size)) else None
+    return axes if np.array_equal(places.transpose(axes).ravel(), np.arange(count)) else None
 
 
 def _reorder(tensors: Sequence[tf.Tensor], places: tf.Tensor, shapes: Sequence[Shape]) -> list[tf.Tensor]:
