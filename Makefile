@@ -4,7 +4,7 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-starts bench-start-up bench-stops faults gallery pictures zoo crossed-wires clean
+.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-seeds bench-starts bench-start-up bench-stops faults gallery pictures zoo crossed-wires clean
 
 demo: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo
@@ -78,6 +78,10 @@ bench-network: $(READY)
 # Run the tests that take many minutes: parity of every strategy, real pretrained weights, the accuracy of long runs.
 bench-parity: $(READY)
 	$(BIN)/python -m pytest -q -m bench -rP tests --ignore tests/integration/test_starts.py --ignore tests/faults
+
+# Measure false alarms and planted faults of the verdicts on groups of seeds, for docs/statistics.md: minutes.
+bench-seeds: $(READY)
+	$(BIN)/python -m benchmarks.seeds
 
 # Start every kind of run that has many processes 20 times in a row.
 bench-starts: $(READY)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from common.compare.external.load import load_external_runs
 from common.compare.find import find_named_runs, find_newest_runs
+from common.compare.margins import parse_margins
 from common.compare.options import CommandLine, CompareOptions, parse_command_line
 from common.compare.runs import Run, load_runs
 from common.compare.train_missing import plan_runs, train_missing
@@ -28,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        The exit code: 1 if a training run failed; with --check also 1 unless every pair is in lockstep and every run
-        can be read; otherwise 0. A user's error exits with 2.
+        The exit code: 1 if a training run failed; with --check also 1 unless every pair is in lockstep, or every group
+        of seeds is equivalent to the reference's, and every run can be read; otherwise 0. A user's error exits with 2.
     """
     command_line = parse_command_line(__doc__, arguments)
     options = command_line.options
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_reports(comparison, command_line)
     if command_line.serve:
         serve(comparison, options.port)
-    return FAILURE if failures or (command_line.check and not comparison.is_in_lockstep) else 0
+    return FAILURE if failures or (command_line.check and not comparison.passes_check) else 0
 
 
 def read_comparison(
@@ -80,9 +81,22 @@ def read_comparison(
     if not runs:
         others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
         raise UserError(left_out[0] + others)
-    comparison = compare(runs, options.tolerances, options.reference, left_out)
+    comparison = _compare(runs, options, left_out)
     comparison.notes[:0] = notes  # first, because they say which runs are compared
     return comparison
+
+
+def _compare(runs: list[Run], options: CompareOptions, left_out: list[str]) -> Comparison:
+    """Compare the runs, or the groups of seeds that they belong to."""
+    if not options.has_groups:
+        return compare(runs, options.tolerances, options.reference, left_out)
+    from common.compare.group_verdict import compare_seeds  # imported here because SciPy takes long to import
+
+    margins = parse_margins(options.margin, options.margins)
+    try:
+        return compare_seeds(runs, options.tolerances, margins, options.reference, left_out)
+    except UserError as error:
+        raise UserError(f"{error} (left out: {left_out[0]})" if left_out else str(error)) from error
 
 
 def _read_runs(

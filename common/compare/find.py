@@ -49,7 +49,7 @@ def find_newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
     Raises:
         UserError: There is no run.
     """
-    entries, errors = _read_entries(_list_run_dirs(root))
+    entries, errors = _read_entries(list_run_dirs(root))
     if not entries and not errors:
         problem = f"runs={root}: " + (
             "a file, not a directory of runs" if path_exists(root) and root.is_file() else "no runs found"
@@ -80,14 +80,15 @@ def find_named_runs(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
     for path in paths:
         if not path_exists(path):
             raise UserError(f"{path}: no such run directory")
-        run_dirs = [] if _is_run(path) else _list_run_dirs(path)
+        run_dirs = [] if _is_run(path) else list_run_dirs(path)
         entries, unreadable = _read_entries(run_dirs)
         runs += [entry.path for entry in sorted(entries, key=RunEntry.get_rank)] if run_dirs else [path]
         errors += unreadable
     return runs, errors
 
 
-def _list_run_dirs(root: Path) -> list[Path]:
+def list_run_dirs(root: Path) -> list[Path]:
+    """Return all run directories at or below a directory, sorted."""
     directories = sorted(directory for directory, _, _ in os.walk(root))
     return [path for path in map(Path, directories) if _is_run(path)]
 

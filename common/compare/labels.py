@@ -17,12 +17,17 @@ def make_labels_unique(runs: Sequence[Run]) -> None:
 
     If no value differs, add the name of the run directory, or its path.
     """
-    for run, label in zip(runs, _build_unique_labels(runs), strict=True):
+    for run, label in zip(runs, build_unique_labels(runs), strict=True):
         run.label = label
 
 
-def _build_unique_labels(runs: Sequence[Run]) -> list[str]:
-    """Return the labels, with texts in parentheses that distinguish equal ones: values, else names, else paths."""
+def build_unique_labels(runs: Sequence[Run], with_paths: bool = True) -> list[str]:
+    """Return the labels, with texts in parentheses that distinguish equal ones: values, else names, else paths.
+
+    Args:
+        runs: The runs.
+        with_paths: Whether the names and paths of run directories may distinguish runs.
+    """
     additions: list[list[str]] = [[] for _ in runs]  # for each run, the texts in the parentheses of its label
 
     def build_labels() -> list[str]:
@@ -30,7 +35,8 @@ def _build_unique_labels(runs: Sequence[Run]) -> list[str]:
             f"{run} ({', '.join(texts)})" if texts else run.label for run, texts in zip(runs, additions, strict=True)
         ]
 
-    for describe in (_describe_differing_values, _describe_differing_versions, _get_directory_names, _get_paths):
+    by_paths = (_get_directory_names, _get_paths) if with_paths else ()
+    for describe in (_describe_differing_values, _describe_differing_versions, *by_paths):
         indexes_by_label: dict[str, list[int]] = {}
         for index, label in enumerate(build_labels()):
             indexes_by_label.setdefault(label, []).append(index)

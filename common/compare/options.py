@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from glob import glob
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from common.compare.find import list_run_dirs
+from common.compare.margins import parse_margins
 from common.compare.pair import Tolerance
 from common.compare.run_files import path_exists
 from common.config.command_line import compose_options, create_parser
@@ -13,6 +16,7 @@ from common.config.compose import CONF
 from common.config.overrides import quote_text
 from common.config.schema import collect_keys
 from common.errors import UserError
+from common.records.bundle import is_bundle
 
 DEFAULTS = Path(CONF, "compare.yaml")
 # First parts of the keys of a training run.
@@ -31,8 +35,17 @@ class CompareOptions:
     reference: str | None
     port: int
     tolerance: float | None
+    seeds: int | None
+    group: str | None
+    margin: str
     columns: dict[str, str | None] = field(default_factory=dict)
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
+    margins: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def has_groups(self) -> bool:
+        """True if groups of seeds are compared rather than single runs."""
+        return self.group is not None or self.seeds is not None
 
 
 OPTION_GROUPS = {option.name for option in fields(CompareOptions)}  # first parts of the keys of conf/compare.yaml
@@ -62,6 +75,11 @@ def load_options(overrides: Sequence[str] = ()) -> CompareOptions:
             tolerance.loss = options.tolerance
     if options.tolerance is not None and not options.tolerance >= 0:
         raise UserError(f"tolerance={options.tolerance}: must be a number, 0 or more")
+    parse_margins(options.margin, options.margins)
+    if options.seeds is not None and options.seeds < 2:
+        raise UserError(f"seeds={options.seeds}: must be 2 or more")
+    if options.group not in (None, "seed"):
+        raise UserError(f"group={options.group}: must be seed, or null for no groups")
     return options
 
 
@@ -80,7 +98,7 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
         "--check",
         action="store_true",
         help="exit with 1 unless every run can be read and every pair is in lockstep; an asynchronous run is in "
-        "lockstep with none, and an external run needs the same curve",
+        "lockstep with none, and an external run needs the same curve; groups of seeds must be equivalent",
     )
     parser.add_argument(
         "--serve", action="store_true", help="then serve the page on this machine, at a URL with a secret token"
@@ -102,14 +120,22 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     option_texts = [text for text in overrides if text not in (*training, *external)]
     # The name of a column may have any characters, such as "=" and "(".
     option_texts = [quote_text(text) if _get_group(text) == "columns" else text for text in option_texts]
-    # The user chooses the names of environments, so Hydra needs the prefix ++ for them.
-    options = load_options([f"++{text}" if _get_group(text) == "environments" else text for text in option_texts])
-    if training and not options.run:
+    # The user or the runs choose the names of environments and metrics, so Hydra needs the prefix ++ for them.
+    named = ("environments", "margins")
+    options = load_options([f"++{text}" if text.startswith(named) else text for text in option_texts])
+    if (training or options.seeds) and not options.run:
         raise UserError("run=[]: names no training run; pass 'run=[torch:ddp,tf:mirrored]'")
+    if options.seeds is not None:
+        training.append(_sweep_seeds(options.seeds, training))
+    run_dirs = [Path(text) for text in parsed.arguments if text not in overrides]
+    by_directory: list[tuple[str, Path]] = []
+    if options.has_groups:  # runs of other programs in one directory are a group
+        by_directory = [(str(path.parent), path) for path in run_dirs if _is_foreign(path)]
+        run_dirs = [path for path in run_dirs if not _is_foreign(path)]
     return CommandLine(
         options=options,
-        run_dirs=[Path(text) for text in parsed.arguments if text not in overrides],
-        external=[(name, Path(path)) for name, _, path in (text.partition("=") for text in external)],
+        run_dirs=run_dirs,
+        external=[*_expand_paths(external), *by_directory],
         training_overrides=training,
         check=parsed.check,
         serve=parsed.serve,
@@ -117,9 +143,32 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     )
 
 
+def _sweep_seeds(seeds: int, training: Sequence[str]) -> str:
+    """Return the override that trains every contestant with this number of seeds."""
+    if any(text.partition("=")[0].lstrip("+") == "train.seed" for text in training):
+        raise UserError("train.seed: set by seeds=...; remove one of them")
+    return f"train.seed={','.join(map(str, range(seeds)))}"
+
+
+def _is_foreign(path: Path) -> bool:
+    """Check whether something exists at a path that is neither a run, nor a bundle, nor a directory with runs."""
+    return path_exists(path) and not is_bundle(path) and not (path.is_dir() and list_run_dirs(path))
+
+
+def _expand_paths(external: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return name and path of each external run. A path may be a pattern, such as logs/*.csv."""
+    named = [(name, path) for name, _, path in (text.partition("=") for text in external)]
+    return [(name, Path(file)) for name, path in named for file in ([path] if path_exists(path) else _find_files(path))]
+
+
+def _find_files(pattern: str) -> list[str]:
+    return sorted(glob(pattern))  # noqa: PTH207  Path.glob takes no absolute pattern
+
+
 def _is_external(text: str) -> bool:
     """Check whether an argument NAME=PATH names an external run rather than a key of the config."""
-    return _get_group(text) not in OPTION_GROUPS and path_exists(text.partition("=")[2])
+    path = text.partition("=")[2]
+    return _get_group(text) not in OPTION_GROUPS and (path_exists(path) or bool(_find_files(path)))
 
 
 def _get_group(text: str) -> str:
@@ -133,4 +182,4 @@ def _list_keys() -> list[str]:
         f"tolerances.{precision}.{measure.name}" for precision in config.tolerances for measure in fields(Tolerance)
     ]
     columns = [f"columns.{name}" for name in config.columns]
-    return [str(key) for key in config if key not in ("tolerances", "columns")] + columns + tolerances
+    return [str(key) for key in config if key not in ("tolerances", "columns", "margins")] + columns + tolerances

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.compare.bins import choose_bins
 from common.compare.explain import explain_verdict
@@ -20,6 +21,10 @@ from common.compare.pair import (
 )
 from common.compare.runs import Run, load_run
 from common.errors import UserError
+from common.statistics.verdicts import EQUIVALENT
+
+if TYPE_CHECKING:  # it needs SciPy, which starts slowly
+    from common.compare.group_comparison import GroupComparison
 
 ONLY_ONE_RUN = "only one run"
 INCOMPLETE = "incomplete"
@@ -42,6 +47,7 @@ class Comparison:
     sentence: str  # the verdict, explained
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # why other runs cannot be read
+    group_comparisons: "list[GroupComparison]" = field(default_factory=list)  # of groups of seeds, with the reference's
 
     @property
     def headline(self) -> str:
@@ -58,6 +64,13 @@ class Comparison:
         is_complete = not self.left_out and not any(run.is_running for run in self.runs)
         return bool(self.pairs) and is_complete and all(pair.verdict in (LOCKSTEP, SAME_CURVE) for pair in self.pairs)
 
+    @property
+    def passes_check(self) -> bool:
+        """True if every pair is in lockstep or, with groups of seeds, every group is equivalent to the reference's."""
+        if self.group_comparisons:
+            return not self.left_out and all(group.verdict == EQUIVALENT for group in self.group_comparisons)
+        return self.is_in_lockstep
+
 
 def compare_runs(
     run_dirs: Sequence[Path], tolerances: Mapping[str, Tolerance], reference: str | None = None
@@ -71,6 +84,7 @@ def compare(
     tolerances: Mapping[str, Tolerance],
     reference: str | None = None,
     left_out: Sequence[str] = (),
+    chosen_pairs: Sequence[tuple[Run, Run]] | None = None,
 ) -> Comparison:
     """Compare every pair of the runs, in their order.
 
@@ -80,6 +94,7 @@ def compare(
         reference: Directory or name of the run that tables and charts compare the others with; by default the first
             synchronous one. The verdict does not depend on it.
         left_out: The reasons why other runs could not be read.
+        chosen_pairs: The pairs to compare; None for every pair.
 
     Raises:
         UserError: There is no run, a run is named twice, or a precision has no tolerance.
@@ -87,7 +102,7 @@ def compare(
     _check_runs(runs, tolerances)
     make_labels_unique(runs)
     bins = choose_bins(len(run.steps) for run in runs)
-    pairs = [compare_pair(a, b, tolerances, bins) for a, b in combinations(runs, 2)]
+    pairs = [compare_pair(a, b, tolerances, bins) for a, b in chosen_pairs or combinations(runs, 2)]
     verdict, sentence = _judge(runs, pairs)
     if left_out:
         sentence = f"{INCOMPLETE}: {len(left_out)} left out ({left_out[0]}); the others: {sentence}"
@@ -98,7 +113,7 @@ def compare(
         pairs=pairs,
         verdict=verdict,
         sentence=sentence,
-        notes=_collect_notes(runs, pairs, left_out),
+        notes=collect_notes(runs, pairs, left_out),
         left_out=list(left_out),
     )
 
@@ -118,7 +133,8 @@ def _check_runs(runs: Sequence[Run], tolerances: Mapping[str, Tolerance]) -> Non
         raise UserError("no run to compare")
 
 
-def _collect_notes(runs: Sequence[Run], pairs: Sequence[RunPair], left_out: Sequence[str]) -> list[str]:
+def collect_notes(runs: Sequence[Run], pairs: Sequence[RunPair], left_out: Sequence[str]) -> list[str]:
+    """Return the notes on runs and on pairs, and the reasons why other runs were left out."""
     notes = [f"left out: {error}" for error in left_out]
     notes += [note for run in runs for note in run.notes]
     notes += [

@@ -12,8 +12,10 @@ from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE, Run
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
 from common.report.formats import format_number
+from common.statistics.verdicts import DIFFERENT, EQUIVALENT
 
 PRECISIONS = ("bfloat16", "float32", "float64")  # the coarsest first
+NORMALITY = "Is the difference normal?"
 AGREEMENT, SPEED, COST = "Do they agree?", "Which is faster?", "What did asynchrony or low precision cost?"
 
 
@@ -28,9 +30,11 @@ class Answer:
 
 
 def answer_questions(comparison: Comparison) -> list[Answer]:
-    """Return the three answers; none if there is only one run."""
+    """Return the three answers, of which groups of seeds have two; none if there is only one run."""
     if not comparison.pairs:
         return []
+    if comparison.group_comparisons:
+        return [_answer_normality(comparison), _answer_speed(comparison)]
     return [_answer_agreement(comparison), _answer_speed(comparison), _answer_cost(comparison)]
 
 
@@ -42,8 +46,18 @@ def list_reference_pairs(comparison: Comparison) -> list[tuple[Run, RunPair]]:
 
 
 def list_next_steps(comparison: Comparison) -> list[str]:
-    """Return what to do to find out why pairs differ: mostly a command."""
+    """Return what to do to find out why pairs differ: mostly a command. Groups of seeds must differ, too."""
+    if comparison.group_comparisons and comparison.verdict != DIFFERENT:
+        return []
     return [next_step for pair in comparison.pairs if (next_step := suggest_next_step(pair))]
+
+
+def _answer_normality(comparison: Comparison) -> Answer:
+    """Answer whether the groups of seeds differ by more than chance and their margins explain."""
+    tones = {EQUIVALENT: "good", DIFFERENT: "bad"}
+    lines = [f"{group.verdict}: {group.sentence}" for group in comparison.group_comparisons]
+    lines += [f"why: {next_step}" for next_step in list_next_steps(comparison)[:1]]
+    return Answer(NORMALITY, comparison.verdict, tones.get(comparison.verdict, "other"), lines)
 
 
 def _answer_agreement(comparison: Comparison) -> Answer:

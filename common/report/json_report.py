@@ -12,6 +12,7 @@ from common.compare.verdict import Comparison
 from common.records.summary import ReplicaChange, TrainerChange
 from common.report.differences import ConfigRow, build_config_table
 from common.report.files import write_report_file
+from common.report.seed_json import JsonSeedComparison, convert_group_comparisons
 
 
 class JsonTolerance(TypedDict):
@@ -98,6 +99,7 @@ class JsonReport(TypedDict):
     tolerances: dict[str, JsonTolerance]  # by precision
     runs: list[JsonRun]
     pairs: list[JsonPair]
+    seed_comparisons: list[JsonSeedComparison]  # empty if runs are not compared by seeds
     config_differences: dict[str, ConfigRow]  # by key
     notes: list[str]
     left_out: list[str]  # why other runs cannot be read
@@ -119,6 +121,7 @@ def build_json_report(comparison: Comparison) -> JsonReport:
         "tolerances": {name: _convert_tolerance(tolerance) for name, tolerance in comparison.tolerances.items()},
         "runs": [_convert_run(run, comparison.reference) for run in comparison.runs],
         "pairs": [_convert_pair(pair) for pair in comparison.pairs],
+        "seed_comparisons": convert_group_comparisons(comparison.group_comparisons),
         "config_differences": build_config_table(comparison),
         "notes": comparison.notes,
         "left_out": comparison.left_out,

@@ -11,9 +11,11 @@ from common.compare.verdict import Comparison
 from common.report.answers import answer_questions, list_reference_pairs
 from common.report.differences import find_setting_differences
 from common.report.files import write_report_file
+from common.report.seed_tables import build_seed_tables
 from common.report.tables import PAIR_COLUMNS, RUN_COLUMNS, build_metric_tables, build_pair_cells, build_run_cells
+from common.statistics.verdicts import DIFFERENT, EQUIVALENT
 
-SIGNS = {LOCKSTEP: "✅", SAME_CURVE: "✅", DIVERGED: "❌", OTHER_CURVE: "❌"}
+SIGNS = {LOCKSTEP: "✅", SAME_CURVE: "✅", EQUIVALENT: "✅", DIVERGED: "❌", OTHER_CURVE: "❌", DIFFERENT: "❌"}
 MAX_NOTES, MAX_LETTERS = 10, 600  # letters of one text
 PICTURE = "loss.png"
 
@@ -45,7 +47,13 @@ def render_markdown(comparison: Comparison, links: Sequence[str] = ()) -> str:
     parts.append(_build_table(RUN_COLUMNS, (build_run_cells(run, comparison.reference) for run in comparison.runs)))
     for table in build_metric_tables(comparison.runs, comparison.reference):
         parts.append(_build_table(table.columns, table.rows))
-    if comparison.pairs:
+    for table in build_seed_tables(comparison):
+        parts += [
+            _escape(table.title),
+            _build_table(table.columns, table.rows),
+            _build_list(map(_escape, table.sentences)),
+        ]
+    if comparison.pairs and not comparison.group_comparisons:
         pairs = (build_pair_cells(pair) for _, pair in list_reference_pairs(comparison))
         parts.append(_build_table(PAIR_COLUMNS, pairs))
     if differences := find_setting_differences(comparison).curve:

@@ -11,6 +11,7 @@ from common.compare.pair import DIVERGED, LOCKSTEP, RunPair
 from common.compare.verdict import Comparison
 from common.report.answers import list_next_steps
 from common.report.formats import TableSection
+from common.report.seed_tables import build_seed_tables
 from common.report.tables import (
     PAIR_COLUMNS,
     PAIR_TEXT_COLUMNS,
@@ -20,9 +21,10 @@ from common.report.tables import (
     build_run_table,
 )
 from common.report.traffic_tables import build_traffic_tables
+from common.statistics.verdicts import DIFFERENT, EQUIVALENT
 from common.terminal import SafeConsole
 
-STYLES = {LOCKSTEP: "green", DIVERGED: "red"}
+STYLES = {LOCKSTEP: "green", EQUIVALENT: "green", DIVERGED: "red", DIFFERENT: "red"}
 PLAIN_WIDTH = 160  # characters in a line of output that is not a terminal
 MIN_TEXT_WIDTH = 20  # characters; a column of text is not folded to less
 GAP = 2  # characters between columns
@@ -49,9 +51,10 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def _print_notes(console: Console, comparison: Comparison) -> None:
+    pairs = [] if comparison.group_comparisons else _select_pairs(comparison)
     reasons = [
         f"{pair.a} and {pair.b}: {reason}"
-        for pair in _select_pairs(comparison)
+        for pair in pairs
         if explain_verdict(pair) not in comparison.sentence
         for reason in (pair.reasons[1:] if pair.asynchronous else pair.reasons)  # the verdict names asynchronous runs
     ]
@@ -65,10 +68,15 @@ def _print_notes(console: Console, comparison: Comparison) -> None:
 
 
 def build_tables(comparison: Comparison) -> list[TableSection]:
-    """Return the tables of a comparison: runs and, if there are any, pairs, asynchronous runs and traffic."""
+    """Return the tables of a comparison: runs and, if there are any, pairs, asynchronous runs and traffic.
+
+    With groups of seeds, their tables replace that of the pairs.
+    """
     reference = comparison.reference
     tables = [build_run_table(comparison.runs, reference), *build_metric_tables(comparison.runs, reference)]
-    if comparison.pairs:
+    if comparison.group_comparisons:
+        tables += build_seed_tables(comparison)
+    elif comparison.pairs:
         pairs = _select_pairs(comparison)
         others = len(comparison.pairs) - len(pairs)
         sentences = [f"The pairs with {reference}; {others} other pairs are in report.html."] if others else []

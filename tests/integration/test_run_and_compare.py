@@ -1,6 +1,7 @@
 """python -m common.compare run=[...]: trains missing runs, keeps finished runs and resumes interrupted runs."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,21 @@ def test_missing_runs_are_trained_and_finished_runs_are_kept(start: Start, tmp_p
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 4
     after = {path: path.stat().st_mtime_ns for path in before if path.name in ("metrics.jsonl", "summary.json")}
     assert after == {path: before[path] for path in after} and len(after) == 4
+
+
+def test_groups_of_seeds_are_trained_and_judged(start: Start, tmp_path: Path) -> None:
+    arguments = ("run=[torch:single]", "train.steps=6", "seeds=2", "optimizer.learning_rate=1e-3,1e-1", "--check")
+    code, output, errors = start(*arguments).wait_for_end()
+    assert (code, errors) == (1, ""), "two seeds show neither"
+    report = json.loads((tmp_path / "report.json").read_text())
+    (comparison,) = report["seed_comparisons"]
+    assert comparison["reference"]["seeds"] == comparison["contestant"]["seeds"] == [0, 1]
+    assert report["verdict"] == comparison["verdict"] == "undecided" and "seeds would settle it" in output
+    assert {*comparison["metrics"]} == {"curve", "final_loss", "validation_loss", "accuracy"}
+    shutil.rmtree(next(tmp_path.glob("runs/torch-single-*")))
+    code, output, _ = start(*arguments, "margin=1e6").wait_for_end()
+    assert code == 0 and json.loads((tmp_path / "report.json").read_text())["verdict"] == "equivalent"
+    assert len(list(tmp_path.glob("runs/*/summary.json"))) == 4
 
 
 def test_an_interrupted_run_is_resumed(start: Start) -> None:

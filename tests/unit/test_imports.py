@@ -31,6 +31,7 @@ ORDER = [
 ]
 BESIDE = {
     "common/profile": set(),
+    "common/statistics": set(),  # works on numbers
     # reads run directories, and starts the commands that write them
     "common/compare": {
         "common/errors.py",
@@ -41,6 +42,7 @@ BESIDE = {
         "common/training",
         "common/cluster",
         "common/profile",
+        "common/statistics",
     },
     "common/report": {
         "common/errors.py",
@@ -48,6 +50,7 @@ BESIDE = {
         "common/records",
         "common/config",
         "common/profile",
+        "common/statistics",
         "common/compare",
     },
 }

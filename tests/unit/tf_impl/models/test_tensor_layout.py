@@ -128,8 +128,8 @@ def test_adafactor_updates_the_parameters_of_pytorch(make_config: MakeConfig, tm
     for name, array in expected.items():
         np.testing.assert_allclose(arrays[name], array, rtol=1e-12, atol=1e-12, err_msg=name)
     is_transposed = {tuple(numbers): transposed for numbers, transposed in json.loads(output[0])}
-    singles = {(number,): number not in (5, 6) for number in (0, 1, 5, 6, 7, 8, 9)}
-    assert is_transposed == {**singles, (2, 3, 4): False}
+    expected_axes: dict[tuple[int, ...], bool] = {(number,): number not in (5, 6) for number in (0, 1, 5, 6, 7, 8, 9)}
+    assert is_transposed == expected_axes | {(2, 3, 4): False}
     for line in output[1:]:
         assert line.startswith("optimizer.kind=adafactor: needs whole parameters, but TensorFlow's"), line
         assert line.endswith("/v0 holds a sum or a part of dense.bias; choose another optimizer"), line

@@ -1,0 +1,119 @@
+"""Values that groups of seeds are compared by: curves over the same examples, validation metrics, time to a loss.
+
+A run that diverged has no finite value: it is never left out.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from common.compare.metric_names import FINAL_LOSS, VALIDATION_LOSS
+from common.compare.runs import Run, list_evaluated_metrics
+from common.compare.seed_groups import SeedGroup, find_divergence
+from common.statistics.judge import Values
+from common.statistics.paired import Shift, measure_shift
+
+POINTS = 50  # of a curve: each is the mean loss over an equal part of the examples
+FINAL_SHARE = 0.1  # part of the curve whose mean is the final loss
+DIGITS = 3  # of the loss whose time is measured
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the curves of some runs are drawn over, since asynchronous runs do not have the same steps."""
+
+    unit: str  # "example", "step" or "epoch"
+    end: float  # the curves are compared up to here
+    points: int  # of each curve
+
+
+@dataclass(frozen=True)
+class TimeToLoss:
+    """Examples until the mean loss of a part of the curve is at or below a loss, and their difference.
+
+    The loss is the lowest that every run reaches.
+    """
+
+    loss: float
+    unit: str  # "example", "step" or "epoch"
+    reference: np.ndarray  # float64 [seeds], in the order of the group
+    contestant: np.ndarray
+    shift: Shift
+
+
+def measure_progress(runs: Sequence[Run]) -> Progress:
+    """Choose the examples as the progress of runs, or the steps if a run did not record its examples."""
+    finite = [run for run in runs if not find_divergence(run)] or runs
+    has_examples = all(np.isfinite(run.metrics["examples"]).all() for run in runs)
+    unit = "example" if has_examples else runs[0].unit
+    end = min(float(_get_progress(run, unit)[-1]) for run in finite)
+    rows = min(int(np.count_nonzero(_get_progress(run, unit) <= end)) for run in finite)
+    return Progress(unit, end, max(1, min(POINTS, rows)))
+
+
+def collect_curves(group: SeedGroup, progress: Progress) -> np.ndarray:
+    """Return the training losses of each run, float64 [seeds, points]; NaN for a run that diverged."""
+    return np.array([_collect_curve(run, progress) for run in group.runs])
+
+
+def _collect_curve(run: Run, progress: Progress) -> np.ndarray:
+    if find_divergence(run):
+        return np.full(progress.points, math.nan)
+    positions = np.concatenate(([0.0], _get_progress(run, progress.unit)))
+    totals = np.concatenate(([0.0], np.cumsum(run.metrics["loss"] * np.diff(positions))))
+    edges = np.linspace(0.0, progress.end, progress.points + 1)
+    return np.asarray(np.diff(np.interp(edges, positions, totals)) / np.diff(edges))
+
+
+def _get_progress(run: Run, unit: str) -> np.ndarray:
+    return run.metrics["examples"] if unit == "example" else run.steps.astype(np.float64)
+
+
+def collect_metrics(
+    reference: SeedGroup, contestant: SeedGroup, curves: tuple[np.ndarray, np.ndarray]
+) -> tuple[dict[str, Values], list[str]]:
+    """Return the final training loss and the metrics of the last evaluation that all runs made, and notes."""
+    final_points = max(1, round(FINAL_SHARE * curves[0].shape[1]))
+    losses = [curve[:, -final_points:].mean(axis=1) for curve in curves]
+    metrics = {FINAL_LOSS: Values(*losses)}
+    runs = [*reference.runs, *contestant.runs]
+    finite = [run for run in runs if not find_divergence(run)]
+    if not finite or not all(run.has_evaluation("loss") or list_evaluated_metrics([run]) for run in finite):
+        return metrics, []
+    positions, notes = _find_last_evaluation(finite)
+    for name in ("loss", *list_evaluated_metrics(finite)):
+        if all(run.has_evaluation(name) for run in finite):
+            label = VALIDATION_LOSS if name == "loss" else name
+            metrics[label] = Values(
+                *(
+                    np.array(
+                        [run.evals[name][positions[run.path]] if run in finite else math.nan for run in group.runs]
+                    )
+                    for group in (reference, contestant)
+                )
+            )
+    return metrics, notes
+
+
+def _find_last_evaluation(runs: Sequence[Run]) -> tuple[dict[object, int], list[str]]:
+    """Return the row of the last evaluation after the same number of examples by the path of each run, and notes."""
+    has_examples = all(run.has_metric("examples") for run in runs)
+    keys = [run.evals["examples"] if has_examples else run.eval_steps for run in runs]
+    common = reduce(np.intersect1d, keys)
+    if len(common):
+        return {run.path: int(np.flatnonzero(key == common[-1])[-1]) for run, key in zip(runs, keys, strict=True)}, []
+    note = "no evaluation after the same number of examples in all runs; the last one of each run is compared"
+    return {run.path: len(run.eval_steps) - 1 for run in runs}, [note]
+
+
+def measure_time_to_loss(curves: tuple[np.ndarray, np.ndarray], progress: Progress) -> TimeToLoss | None:
+    """Measure when each curve first reaches the lowest loss that all reach; None if a run diverged."""
+    if not all(np.isfinite(curve).all() for curve in curves):
+        return None
+    loss = max(float(curve.min(axis=1).max()) for curve in curves)
+    loss = math.ceil(loss * 10**DIGITS) / 10**DIGITS  # rounded up, so that every run reaches the loss that is shown
+    times = [(np.argmax(curve <= loss, axis=1) + 1) * progress.end / progress.points for curve in curves]
+    return TimeToLoss(loss, progress.unit, times[0], times[1], measure_shift(times[1] - times[0]))

@@ -1,0 +1,193 @@
+"""Groups of runs that differ only in their seed, and the rules that two groups must follow to be compared."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from common.compare.experiment import find_curve_differences
+from common.compare.labels import build_unique_labels, format_value
+from common.compare.runs import Run
+from common.config.keys import Scope
+from common.config.schema import collect_keys
+from common.errors import UserError
+
+SEED = "train.seed"
+DIVERGED_ERROR = ": the loss is "  # in summary.json of a run that ended at a loss that is not finite
+
+
+@dataclass(frozen=True, eq=False)
+class SeedGroup:
+    """Runs that differ only in their seed, sorted by it."""
+
+    label: str  # unique
+    runs: list[Run]
+    seeds: list[int] | None  # as long as `runs`; None for external runs, whose seeds are unknown
+
+    def __str__(self) -> str:
+        return self.label
+
+    def name_seed(self, position: int) -> str:
+        """Return the name of a seed in sentences; the path of an external run."""
+        return f"seed {self.seeds[position]}" if self.seeds else self.runs[position].path.name
+
+
+def group_runs(runs: Sequence[Run]) -> list[SeedGroup]:
+    """Divide runs into groups by everything but the seed, in the order of their first runs.
+
+    Runs that repeat the seeds of others with the same config are divided by their versions, then by their directories.
+    External runs are divided by their names.
+
+    Raises:
+        UserError: A group has a single run, a seed is repeated, or a run has not ended or failed.
+    """
+    for run in runs:
+        _check_end(run)
+    own_runs = [run for run in runs if not run.external_kind]
+    groups = _divide([own_runs] if own_runs else [], _describe_config)
+    for describe in (_describe_environment, _describe_directory):
+        groups = [
+            part for group in groups for part in ([group] if not _find_repeated(group) else _divide([group], describe))
+        ]
+    for group in groups:
+        if repeated := _find_repeated(group):
+            first, second = repeated[:2]
+            raise UserError(
+                f"{first.path} and {second.path}: both have {SEED}={_get_seed(first)} and the same config; name one of "
+                "them, or put the runs of each group into a directory of its own"
+            )
+    groups = [sorted(group, key=_get_seed) for group in groups]
+    labels = _build_labels(groups)
+    seed_groups = [
+        SeedGroup(label, group, [_get_seed(run) for run in group]) for label, group in zip(labels, groups, strict=True)
+    ]
+    external = _divide([[run for run in runs if run.external_kind]], lambda run: run.label)
+    seed_groups += [SeedGroup(group[0].label, sorted(group, key=lambda run: str(run.path)), None) for group in external]
+    for seed_group in seed_groups:
+        if len(seed_group.runs) < 2:
+            path = seed_group.runs[0].path
+            raise UserError(f"{seed_group}: only one run, {path}; a group needs runs of two seeds or more")
+    return sorted(seed_groups, key=lambda group: min(map(runs.index, group.runs)))
+
+
+def check_groups(reference: SeedGroup, contestant: SeedGroup) -> None:
+    """Raise UserError unless two groups have the same seeds and differ in one thing."""
+    if reference.seeds and contestant.seeds and reference.seeds != contestant.seeds:
+        missing = {*reference.seeds} ^ {*contestant.seeds}
+        raise UserError(
+            f"{reference} has the seeds {_list(reference.seeds)}, {contestant} {_list(contestant.seeds)}; train "
+            f"{_list(sorted(missing))} in both or leave them out"
+        )
+    if len(reference.runs) != len(contestant.runs):
+        counts = f"{reference} has {len(reference.runs)} runs, {contestant} {len(contestant.runs)}"
+        raise UserError(f"{counts}; name as many of each, since they are compared in pairs")
+    units = {run.unit for run in (*reference.runs, *contestant.runs)}
+    if len(units) > 1:
+        raise UserError(f"{reference} and {contestant}: one counts epochs, the other steps; name files of one kind")
+    things = _list_differences(reference.runs[0], contestant.runs[0])
+    if len(things) > 1:
+        raise UserError(
+            f"{reference} and {contestant} differ in {len(things)} things: {', '.join(things)}; compare groups that "
+            "differ in one"
+        )
+
+
+def find_divergence(run: Run) -> str:
+    """Return the step at which the loss of a run was not finite, in words; empty if it always was."""
+    bad_rows = np.flatnonzero(~np.isfinite(run.metrics["loss"]))
+    if len(bad_rows):
+        return f"its loss is not finite at {run.unit} {run.steps[bad_rows[0]]}"
+    error = str(run.summary.get("error", ""))
+    return error.partition(";")[0] if run.summary["status"] == "failed" and DIVERGED_ERROR in error else ""
+
+
+def _check_end(run: Run) -> None:
+    """Raise UserError if a run has not ended, or has ended for a reason that says nothing about its training."""
+    status = run.summary["status"]
+    if status not in ("completed", "unknown") and not find_divergence(run):
+        reason = f": {run.summary['error']}" if "error" in run.summary else ""
+        raise UserError(f"{run.path}: status {status}{reason}; let it end with resume=auto, or leave its seed out")
+    if not len(run.steps):
+        raise UserError(f"{run.path}: it has no loss of its training; only its evaluations cannot be compared by seeds")
+
+
+def _divide(groups: Iterable[list[Run]], describe: Callable[[Run], str]) -> list[list[Run]]:
+    """Divide each group by the descriptions of its runs, in the order of their first runs."""
+    parts: list[list[Run]] = []
+    for group in groups:
+        by_description: dict[str, list[Run]] = {}
+        for run in group:
+            by_description.setdefault(describe(run), []).append(run)
+        parts += by_description.values()
+    return parts
+
+
+def _describe_config(run: Run) -> str:
+    keys = collect_keys()
+    values = {
+        name: value
+        for name, value in run.config.items()
+        if name != SEED and (name not in keys or keys[name].scope is not Scope.HOST)
+    }
+    data = run.get_fingerprint("token_cache")
+    return json.dumps([run.framework, run.strategy, run.replicas, data, values], sort_keys=True, default=str)
+
+
+def _describe_environment(run: Run) -> str:
+    return json.dumps(run.summary.get("versions"), sort_keys=True)
+
+
+def _describe_directory(run: Run) -> str:
+    return str(run.path.resolve().parent)
+
+
+def _find_repeated(group: Sequence[Run]) -> list[Run]:
+    """Return the runs of the first seed that several runs of a group have; none if every seed is there once."""
+    for _, same_seed in groupby(sorted(group, key=_get_seed), key=_get_seed):
+        if len(repeated := [*same_seed]) > 1:
+            return repeated
+    return []
+
+
+def _get_seed(run: Run) -> int:
+    seed = run.config.get(SEED)
+    if not isinstance(seed, int):
+        raise UserError(f"{run.path}: its config has no {SEED}; leave it out")
+    return seed
+
+
+def _build_labels(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """Return unique labels of groups: the values that differ, else the directories that the runs are in."""
+    first_runs = [group[0] for group in groups]
+    names = [run.label for run in first_runs]
+    labels = build_unique_labels(first_runs, with_paths=False)
+    return [
+        label if labels.count(label) == 1 else f"{name} ({run.path.resolve().parent.name})"
+        for label, name, run in zip(labels, names, first_runs, strict=True)
+    ]
+
+
+def _list_differences(a: Run, b: Run) -> list[str]:
+    """Return the things that two runs of one seed differ in. A key `kind` stands for all keys of its group."""
+    if a.external_kind or b.external_kind:
+        return []
+    differences = {key: values for key, values in find_curve_differences(a, b).items() if key != SEED}
+    things = []
+    trainers = [f"{run.framework} {run.strategy}" for run in (a, b)]
+    has_strategies = trainers[0] != trainers[1] or any(key.startswith("strategy.") for key in differences)
+    if has_strategies:
+        things.append(f"the strategy ({' | '.join(trainers)})")
+    for key, values in differences.items():
+        group, _, name = key.partition(".")
+        if group != "strategy" and (name == "kind" or f"{group}.kind" not in differences):
+            things.append(f"{key} ({' | '.join(map(format_value, values))})")
+    fingerprints = [run.get_fingerprint("token_cache") for run in (a, b)]
+    if fingerprints[0] != fingerprints[1] and not any(key.startswith("data.") for key in differences):
+        things.append(f"the content of the data ({fingerprints[0]} | {fingerprints[1]})")
+    return things
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

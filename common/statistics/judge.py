@@ -1,0 +1,152 @@
+"""Verdict on two groups of paired values: for each metric, for the curve, and for all of them together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from common.statistics.paired import LEVEL, Shift, check_equivalence, correct_p_values, measure_shift
+from common.statistics.power import count_pairs_needed, find_smallest_shift
+from common.statistics.verdicts import CURVE, DIFFERENT, EQUIVALENT, UNDECIDED
+
+RESIDUALS = "residuals"  # name of the test of one-sided residuals among the p-values
+DEFAULT_MARGIN = 0.5  # standard deviations between the seeds of the reference
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values of a metric, one for each seed, in the same order: float64 [seeds]. Some may not be finite."""
+
+    reference: np.ndarray
+    contestant: np.ndarray
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """Comparison of one metric. The fields with a default are unknown if a value of a seed is not finite."""
+
+    verdict: str  # EQUIVALENT, DIFFERENT or UNDECIDED
+    values: Values
+    margin: float  # largest shift that counts as equivalent
+    shift: Shift | None = None
+    p_different: float | None = None  # p-value of no shift, corrected for the number of tests
+    p_equivalent: float | None = None  # p-value of a shift of at least the margin
+    smallest_shift: float | None = None  # that these seeds show with a probability of 80 %
+    seeds_needed: int | None = None  # for a verdict, if it is undecided; None also if more than 1,000
+    not_finite: list[int] = field(default_factory=list)  # positions of seeds without a finite value
+
+    @property
+    def has_shift(self) -> bool:
+        """True if a shift was shown. It may be smaller than the margin."""
+        return self.p_different is not None and self.p_different <= LEVEL
+
+
+@dataclass(frozen=True)
+class OneSidedResiduals:
+    """Test for small differences of one sign along the curve, which no tolerance for single points sees."""
+
+    share_above: float  # share of all points of all seeds at which the contestant is above the reference
+    p_value: float  # corrected for the number of tests
+
+    @property
+    def are_shown(self) -> bool:
+        """True if the residuals are one-sided."""
+        return self.p_value <= LEVEL
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Verdict on two groups."""
+
+    verdict: str
+    metrics: dict[str, MetricResult]  # by name; that of the curve is CURVE
+    residuals: OneSidedResiduals | None  # None if a curve of a seed is not finite
+
+
+def judge(
+    metrics: Mapping[str, Values], curves: tuple[np.ndarray, np.ndarray], margins: Mapping[str, float]
+) -> Judgement:
+    """Compare two groups of seeds.
+
+    Args:
+        metrics: Values of each metric.
+        curves: Curves of the reference and of the contestant, float64 [seeds, points].
+        margins: The margin of each metric.
+    """
+    all_values = {CURVE: Values(*(curve.mean(axis=1) for curve in curves)), **metrics}
+    shifts = {name: measure_shift(_subtract(values)) for name, values in all_values.items() if not _find_gaps(values)}
+    p_values = {name: shift.p_value for name, shift in shifts.items()}
+    if CURVE in shifts:
+        p_values[RESIDUALS] = measure_shift(_average_scaled_residuals(*curves)).p_value
+    corrected = dict(zip(p_values, correct_p_values([*p_values.values()]) if p_values else [], strict=True))
+    results = {
+        name: _judge_metric(values, margins[name], shifts[name], corrected[name], len(corrected))
+        if name in shifts
+        else _judge_gaps(values, margins[name])
+        for name, values in all_values.items()
+    }
+    residuals = None
+    if RESIDUALS in corrected:
+        share_above = 0.5 + float(np.mean(np.sign(curves[1] - curves[0]))) / 2
+        residuals = OneSidedResiduals(share_above, corrected[RESIDUALS])
+    if residuals is not None and residuals.are_shown and results[CURVE].verdict == UNDECIDED:
+        results[CURVE] = replace(results[CURVE], verdict=DIFFERENT, seeds_needed=None)
+    return Judgement(_summarize([result.verdict for result in results.values()]), results, residuals)
+
+
+def choose_margin(values: Values, deviations: float = DEFAULT_MARGIN) -> float:
+    """Return a margin: a number of standard deviations between the reference's seeds that have finite values."""
+    finite = values.reference[np.isfinite(values.reference)]
+    return deviations * float(np.std(finite, ddof=1)) if len(finite) > 1 else 0.0
+
+
+def _subtract(values: Values) -> np.ndarray:
+    return values.contestant - values.reference
+
+
+def _average_scaled_residuals(reference: np.ndarray, contestant: np.ndarray) -> np.ndarray:
+    """Return the mean residual of each seed, float64 [seeds], after each point is scaled to the same size.
+
+    Points in which all runs are noisy would otherwise hide the others. Points of a curve depend on each other, seeds do
+    not, so a seed gives one number.
+
+    Args:
+        reference: Curves, float64 [seeds, points].
+        contestant: Curves, float64 [seeds, points].
+    """
+    residuals = contestant - reference
+    scales = np.sqrt(np.mean(residuals**2, axis=0))
+    return np.asarray(np.mean(residuals / np.where(scales == 0, 1.0, scales), axis=1))
+
+
+def _find_gaps(values: Values) -> list[int]:
+    return np.flatnonzero(~np.isfinite(values.reference + values.contestant)).tolist()
+
+
+def _judge_metric(values: Values, margin: float, shift: Shift, p_different: float, tests: int) -> MetricResult:
+    p_equivalent = check_equivalence(_subtract(values), margin)
+    verdict = DIFFERENT if p_different <= LEVEL else UNDECIDED
+    if p_equivalent <= LEVEL:  # also if a shift is shown that is smaller than the margin
+        verdict = EQUIVALENT
+    needed = count_pairs_needed(shift.mean, shift.deviation, margin, tests) if verdict == UNDECIDED else None
+    if needed is not None:
+        needed = max(needed, shift.pairs + 1)
+    smallest = find_smallest_shift(shift.deviation, shift.pairs, tests)
+    return MetricResult(verdict, values, margin, shift, p_different, p_equivalent, smallest, needed)
+
+
+def _judge_gaps(values: Values, margin: float) -> MetricResult:
+    """Judge a metric that is not finite for some seeds: different, unless both runs of each of these seeds agree."""
+    is_different = np.isfinite(values.reference) != np.isfinite(values.contestant)
+    verdict = DIFFERENT if is_different.any() else UNDECIDED
+    return MetricResult(verdict, values, margin, not_finite=_find_gaps(values))
+
+
+def _summarize(verdicts: list[str]) -> str:
+    """Return the verdict on all metrics.
+
+    Source: Berger (1982): if every metric is equivalent, the level of all of them together needs no correction.
+    """
+    if DIFFERENT in verdicts:
+        return DIFFERENT
+    return EQUIVALENT if all(verdict == EQUIVALENT for verdict in verdicts) else UNDECIDED

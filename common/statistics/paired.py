@@ -1,0 +1,97 @@
+"""Tests of paired differences. A pair is two runs with the same seed; a difference is contestant minus reference.
+
+Differences that are all equal have no variance, so a sign test replaces the t-tests for them.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.05  # of every test: the probability of a false "different" and of a false "equivalent"
+RESAMPLES = 9_999  # of the bootstrap
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Mean of paired differences, with its uncertainty. Intervals have the confidence 1 - LEVEL."""
+
+    pairs: int
+    mean: float
+    deviation: float  # standard deviation of the differences
+    t_interval: Interval
+    bootstrap_interval: Interval
+    p_value: float  # of no shift, two-sided
+
+
+def measure_shift(differences: np.ndarray) -> Shift:
+    """Return the mean of the differences, float64 [pairs], with confidence intervals and the p-value of no shift.
+
+    Source: Student's t-test of one sample; the percentile bootstrap of Efron and Tibshirani (1993), chapter 13.
+    """
+    pairs, mean = len(differences), float(np.mean(differences))
+    if np.ptp(differences) == 0:
+        p_value = float(stats.binomtest(pairs, pairs).pvalue) if mean else 1.0
+        return Shift(pairs, mean, 0.0, (mean, mean), (mean, mean), p_value)
+    p_value, t_interval = _run_t_test(differences, 0.0, "two-sided")
+    bootstrap = stats.bootstrap(
+        (differences,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        confidence_level=1 - LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(0),  # the same report for the same runs
+    )
+    return Shift(
+        pairs,
+        mean,
+        float(np.std(differences, ddof=1)),
+        t_interval,
+        _to_interval(bootstrap.confidence_interval),
+        p_value,
+    )
+
+
+def check_equivalence(differences: np.ndarray, margin: float) -> float:
+    """Return the p-value of a shift of `margin` or more, up or down: the larger one of two one-sided tests.
+
+    Args:
+        differences: Differences of the pairs, float64 [pairs].
+        margin: Largest shift that counts as equivalent, 0 or more.
+
+    Source: Schuirmann (1987), two one-sided tests (TOST).
+    """
+    if np.ptp(differences) == 0:
+        is_within = differences[0] == 0 or abs(differences[0]) < margin
+        pairs = len(differences)
+        return float(stats.binomtest(pairs, pairs, alternative="greater").pvalue) if is_within else 1.0
+    above, _ = _run_t_test(differences, -margin, "greater")
+    below, _ = _run_t_test(differences, margin, "less")
+    return max(above, below)
+
+
+def correct_p_values(p_values: Sequence[float]) -> list[float]:
+    """Correct the p-values of several tests, of which the smallest would otherwise be too small.
+
+    If no metric differs, the probability that one of the corrected p-values is below LEVEL is at most LEVEL.
+
+    Source: Benjamini and Hochberg (1995).
+    """
+    return [float(value) for value in stats.false_discovery_control(p_values)]
+
+
+def _run_t_test(differences: np.ndarray, mean: float, alternative: str) -> tuple[float, Interval]:
+    """Return the p-value of a t-test against `mean`, and the confidence interval of the mean of the differences."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # differences that are nearly equal lose precision
+        test = stats.ttest_1samp(differences, mean, alternative=alternative)
+    return float(test.pvalue), _to_interval(test.confidence_interval(1 - LEVEL))
+
+
+def _to_interval(bounds: Sequence[float]) -> Interval:
+    low, high = bounds
+    return float(low), float(high)
