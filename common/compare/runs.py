@@ -172,6 +172,7 @@ VARIANTS: dict[str, tuple[str, Callable[[object], str]]] = {
     "dp": ("strategy.loss", _describe_unless("gathered")),
     "ddp": ("strategy.comm_hook", _describe_unless("none")),
     "allreduce": ("strategy.algorithm", _describe_unless(None)),
+    "fsdp": ("strategy.param_dtype", _describe_unless(None)),
     "parameter_server": ("strategy.max_staleness", lambda bound: "synchronous" if bound == 0 else ""),
 }
 
