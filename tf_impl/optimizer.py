@@ -19,8 +19,8 @@ from common.config.parameter_groups import GroupSettings
 from common.config.schema import AVERAGE, Config
 from common.config.strategies import ParameterServerSettings
 from common.models.spec import LARGE_EMBEDDING
-from common.training.optimizer_rules import compute_nadam_product
-from common.training.schedule import compute_learning_rate
+from common.training.optimizer_rules import build_rule, compute_nadam_product
+from common.training.schedule import compute_learning_rate, find_update_settings
 from common.training.state import Position
 from common.training.weight_average import compute_share
 from tf_impl.clipping import clip_gradients
@@ -109,6 +109,9 @@ class Optimizer:
         rate = self.rate * self.plateau_factor
         if self._native is not None:
             self._native.learning_rate.assign(rate)
+        if self.config.schedule.sets_momentum:
+            assert isinstance(self._rule, RuleOptimizer)
+            self._rule.rule = build_rule(find_update_settings(self.config, step))
         share = [compute_share(self.config.ema, self.config.swa, step)] if AVERAGE in self.config.slots else []
         return np.array([[*row, *share] for row in self.correct_for_bias(rate, step + self.extra_updates)])
 

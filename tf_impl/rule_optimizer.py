@@ -6,12 +6,15 @@ import tensorflow as tf
 
 from common.config.schema import Config
 from common.training.optimizer_rules import build_rule
-from common.training.schedule import find_update_settings
 from tf_impl.fused_optimizer import Scalar
 
 
 class RuleOptimizer:
-    """An optimizer whose update is a rule. It updates one variable at a time."""
+    """An optimizer whose update is a rule. It updates one variable at a time.
+
+    Attributes:
+        rule: The rule of the next update. A schedule that cycles the momentum replaces it.
+    """
 
     def __init__(self, config: Config) -> None:
         """Prepare the rule of an optimizer."""
@@ -24,11 +27,11 @@ class RuleOptimizer:
     def compute_scalars(self, rate: Scalar, weight_decay: float, step: Scalar) -> list[Scalar]:
         """Return the scalars of the update with number `step`, from 1. The last one is a momentum that is cycled."""
         assert isinstance(rate, float) and isinstance(step, int), "only fused operations compute them in a step"
-        if not self.config.schedule.sets_momentum:
-            return [*self.rule.compute_scalars(rate, weight_decay, step)]
-        settings = find_update_settings(self.config, step)
-        assert settings.cycled_key is not None
-        return [*build_rule(settings).compute_scalars(rate, weight_decay, step), getattr(settings, settings.cycled_key)]
+        scalars: list[Scalar] = [*self.rule.compute_scalars(rate, weight_decay, step)]
+        if self.config.schedule.sets_momentum:
+            settings = self.rule.settings
+            scalars.append(getattr(settings, settings.cycled_key))
+        return scalars
 
     def step(
         self,

@@ -40,7 +40,7 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
         statistics.median(fit.per_step for fit in computes_by_round),
         statistics.median(fit.per_example for fit in computes_by_round),
     )
-    gradient_bytes, slots = singles[0].planned.gradient_bytes, len(singles[0].planned.config.slots)
+    gradient_bytes, config = singles[0].planned.gradient_bytes, singles[0].planned.config
     examples = max(contestant.planned.config.train.global_batch_size for contestant in singles)
     checked = [
         contestant
@@ -77,9 +77,12 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
         "held_bytes": [
             {
                 "strategy": strategy,
-                "predicted": [predict_held_bytes(strategy, replicas, gradient_bytes, slots) for replicas in REPLICAS],
+                "predicted": [
+                    predict_held_bytes(strategy, replicas, gradient_bytes, len(config.slots)) for replicas in REPLICAS
+                ],
             }
             for strategy in DIVIDED
+            if not config.optimizer.uses_layout  # its slots have shapes of their own
         ],
         "checks": [_check_prediction(contestant, computes_by_round, links_by_round) for contestant in checked],
     }

@@ -46,8 +46,9 @@ METRICS: dict[str, Metric] = {
     "bleu": Metric(("classification", "language_model"), package="sacrebleu"),
     "perplexity": Metric(("language_model",), NO_PREDICTIONS, higher_is_better=False),
 }
-# Fields of rows and of summary.json, and axes of plots, whose names no function of the user may have
+# Fields of rows, summaries and comparisons, and axes of plots, whose names no value of the user may have
 RESERVED_NAMES = {
+    "validation_loss",
     "version",
     "doubled_updates",
     *EVALUATION_FIELDS,

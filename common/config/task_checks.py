@@ -1,8 +1,10 @@
 """Checks of what tasks of several outputs and of pairs cannot be combined with."""
 
 from common.config.data import NamedArraysSettings
+from common.config.metrics import RESERVED_NAMES
 from common.config.schema import Config
 from common.config.strategies import CentralStorageSettings, ParameterServerSettings, list_strategies
+from common.config.task_kinds import MultiOutputSettings
 from common.errors import UserError
 
 
@@ -13,6 +15,10 @@ def check_named_labels(config: Config) -> None:
         raise UserError(f"data.kind={config.data.kind}: {title} needs named arrays; choose arrays or custom")
     if config.data.transforms and config.task.output_weights is not None:
         raise UserError(f"data.transforms: cannot be used with {title}; set it to [], or transform in data.read")
+    if isinstance(config.task, MultiOutputSettings):
+        for name, value in ((output.name, value) for output in config.task.tasks for value in output.list_values()):
+            if value in RESERVED_NAMES:
+                raise UserError(f"task.outputs.{name}: would report {value}, a name that every run has; rename it")
     if config.metrics:
         raise UserError(f"metrics: {title} has the values of its own only; set it to []")
     if config.train.predictions:

@@ -43,6 +43,10 @@ class OutputSettings:
         """The full name of the config key."""
         return f"task.outputs.{self.name}"
 
+    def list_values(self) -> list[str]:
+        """Return the names of the values that an evaluation reports of the output."""
+        return [f"{self.name}_{value}" for value in self.task.values(0.0, 0.0)]
+
 
 @dataclass(frozen=True)
 class MultiOutputSettings(TaskSettings):

@@ -178,9 +178,9 @@ def _check_cycled_momentum(config: Config) -> None:
         return
     problem = "schedule.cycle_momentum=true:"
     if optimizer.cycled_key is None:
-        raise UserError(f"{problem} optimizer.kind={optimizer.kind} has no momentum to cycle; set it to false")
+        raise UserError(f"{problem} the momentum of optimizer.kind={optimizer.kind} cannot be cycled; set it to false")
     if not getattr(optimizer, optimizer.cycled_key):
-        raise UserError(f"{problem} optimizer.{optimizer.cycled_key} is 0; give it a value, such as 0.9")
+        raise UserError(f"{problem} optimizer.{optimizer.cycled_key} has no value or is 0; set it, such as to 0.9")
     if optimizer.semantics == "native":
         raise UserError(
             f"{problem} Keras's optimizers have a fixed momentum; set optimizer.semantics to aligned or keras"

@@ -20,7 +20,7 @@ from common.config.optimizers import (
 from common.diagnose.side_run import SideRun
 from common.map.array_differences import compute_norm
 from common.training.layout_rules import NEWTON_SCHULZ
-from common.training.schedule import compute_learning_rate
+from common.training.schedule import compute_learning_rate, find_update_settings
 
 
 class RoundingDrift:
@@ -43,15 +43,15 @@ class RoundingDrift:
         self._drift_norms = [dict.fromkeys(gradient_noise, 0.0)]
         drift: dict[str, np.ndarray | float] = {}
         for batch, state in zip(run.batches, run.states[1:], strict=False):
-            rate = compute_learning_rate(run.config, batch.step)
+            rate, settings = compute_learning_rate(run.config, batch.step), find_update_settings(run.config, batch.step)
             for name, noise in gradient_noise.items():
                 weight = state.weights[name]
                 noise_per_element = noise / weight.size**0.5
                 keys = {slot: f"{slot}.{name}" for slot in run.config.optimizer.slots}
                 slots = {slot: state.slots[key] for slot, key in keys.items() if key in state.slots}
-                change = _compute_change(run.config.optimizer, noise_per_element, slots, batch.step)
-                if isinstance(run.config.optimizer, AdafactorSettings):  # its steps are relative to the weights
-                    change *= max(run.config.optimizer.epsilon2, compute_norm(weight) / weight.size**0.5)
+                change = _compute_change(settings, noise_per_element, slots, batch.step)
+                if isinstance(settings, AdafactorSettings):  # its steps are relative to the weights
+                    change *= max(settings.epsilon2, compute_norm(weight) / weight.size**0.5)
                 drift[name] = drift.get(name, 0.0) + rate * np.broadcast_to(change, weight.shape)
             self._drift_norms.append({name: compute_norm(distance) for name, distance in drift.items()})
 

@@ -82,7 +82,7 @@ REMEDY_GROUPS = {
     "environment": "use the same versions, device and flags on both sides, or expect this difference",
     "learning_rate schedule scheduler_stepped_twice scheduler_per_micro_batch updates_per_schedule_step "
     "schedule_restarted": ("use one learning rate and one schedule, and step the scheduler once after each update"),
-    "betas momentum nesterov dampening centered amsgrad": (
+    "betas momentum nesterov dampening centered amsgrad beta2_decay clip_threshold ns_steps rate_adjustment": (
         "set the hyperparameter to the same value in both optimizers"
     ),
     "rho initial_accumulator_value momentum_decay": (

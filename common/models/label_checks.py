@@ -136,8 +136,14 @@ def _find_output_problem(whole: TaskSettings, task: TaskSettings, split: Split) 
     has_numbers = split.labels.dtype.kind != "i"
     if isinstance(task, ClassificationSettings) and has_numbers and split.labels.shape[1:] == (1,):
         return f"needs integer labels; these are {split.labels.dtype} [n]"
-    if task.label_weights is not None and has_numbers and not isinstance(task, BinarySettings):
-        return f"task.class_weights={task.label_weights} needs integer labels; set it to null"
+    weights = task.label_weights
+    if weights is not None and has_numbers and not isinstance(task, BinarySettings):
+        return f"task.class_weights={weights} needs integer labels; set it to null"
+    if weights is not None and isinstance(task, BinarySettings) and len(weights) != 2:
+        return f"task.class_weights={weights} needs a number for each of the 2 classes"
+    ignored = getattr(task, "ignore_label", None)
+    if ignored is not None and _find_first(split.labels, lambda block: block != ignored) is None:
+        return f"has no loss, because all labels are task.ignore_label={ignored}; remove the output"
     return ""
 
 

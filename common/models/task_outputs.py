@@ -54,7 +54,7 @@ def describe_outputs(
         labels: The labels of these examples.
 
     Raises:
-        UserError: The model has not the outputs that the task needs.
+        UserError: The model lacks outputs that the task needs.
     """
     if isinstance(config.task, MultiOutputSettings):
         sides, layouts = _find_outputs(keys, config.task, cache, shapes)
@@ -114,20 +114,44 @@ def _find_names(
     """
     output = task.tasks[position]
     place = f"output[{output.output}]" if isinstance(output.output, int) else f"output.{output.output}"
-    for returned in shapes.values():
-        if place in returned:
-            index = list(returned).index(place)
-            break
-    else:
-        returned = next(iter(shapes.values()))
-        is_named = any(name.startswith("output.") for side in shapes.values() for name in side)
-        if is_named or isinstance(output.output, int) or len(returned) != len(task.outputs):
-            key = ", ".join(keys.values())
-            raise UserError(
-                f"{key}: returns {', '.join(returned)}; {output.key}.output={output.output} is none of them; set it to "
-                "a name or a position"
-            )
-        index = position
+    if names := _locate(keys, place, shapes):
+        return names
+    returned = next(iter(shapes.values()))
+    is_named = any(name.startswith("output.") for side in shapes.values() for name in side)
+    if is_named or isinstance(output.output, int) or len(returned) != len(task.outputs):
+        key = ", ".join(keys.values())
+        raise UserError(
+            f"{key}: returns {', '.join(returned)}; {output.key}.output={output.output} is none of them; set it to a "
+            "name or a position"
+        )
+    return {side: list(names)[position] for side, names in shapes.items()}
+
+
+def _locate(keys: Mapping[str, str], place: str, shapes: Shapes) -> dict[str, str]:
+    """Return the name by which each side returns an output, as `common.map.output_pairs` pairs outputs.
+
+    Outputs of the same names are paired by name, others in their order.
+
+    Args:
+        keys: The config key and the factory of each side, for errors.
+        place: The name of the output on one side or both.
+        shapes: By side, the shape of each output for some examples.
+
+    Returns:
+        The names by side; none if no side has the output.
+
+    Raises:
+        UserError: The sides have other outputs, so that the place of this one is not known.
+    """
+    indices = {side: list(names).index(place) for side, names in shapes.items() if place in names}
+    if not indices:
+        return {}
+    if len({frozenset(names) for names in shapes.values()}) == 1:
+        return dict.fromkeys(shapes, place)
+    index, sizes = next(iter(indices.values())), {len(names) for names in shapes.values()}
+    if len({*indices.values()}) > 1 or len(sizes) > 1:
+        returned = "; ".join(f"{keys[side]} returns {', '.join(names)}" for side, names in shapes.items())
+        raise UserError(f"{returned}: it is not known which outputs are {place}; return the same names on both sides")
     return {side: list(names)[index] for side, names in shapes.items()}
 
 
@@ -136,27 +160,24 @@ def _find_embeddings(
 ) -> tuple[dict[str, list[str]], OutputLayout]:
     """Return the names of the embeddings on each side, and their layout [embeddings, size]. Raises UserError."""
     first = next(iter(shapes.values()))
-    indices = list(range(len(first)))
-    if task.embeddings is not None:
-        places = [f"output.{name}" for name in task.embeddings]
-        named = next((list(names) for names in shapes.values() if names.keys() >= {*places}), None)
-        if named is None:
-            raise UserError(
-                f"{', '.join(keys.values())}: returns {', '.join(first)}; task.embeddings={task.embeddings} are not "
-                "all among them; correct it"
-            )
-        indices = [named.index(place) for place in places]
-    outputs = {side: [list(names)[index] for index in indices] for side, names in shapes.items()}
+    places = list(first) if task.embeddings is None else [f"output.{name}" for name in task.embeddings]
+    located = [_locate(keys, place, shapes) for place in places]
+    if not all(located):
+        raise UserError(
+            f"{', '.join(keys.values())}: returns {', '.join(first)}; task.embeddings={task.embeddings} are not all "
+            "among them; correct it"
+        )
+    outputs = {side: [names[side] for names in located] for side in shapes}
     for side, names in outputs.items():
-        of_side = [shapes[side][name] for name in names]
-        is_pair = len(of_side) > 1 and len(of_side[0]) == 2 and len({*of_side}) == 1
-        if not is_pair and not (len(of_side) == 1 and len(of_side[0]) == 3 and of_side[0][1] > 1):
+        side_shapes = [shapes[side][name] for name in names]
+        is_pair = len(side_shapes) > 1 and len(side_shapes[0]) == 2 and len({*side_shapes}) == 1
+        if not is_pair and not (len(side_shapes) == 1 and len(side_shapes[0]) == 3 and side_shapes[0][1] > 1):
             returned = ", ".join(f"{name} {format_shape(shapes[side][name])}" for name in names)
             raise UserError(
                 f"{keys[side]}: returns {returned}; task=contrastive needs two or more embeddings [n, size] of one "
                 "size, or one output [n, embeddings, size]; name them by task.embeddings=[...]"
             )
-    shape = of_side[0][1:] if len(of_side) == 1 else (len(of_side), of_side[0][1])
+    shape = side_shapes[0][1:] if len(side_shapes) == 1 else (len(side_shapes), side_shapes[0][1])
     return outputs, OutputLayout([*shape], [], True)
 
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from common.config.parameter_groups import GroupSettings, assign_groups
 from common.config.schema import Config
 from common.training.optimizer_rules import build_rule
-from common.training.schedule import compute_learning_rate
+from common.training.schedule import compute_learning_rate, find_update_settings
 
 Arrays = dict[str, np.ndarray]
 Batch = tuple[np.ndarray, np.ndarray]  # ids int32 [4, 5] and upstream float64 [4, 5, 2]
@@ -50,6 +50,7 @@ RULED = {
     "nadam": ("optimizer=nadam",),
     "adafactor": ("optimizer=adafactor", "optimizer.epsilon=1e-4", "optimizer.learning_rate=0.5"),
     "muon": ("optimizer=muon", "optimizer.adamw_match='embed*'"),
+    "cycled": ("optimizer=adamax", "schedule=one_cycle", "schedule.cycle_momentum=true"),
     "keras sgd": (*SGD, KERAS),
     "keras adamw": ("optimizer=adamw", *ADAM, KERAS),
     "keras rmsprop": ("optimizer=rmsprop", KERAS),
@@ -156,7 +157,7 @@ class Reference:
 
     def follow_rule(self, name: str, gradient: np.ndarray, group: GroupSettings, step: int) -> None:
         """Update a parameter and its slots by the rule of its optimizer."""
-        settings = self.config.optimizer
+        settings = find_update_settings(self.config, step)
         rule, rate = build_rule(settings), compute_learning_rate(self.config, step) * group.learning_rate_scale
         shapes = settings.list_slots(name, gradient.shape)
         slots = [

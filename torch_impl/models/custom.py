@@ -106,10 +106,8 @@ def _select_outputs(
     names: list[str], moves: list[tuple[int, int] | None], model: Module, args: tuple[object, ...], returned: object
 ) -> torch.Tensor:
     """Select several outputs, in the order of their labels, and return them one after the other, flat [n, values]."""
-    outputs = [
-        _select_output(name, move, model, args, returned).flatten(1) for name, move in zip(names, moves, strict=True)
-    ]
-    return torch.cat(outputs, 1)
+    outputs = [_select_output(name, move, model, args, returned) for name, move in zip(names, moves, strict=True)]
+    return torch.cat([output.reshape(len(output), -1) for output in outputs], 1)  # some may be [n]
 
 
 def _make_ones(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:

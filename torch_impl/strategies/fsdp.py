@@ -196,7 +196,7 @@ class FSDP(Strategy[FsdpSettings]):
     def _select_rows(self, array: np.ndarray) -> np.ndarray:
         """Return the rows of an array that belong to this rank. The last ranks may have fewer rows, or none."""
         rows = -(-len(array) // self.world_size)
-        return array[self.rank * rows : (self.rank + 1) * rows]
+        return array[self.rank * rows : (self.rank + 1) * rows].copy()  # a view would keep the whole array
 
     @override
     def report(self) -> dict[str, object]:

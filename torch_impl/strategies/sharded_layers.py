@@ -19,10 +19,9 @@ def check_shardable(model: Module) -> None:
     if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
         raise UserError("strategy=fsdp: this PyTorch is too old; install 2.13 or newer, or choose strategy=zero or ddp")
     for name, parameter in model.named_parameters():
-        if not parameter.dim() or parameter.is_complex():
-            problem = "is complex" if parameter.is_complex() else "is a scalar, which has no rows"
+        if not parameter.dim():
             raise UserError(
-                f"strategy=fsdp: parameter {name} {problem}, so PyTorch cannot divide it; choose strategy=zero or ddp"
+                f"strategy=fsdp: parameter {name} is a scalar, which has no rows to divide; choose strategy=zero or ddp"
             )
         parameter.data = parameter.data.contiguous()
 

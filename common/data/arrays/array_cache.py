@@ -66,7 +66,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ArrayCache:
     assert isinstance(data, NamedArraysSettings)
     identity: dict[str, object] = {"format": FORMAT, "corpus": identify(data)}
     labels = config.task.list_labels(data.label)
-    if labels != [data.label]:
+    if labels != [data.label] or isinstance(config.task, MultiOutputSettings):  # their files have other names
         identity["labels"] = labels
     key = compute_fingerprint(identity)
     directory = Path(config.cache_dir) / f"arrays-{key}"

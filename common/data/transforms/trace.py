@@ -27,13 +27,18 @@ def trace_transforms(batch: GlobalBatch) -> Trace:
     trace: Trace = [("before the transforms", examples)]
     for step in split.transforms.steps:
         examples = {
-            number: step.transform(dict(example), streams.start(key, step.index))
+            number: step.transform(_copy(example), streams.start(key, step.index))
             for (number, example), key in zip(examples.items(), keys, strict=True)
         }
         trace.append((f"after {step.name}", examples))
     if split.transforms.mixing is not None:
         trace.append(("after mixing", dict(_list_rows(split.gather(ids, ids), ids.tolist()))))
     return trace
+
+
+def _copy(example: Example) -> Example:
+    """Return a copy, because a function of the user may change its arrays."""
+    return {name: array.copy() for name, array in example.items()}
 
 
 def _list_rows(arrays: Arrays, ids: list[int]) -> Iterator[tuple[int, Example]]:

@@ -15,6 +15,7 @@ from common.training.evaluation_values import fetch_losses
 from common.training.strategy import Evaluation
 from tests.unit.reference_losses import CLASSIFICATION, REGRESSION
 from torch_impl.batches import to_tensors
+from torch_impl.models.custom import _select_outputs
 from torch_impl.step import backward, compute_evaluation_sums, evaluate
 from torch_impl.task import TaskFunctions, build_task_functions
 
@@ -59,6 +60,13 @@ def compute_expected(outputs: torch.Tensor, ids: list[int]) -> list[torch.Tensor
         cross_entropy(group, classes, weights),
         mse_loss(age[:, 0], torch.from_numpy(NUMBERS[ids]).double()),
     ]
+
+
+def test_outputs_are_flat_one_after_the_other() -> None:
+    returned = {"age": torch.tensor([1.0, 2.0]), "group": torch.tensor([[3.0, 4.0], [5.0, 6.0]])}
+    names = ["output.group", "output.age"]
+    selected = _select_outputs(names, [None, None], torch.nn.Module(), (), returned)
+    assert selected.tolist() == [[3, 4, 1], [5, 6, 2]]
 
 
 @pytest.mark.parametrize(("world_size", "micro_batches"), [(1, 1), (3, 1), (2, 3)])

@@ -38,6 +38,8 @@ def test_outputs_have_the_values_of_their_kind(make_config: MakeConfig, tmp_path
         ("{a: {loss: dice, label_smoothing: 0.1}}", "task.outputs.a.label_smoothing=0.1: task.outputs.a.loss=dice"),
         ("{a: {output: [1]}}", r"task.outputs.a.output=\[1\]: must be the name of an output"),
         ("{a: {label: 1}}", "task.outputs.a.label=1: must be the name of an array"),
+        ("{final: {}, a: {}}", "task.outputs.final: would report final_loss, a name that every run has; rename it"),
+        ("{validation: {}}", "task.outputs.validation: would report validation_loss, a name"),
         ("{a-b: {}}", "task.outputs.a-b: the name of an output must be letters"),
     ],
 )

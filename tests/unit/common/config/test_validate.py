@@ -110,15 +110,15 @@ def test_strategies_that_a_framework_lacks_are_refused(
         (["schedule.total_steps=0"], "schedule.total_steps=0: must be at least 1"),
         (
             ["optimizer=adagrad", *CYCLE],
-            "schedule.cycle_momentum=true: optimizer.kind=adagrad has no momentum to cycle",
+            "schedule.cycle_momentum=true: the momentum of optimizer.kind=adagrad cannot be cycled; set it to false",
         ),
         (
             ["optimizer=sgd", "optimizer.momentum=0", *CYCLE],
-            "schedule.cycle_momentum=true: optimizer.momentum is 0; give it a value",
+            "schedule.cycle_momentum=true: optimizer.momentum has no value or is 0",
         ),
         (
             ["optimizer=adafactor", *CYCLE],
-            "schedule.cycle_momentum=true: optimizer.kind=adafactor has no momentum to cycle",
+            "schedule.cycle_momentum=true: the momentum of optimizer.kind=adafactor cannot be cycled",
         ),
         (["optimizer.semantics=native", *CYCLE], "schedule.cycle_momentum=true: Keras's optimizers have a fixed"),
         (["optimizer.learning_rate=-1"], "optimizer.learning_rate=-1.0: must be at least 0"),

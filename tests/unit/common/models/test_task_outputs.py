@@ -75,6 +75,21 @@ def test_outputs_without_names_are_named_by_position_or_in_order() -> None:
         describe(make_task(("group", "mask")), torch=NAMED)
 
 
+def test_outputs_of_the_same_names_are_paired_by_name() -> None:
+    """As the proof of the parameter map pairs them."""
+    other_order = {"output.mask": (4, 2, 3, 6), "output.other": (4, 1), "output.group": (4, 5)}
+    facts = describe(make_task(), torch=NAMED, tf=other_order)
+    assert facts["outputs"] == {side: ["output.mask", "output.group"] for side in ("torch", "tf")}
+    anchors, partners = {"output.a": (4, 8), "output.b": (4, 8)}, {"output.b": (4, 8), "output.a": (4, 8)}
+    for task in (PAIRS, replace(PAIRS, embeddings=["a", "b"])):
+        assert describe(task, torch=anchors, tf=partners)["outputs"] == {
+            side: ["output.a", "output.b"] for side in ("torch", "tf")
+        }
+    fewer = {"output.group": (4, 5), "output.mask": (4, 2, 3, 6)}
+    with pytest.raises(UserError, match=r"it is not known which outputs are output.mask; return the same names on bo"):
+        describe(make_task(), torch=NAMED, tf=fewer)
+
+
 def test_labels_of_an_output_are_checked() -> None:
     task = make_task(class_weights=[1.0, 2.0])
     check_labels(make_config(task), make_cache(task))
@@ -89,6 +104,11 @@ def test_labels_of_an_output_are_checked() -> None:
     for keys, labels, error in (
         ({"loss": "dice"}, LABELS["group"], "task.outputs.group.loss=dice needs several labels"),
         ({}, LABELS["group"].astype(np.float32), "needs integer labels; these are float32"),
+        (
+            {},
+            np.full(4, -100, np.int32),
+            "task.outputs.group has no loss, because all labels are task.outputs.group.ig",
+        ),
     ):
         wrong = make_task(("mask", "group"), **keys)
         with pytest.raises(UserError, match=error):

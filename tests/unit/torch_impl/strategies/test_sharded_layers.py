@@ -2,12 +2,14 @@
 
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.nn import Linear, Module, ModuleList, Parameter, ReLU, Sequential
 
 from common.errors import UserError
+from torch_impl.strategies.fsdp import FSDP
 from torch_impl.strategies.sharded_layers import check_replaced, check_shardable, find_layers
 
 
@@ -64,18 +66,18 @@ def test_patterns_of_other_layers_are_refused(choice: str, expected: str) -> Non
     assert str(error.value) == f"strategy.layers={choice}: {expected}"
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (torch.tensor(1.0), "strategy=fsdp: parameter scale is a scalar, which has no rows"),
-        (torch.ones(2, dtype=torch.complex64), "strategy=fsdp: parameter scale is complex"),
-    ],
-)
-def test_parameters_that_cannot_be_divided_are_refused(values: torch.Tensor, expected: str) -> None:
+def test_parameters_that_cannot_be_divided_are_refused() -> None:
     model = Linear(2, 2)
-    model.scale = Parameter(values)
-    with pytest.raises(UserError, match=expected):
+    model.scale = Parameter(torch.tensor(1.0))
+    with pytest.raises(UserError, match="strategy=fsdp: parameter scale is a scalar, which has no rows"):
         check_shardable(model)
+
+
+def test_the_rows_of_a_rank_do_not_keep_the_whole_array() -> None:
+    strategy = object.__new__(FSDP)
+    strategy.rank, strategy.world_size = 1, 3
+    rows = strategy._select_rows(np.arange(7))
+    assert rows.tolist() == [3, 4, 5] and rows.base is None
 
 
 def test_an_old_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

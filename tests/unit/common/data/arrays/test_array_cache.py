@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from common.data.arrays.array_cache import open_cache, reopen_cache
 from common.data.arrays.array_split import ArraySplit
 from common.data.cache import open_cache as open_any_cache
 from common.errors import UserError
+from tests.conftest import MakeConfig
 from tests.unit.common.data.arrays.array_samples import FORMATS, write
 from tests.unit.common.data.arrays.conftest import Opened, sample
 
@@ -130,6 +132,17 @@ def test_reopened(arrays_config: Callable[..., Config], tmp_path: Path, monkeypa
     os.utime(at, ns=(1, 1))
     with pytest.raises(AssertionError, match="the arrays are read"):
         open_cache(config, None)
+
+
+def test_an_output_with_the_labels_of_a_plain_task_has_a_cache_of_its_own(
+    arrays_config: Callable[..., Config], tmp_path: Path, make_config: MakeConfig
+) -> None:
+    files = [write(tmp_path, name, ".npz", TRAIN) for name in ("train", "validation")]
+    plain = arrays_config(*files)
+    outputs = make_config("model=custom", "model.torch=a:b", "task=multi_output", "task.outputs={a: {label: labels}}")
+    caches = [open_cache(replace(plain, task=task), None) for task in (plain.task, outputs.task, plain.task)]
+    labels = [cache.train.gather(np.arange(3), np.arange(3))["labels"].tolist() for cache in caches]
+    assert labels == [[0, 1, 2], [[0], [1], [2]], [0, 1, 2]]
 
 
 def test_channels_are_checked_even_if_the_cache_exists(opened: Opened) -> None:

@@ -38,6 +38,11 @@ def jitter(example: Arrays, generator: np.random.Generator, scale: float = 1.0) 
     return {**example, "images": example["images"] + np.float32(scale) * noise}
 
 
+def brighten_in_place(example: Arrays, generator: np.random.Generator) -> Arrays:
+    example["images"] += np.float32(1)
+    return example
+
+
 def shared(example: Arrays, generator: np.random.Generator) -> Arrays:
     return {**example, "images": example["images"] * np.float32(np.random.random())}
 

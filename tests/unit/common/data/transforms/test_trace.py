@@ -17,6 +17,7 @@ IDS = np.array([5, 2, 11, 7])
             ({"random_crop": 2}, f"{HERE}:jitter"),
             ["before the transforms", "after random_crop", f"after {HERE}:jitter"],
         ),
+        ((f"{HERE}:brighten_in_place",), ["before the transforms", f"after {HERE}:brighten_in_place"]),
         (("horizontal_flip", {"mixup": 0.3}), ["before the transforms", "after horizontal_flip", "after mixing"]),
     ],
 )
