@@ -1,7 +1,7 @@
 """Compare runs: tables and a verdict on the terminal, report.html, report.md and report.json in a directory."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     command_line = parse_command_line(__doc__, arguments)
     options = command_line.options
-    failures: list[str] = []  # why training runs failed
+    failures: dict[Path, str] = {}  # why training runs failed
     run_dirs = command_line.run_dirs
     if options.run:
         planned = plan_runs(options.run, command_line.training_overrides, Path(options.runs), options.environments)
@@ -55,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_comparison(
-    options: CompareOptions, run_dirs: Sequence[Path], external: Sequence[tuple[str, Path]], failures: list[str]
+    options: CompareOptions,
+    run_dirs: Sequence[Path],
+    external: Sequence[tuple[str, Path]],
+    failures: Mapping[Path, str],
 ) -> Comparison:
     """Read runs and compare them.
 
@@ -63,7 +66,7 @@ def read_comparison(
         options: The options of the command.
         run_dirs: Run directories, directories with runs below them, or bundles. If empty, the newest runs are read.
         external: Name and path of each external run.
-        failures: Reasons why training runs failed.
+        failures: Reasons why training runs failed, by their directories.
 
     Raises:
         UserError: No run can be read.
@@ -73,14 +76,14 @@ def read_comparison(
     with signals, open_bundles(paths, only_curves=True) as bundles:
         located = [bundles.locate(path) for path in run_dirs if path not in bundles.damaged]
         located_external = [(name, bundles.locate(path)) for name, path in external if path not in bundles.damaged]
-        reasons = [*failures, *bundles.damaged.values()]
+        reasons = {**failures, **bundles.damaged}
         runs, left_out, notes = _read_runs(options, located, located_external, reasons)
     for run in runs:
         run.path, run.notes = bundles.get_origin(run.path), [*map(bundles.rename, run.notes)]
     left_out = [*map(bundles.rename, left_out)]
     if not runs:
-        others = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
-        raise UserError(left_out[0] + others)
+        more = f" (and {len(left_out) - 1} more that cannot be read)" if len(left_out) > 1 else ""
+        raise UserError(left_out[0] + more)
     comparison = _compare(runs, options, left_out)
     comparison.notes[:0] = notes  # first, because they say which runs are compared
     return comparison
@@ -100,7 +103,10 @@ def _compare(runs: list[Run], options: CompareOptions, left_out: list[str]) -> C
 
 
 def _read_runs(
-    options: CompareOptions, run_dirs: Sequence[Path], external: Sequence[tuple[str, Path]], failures: list[str]
+    options: CompareOptions,
+    run_dirs: Sequence[Path],
+    external: Sequence[tuple[str, Path]],
+    failures: Mapping[Path, str],
 ) -> tuple[list[Run], list[str], list[str]]:
     """Return the runs, the reasons why others cannot be read, and notes.
 
@@ -108,16 +114,21 @@ def _read_runs(
         options: The options of the command.
         run_dirs: Run directories, or directories with runs below them.
         external: Name and path of each external run.
-        failures: Reasons why training runs failed, or why bundles cannot be read.
+        failures: Reasons why training runs failed, or why bundles cannot be read, by their paths.
     """
     notes: list[str] = []
     if run_dirs or external or failures:
         paths, left_out = find_named_runs(run_dirs)
+    elif options.has_groups:  # the older runs are other seeds
+        paths, left_out = find_named_runs([Path(options.runs)])
     else:
         paths, left_out, notes = find_newest_runs(Path(options.runs))
     runs, unreadable = load_runs(paths)
     external_runs, unreadable_files = load_external_runs(external, options.columns)
-    return [*runs, *external_runs], [*left_out, *failures, *unreadable, *unreadable_files], notes
+    # Groups of seeds take a run that diverged as a result, and refuse a run that failed for another reason.
+    compared = {run.path for run in runs} if options.has_groups else set()
+    left_out += [reason for path, reason in failures.items() if path not in compared]
+    return [*runs, *external_runs], [*left_out, *unreadable, *unreadable_files], notes
 
 
 def write_reports(comparison: Comparison, command_line: CommandLine) -> None:

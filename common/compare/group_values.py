@@ -10,7 +10,7 @@ from functools import reduce
 
 import numpy as np
 
-from common.compare.metric_names import FINAL_LOSS, VALIDATION_LOSS
+from common.compare.metric_names import FINAL_LOSS, VALIDATION_LOSS, describe_metric_name
 from common.compare.runs import Run, list_evaluated_metrics
 from common.compare.seed_groups import SeedGroup, find_divergence
 from common.statistics.judge import Values
@@ -28,6 +28,7 @@ class Progress:
     unit: str  # "example", "step" or "epoch"
     end: float  # the curves are compared up to here
     points: int  # of each curve
+    cut: str  # sentence on the runs that are longer than the shortest one; empty if none is
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,24 @@ class TimeToLoss:
     shift: Shift
 
 
-def measure_progress(runs: Sequence[Run]) -> Progress:
+def measure_progress(reference: SeedGroup, contestant: SeedGroup) -> Progress:
     """Choose the examples as the progress of runs, or the steps if a run did not record its examples."""
+    runs = [*reference.runs, *contestant.runs]
     finite = [run for run in runs if not find_divergence(run)] or runs
     has_examples = all(np.isfinite(run.metrics["examples"]).all() for run in runs)
     unit = "example" if has_examples else runs[0].unit
-    end = min(float(_get_progress(run, unit)[-1]) for run in finite)
+    ends = [float(_get_progress(run, unit)[-1]) for run in finite]
+    end, longest = min(ends), max(ends)
     rows = min(int(np.count_nonzero(_get_progress(run, unit) <= end)) for run in finite)
-    return Progress(unit, end, max(1, min(POINTS, rows)))
+    cut = ""
+    # The updates of asynchronous runs differ in size, so the last one may end a little later.
+    if any(np.count_nonzero(_get_progress(run, unit) >= end) > 1 for run in finite):
+        shortest = finite[ends.index(end)]
+        group = reference if shortest in reference.runs else contestant
+        name = f"{group.name_seed(group.runs.index(shortest))} of {group}"
+        cut = f"the curves are compared up to {end:,.0f} {unit}s, where {name} ends; other runs have up to "
+        cut += f"{longest:,.0f}; train all for as long"
+    return Progress(unit, end, max(1, min(POINTS, rows)), cut)
 
 
 def collect_curves(group: SeedGroup, progress: Progress) -> np.ndarray:
@@ -75,27 +86,43 @@ def _get_progress(run: Run, unit: str) -> np.ndarray:
 def collect_metrics(
     reference: SeedGroup, contestant: SeedGroup, curves: tuple[np.ndarray, np.ndarray]
 ) -> tuple[dict[str, Values], list[str]]:
-    """Return the final training loss and the metrics of the last evaluation that all runs made, and notes."""
+    """Return the final training loss and the metrics of the last evaluation that all runs made, and notes.
+
+    A metric is compared if one value of it is finite: runs in which it is not are a difference. A metric that a run did
+    not record is left out with a note.
+    """
     final_points = max(1, round(FINAL_SHARE * curves[0].shape[1]))
     losses = [curve[:, -final_points:].mean(axis=1) for curve in curves]
     metrics = {FINAL_LOSS: Values(*losses)}
-    runs = [*reference.runs, *contestant.runs]
-    finite = [run for run in runs if not find_divergence(run)]
-    if not finite or not all(run.has_evaluation("loss") or list_evaluated_metrics([run]) for run in finite):
+    runs = {
+        run: f"{group.name_seed(position)} of {group}"
+        for group in (reference, contestant)
+        for position, run in enumerate(group.runs)
+        if not find_divergence(run)
+    }
+    if not any(run.recorded_evaluations for run in runs):
         return metrics, []
-    positions, notes = _find_last_evaluation(finite)
-    for name in ("loss", *list_evaluated_metrics(finite)):
-        if all(run.has_evaluation(name) for run in finite):
-            label = VALIDATION_LOSS if name == "loss" else name
-            metrics[label] = Values(
-                *(
-                    np.array(
-                        [run.evals[name][positions[run.path]] if run in finite else math.nan for run in group.runs]
-                    )
-                    for group in (reference, contestant)
-                )
+    if without_evaluation := [name for run, name in runs.items() if not run.recorded_evaluations]:
+        return metrics, [f"no validation is compared, because {_join_names(without_evaluation)} made none"]
+    rows, notes = _find_last_evaluation([*runs])
+    for name in ("loss", *list_evaluated_metrics(runs)):
+        label = VALIDATION_LOSS if name == "loss" else name
+        if without_metric := [text for run, text in runs.items() if name not in run.recorded_evaluations]:
+            notes.append(
+                f"{describe_metric_name(label)} is not compared: not recorded by {_join_names(without_metric)}"
             )
+            continue
+        metrics[label] = Values(
+            *(
+                np.array([run.evals[name][rows[run.path]] if run in runs else math.nan for run in group.runs])
+                for group in (reference, contestant)
+            )
+        )
     return metrics, notes
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _find_last_evaluation(runs: Sequence[Run]) -> tuple[dict[object, int], list[str]]:
@@ -116,4 +143,4 @@ def measure_time_to_loss(curves: tuple[np.ndarray, np.ndarray], progress: Progre
     loss = max(float(curve.min(axis=1).max()) for curve in curves)
     loss = math.ceil(loss * 10**DIGITS) / 10**DIGITS  # rounded up, so that every run reaches the loss that is shown
     times = [(np.argmax(curve <= loss, axis=1) + 1) * progress.end / progress.points for curve in curves]
-    return TimeToLoss(loss, progress.unit, times[0], times[1], measure_shift(times[1] - times[0]))
+    return TimeToLoss(loss, progress.unit, times[0], times[1], measure_shift(times[1] - times[0], progress.end))

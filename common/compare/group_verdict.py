@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from common.compare.group_checks import check_groups
 from common.compare.group_comparison import compare_groups
 from common.compare.margins import Margins
 from common.compare.pair import Tolerance
 from common.compare.runs import Run
-from common.compare.seed_groups import SeedGroup, check_groups, group_runs
+from common.compare.seed_groups import SeedGroup, group_runs
 from common.compare.verdict import INCOMPLETE, Comparison, collect_notes, compare
 from common.errors import UserError
 from common.statistics.verdicts import DIFFERENT, EQUIVALENT, UNDECIDED
@@ -49,9 +50,9 @@ def compare_seeds(
     verdict = next(
         verdict for verdict in (DIFFERENT, UNDECIDED, EQUIVALENT) if verdict in [result.verdict for result in results]
     )
-    worst = [result for result in results if result.verdict == verdict]
-    others = f" ({len(worst)} of {len(results)} comparisons)" if len(results) > 1 else ""
-    sentence = f"{verdict}{others}: {'; '.join(result.sentence for result in worst)}"
+    decisive = [result for result in results if result.verdict == verdict]
+    share = f" ({len(decisive)} of {len(results)} comparisons)" if len(results) > 1 else ""
+    sentence = f"{verdict}{share}: {'; '.join(result.sentence for result in decisive)}"
     if left_out:
         sentence = f"{INCOMPLETE}: {len(left_out)} left out ({left_out[0]}); the others: {sentence}"
     notes = [f"{result.contestant} and {result.reference}: {note}" for result in results for note in result.notes]

@@ -91,8 +91,9 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
         nargs="*",
         metavar="RUN_DIR | NAME=PATH | key=value",
         help="run directories, or directories with runs below them, such as a sweep's (default: the newest run of each "
-        "framework, strategy and number of replicas); runs of other programs as NAME=PATH: a CSV, trainer_state.json, "
-        "a Keras history, Lightning's metrics.csv, a TensorBoard directory, a record; overrides of the keys below",
+        "framework, strategy and number of replicas; all runs with group=seed); runs of other programs as NAME=PATH: a "
+        "CSV, trainer_state.json, a Keras history, Lightning's metrics.csv, a TensorBoard directory, a record; "
+        "overrides of the keys below",
     )
     parser.add_argument(
         "--check",

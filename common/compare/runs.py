@@ -41,6 +41,7 @@ class Run:
     eval_steps: np.ndarray  # steps after which the run evaluated
     evals: Columns  # metrics of the evaluations by name; each array is as long as `eval_steps`
     repeated_steps: list[int]  # steps that have several rows; the last row counts
+    recorded_evaluations: frozenset[str] = frozenset()  # metrics that its evaluations recorded, finite or not
     traffic: Columns = field(default_factory=dict)  # bytes by kind, such as "gathered" or "memory", [rows, replicas]
     updates: Columns = field(default_factory=dict)  # UPDATE_METRICS of a parameter server, each as long as `steps`
     profile: Profile | None = None
@@ -188,8 +189,10 @@ def load_run(path: Path) -> Run:
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
     eval_steps = np.array([], int)
     evals = {name: np.array([]) for name in (*EVALUATION_METRICS, *OPTIONAL_EVALUATION_METRICS)}
+    evaluated: tuple[str, ...] = ()
     if evals_file.is_file():
-        names = tuple(dict.fromkeys((*find_metrics(evals_file), *OPTIONAL_EVALUATION_METRICS)))
+        evaluated = find_metrics(evals_file)
+        names = tuple(dict.fromkeys((*evaluated, *OPTIONAL_EVALUATION_METRICS)))
         eval_steps, evals, _ = read_columns(evals_file, EVALUATION_METRICS, notes, names)
     if gaps := find_gaps(steps):
         first, last = gaps[0]
@@ -205,6 +208,7 @@ def load_run(path: Path) -> Run:
         eval_steps=eval_steps,
         evals=evals,
         repeated_steps=repeated_steps,
+        recorded_evaluations=frozenset({*evaluated, "loss"} if len(eval_steps) else ()),
         updates={name: metrics.pop(name) for name in update_metrics},
         profile=read_profile(path, str(summary["framework"]), notes),
         notes=notes,

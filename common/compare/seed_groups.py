@@ -1,14 +1,14 @@
-"""Groups of runs that differ only in their seed, and the rules that two groups must follow to be compared."""
+"""Groups of runs that differ only in their seed."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
-from common.compare.experiment import find_curve_differences
-from common.compare.labels import build_unique_labels, format_value
+from common.compare.labels import build_unique_labels
 from common.compare.runs import Run
 from common.config.keys import Scope
 from common.config.schema import collect_keys
@@ -45,8 +45,8 @@ def group_runs(runs: Sequence[Run]) -> list[SeedGroup]:
     """
     for run in runs:
         _check_end(run)
-    own_runs = [run for run in runs if not run.external_kind]
-    groups = _divide([own_runs] if own_runs else [], _describe_config)
+    lockstep_runs = [run for run in runs if not run.external_kind]
+    groups = _divide([lockstep_runs] if lockstep_runs else [], _describe_config)
     for describe in (_describe_environment, _describe_directory):
         groups = [
             part for group in groups for part in ([group] if not _find_repeated(group) else _divide([group], describe))
@@ -64,34 +64,12 @@ def group_runs(runs: Sequence[Run]) -> list[SeedGroup]:
         SeedGroup(label, group, [_get_seed(run) for run in group]) for label, group in zip(labels, groups, strict=True)
     ]
     external = _divide([[run for run in runs if run.external_kind]], lambda run: run.label)
-    seed_groups += [SeedGroup(group[0].label, sorted(group, key=lambda run: str(run.path)), None) for group in external]
+    seed_groups += [SeedGroup(group[0].label, sorted(group, key=_split_numbers), None) for group in external]
     for seed_group in seed_groups:
         if len(seed_group.runs) < 2:
             path = seed_group.runs[0].path
             raise UserError(f"{seed_group}: only one run, {path}; a group needs runs of two seeds or more")
     return sorted(seed_groups, key=lambda group: min(map(runs.index, group.runs)))
-
-
-def check_groups(reference: SeedGroup, contestant: SeedGroup) -> None:
-    """Raise UserError unless two groups have the same seeds and differ in one thing."""
-    if reference.seeds and contestant.seeds and reference.seeds != contestant.seeds:
-        missing = {*reference.seeds} ^ {*contestant.seeds}
-        raise UserError(
-            f"{reference} has the seeds {_list(reference.seeds)}, {contestant} {_list(contestant.seeds)}; train "
-            f"{_list(sorted(missing))} in both or leave them out"
-        )
-    if len(reference.runs) != len(contestant.runs):
-        counts = f"{reference} has {len(reference.runs)} runs, {contestant} {len(contestant.runs)}"
-        raise UserError(f"{counts}; name as many of each, since they are compared in pairs")
-    units = {run.unit for run in (*reference.runs, *contestant.runs)}
-    if len(units) > 1:
-        raise UserError(f"{reference} and {contestant}: one counts epochs, the other steps; name files of one kind")
-    things = _list_differences(reference.runs[0], contestant.runs[0])
-    if len(things) > 1:
-        raise UserError(
-            f"{reference} and {contestant} differ in {len(things)} things: {', '.join(things)}; compare groups that "
-            "differ in one"
-        )
 
 
 def find_divergence(run: Run) -> str:
@@ -143,12 +121,21 @@ def _describe_directory(run: Run) -> str:
     return str(run.path.resolve().parent)
 
 
+def _get_parent_name(run: Run) -> str:
+    return run.path.resolve().parent.name
+
+
 def _find_repeated(group: Sequence[Run]) -> list[Run]:
     """Return the runs of the first seed that several runs of a group have; none if every seed is there once."""
     for _, same_seed in groupby(sorted(group, key=_get_seed), key=_get_seed):
         if len(repeated := [*same_seed]) > 1:
             return repeated
     return []
+
+
+def _split_numbers(run: Run) -> list[str | int]:
+    """Return the parts of a path, with its digits as numbers, so that seed-2 comes before seed-10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(run.path))]
 
 
 def _get_seed(run: Run) -> int:
@@ -159,35 +146,12 @@ def _get_seed(run: Run) -> int:
 
 
 def _build_labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """Return unique labels of groups: the values that differ, else the directories that the runs are in."""
+    """Return unique labels of groups: the values that differ, else the directories, else the paths of the runs."""
     first_runs = [group[0] for group in groups]
-    names = [run.label for run in first_runs]
     labels = build_unique_labels(first_runs, with_paths=False)
-    return [
-        label if labels.count(label) == 1 else f"{name} ({run.path.resolve().parent.name})"
-        for label, name, run in zip(labels, names, first_runs, strict=True)
-    ]
-
-
-def _list_differences(a: Run, b: Run) -> list[str]:
-    """Return the things that two runs of one seed differ in. A key `kind` stands for all keys of its group."""
-    if a.external_kind or b.external_kind:
-        return []
-    differences = {key: values for key, values in find_curve_differences(a, b).items() if key != SEED}
-    things = []
-    trainers = [f"{run.framework} {run.strategy}" for run in (a, b)]
-    has_strategies = trainers[0] != trainers[1] or any(key.startswith("strategy.") for key in differences)
-    if has_strategies:
-        things.append(f"the strategy ({' | '.join(trainers)})")
-    for key, values in differences.items():
-        group, _, name = key.partition(".")
-        if group != "strategy" and (name == "kind" or f"{group}.kind" not in differences):
-            things.append(f"{key} ({' | '.join(map(format_value, values))})")
-    fingerprints = [run.get_fingerprint("token_cache") for run in (a, b)]
-    if fingerprints[0] != fingerprints[1] and not any(key.startswith("data.") for key in differences):
-        things.append(f"the content of the data ({fingerprints[0]} | {fingerprints[1]})")
-    return things
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+    for describe in (_get_parent_name, _describe_directory, lambda run: str(run.path)):
+        labels = [
+            label if labels.count(label) == 1 else f"{run.label} ({describe(run)})"
+            for label, run in zip(labels, first_runs, strict=True)
+        ]
+    return labels

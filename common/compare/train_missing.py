@@ -138,17 +138,17 @@ def _move_to_environment(run: PlannedRun, name: str, python: str) -> PlannedRun:
     )
 
 
-def train_missing(planned: Sequence[PlannedRun]) -> list[str]:
+def train_missing(planned: Sequence[PlannedRun]) -> dict[Path, str]:
     """Train the planned runs one after the other; finished runs stay as they are.
 
     Returns:
-        The reasons why some runs failed.
+        The reasons why some runs failed, by their directories.
 
     Raises:
         UserError: A setting of a run is wrong.
         Interrupted: The command was interrupted; the run that was training has saved a checkpoint.
     """
-    failures = []
+    failures = {}
     with interrupt_on_signals(), _show_progress(planned) as bars:
         for run in planned:
             run.directory.parent.mkdir(parents=True, exist_ok=True)
@@ -159,11 +159,11 @@ def train_missing(planned: Sequence[PlannedRun]) -> list[str]:
             finally:
                 stop_training(process)
             if process.returncode:
-                failures.append(f"{run.title}: {read_failure_reason(run.log, run.directory)}")
+                failures[run.directory] = f"{run.title}: {read_failure_reason(run.log, run.directory)}"
             if process.returncode in (0, USER_ERROR):
                 run.log.unlink()
             if process.returncode == USER_ERROR:
-                raise UserError(failures[-1])
+                raise UserError(failures[run.directory])
     return failures
 
 

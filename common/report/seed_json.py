@@ -18,11 +18,11 @@ class JsonSeedGroup(TypedDict):
 
 
 class JsonSeedMetric(TypedDict):
-    """Comparison of a metric: contestant minus reference. null stands for unknown, as if a run diverged."""
+    """Comparison of a metric: contestant minus reference. null is unknown, such as if a run diverged."""
 
     verdict: str  # "equivalent", "different" or "undecided"
-    reference: list[float]  # by seed
-    contestant: list[float]  # by seed
+    reference: list[float]  # by seed; report.json has null for a value that is not finite
+    contestant: list[float]  # by seed, as `reference`
     mean_difference: float | None
     t_interval: list[float] | None  # 95 %
     bootstrap_interval: list[float] | None  # 95 %

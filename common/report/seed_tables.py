@@ -1,6 +1,7 @@
 """Tables and drawings of groups of seeds, for the terminal, the page and Markdown."""
 
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from common.compare.metric_names import describe_metric_name
@@ -73,7 +74,7 @@ def describe_curve(group: "GroupComparison") -> list[str]:
         )
     if (time := group.time_to_loss) is not None:
         medians = [
-            f"{sorted(values)[len(values) // 2]:,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+            f"{median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
             for values in (time.reference.tolist(), time.contestant.tolist())
         ]
         low, high = time.shift.t_interval

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from common.statistics.paired import LEVEL, Shift, check_equivalence, correct_p_values, measure_shift
+from common.statistics.paired import LEVEL, ROUNDING, Shift, check_equivalence, correct_p_values, measure_shift
 from common.statistics.power import count_pairs_needed, find_smallest_shift
 from common.statistics.verdicts import CURVE, DIFFERENT, EQUIVALENT, UNDECIDED
 
@@ -19,6 +19,16 @@ class Values:
 
     reference: np.ndarray
     contestant: np.ndarray
+
+    @property
+    def differences(self) -> np.ndarray:
+        """Differences of the pairs, contestant minus reference: float64 [seeds]."""
+        return self.contestant - self.reference
+
+    @property
+    def scale(self) -> float:
+        """The largest absolute value of all seeds."""
+        return float(np.abs([self.reference, self.contestant]).max())
 
 
 @dataclass(frozen=True)
@@ -74,10 +84,14 @@ def judge(
         margins: The margin of each metric.
     """
     all_values = {CURVE: Values(*(curve.mean(axis=1) for curve in curves)), **metrics}
-    shifts = {name: measure_shift(_subtract(values)) for name, values in all_values.items() if not _find_gaps(values)}
+    shifts = {
+        name: measure_shift(values.differences, values.scale)
+        for name, values in all_values.items()
+        if not _find_gap_positions(values)
+    }
     p_values = {name: shift.p_value for name, shift in shifts.items()}
     if CURVE in shifts:
-        p_values[RESIDUALS] = measure_shift(_average_scaled_residuals(*curves)).p_value
+        p_values[RESIDUALS] = measure_shift(*_average_scaled_residuals(*curves)).p_value
     corrected = dict(zip(p_values, correct_p_values([*p_values.values()]) if p_values else [], strict=True))
     results = {
         name: _judge_metric(values, margins[name], shifts[name], corrected[name], len(corrected))
@@ -100,31 +114,32 @@ def choose_margin(values: Values, deviations: float = DEFAULT_MARGIN) -> float:
     return deviations * float(np.std(finite, ddof=1)) if len(finite) > 1 else 0.0
 
 
-def _subtract(values: Values) -> np.ndarray:
-    return values.contestant - values.reference
-
-
-def _average_scaled_residuals(reference: np.ndarray, contestant: np.ndarray) -> np.ndarray:
+def _average_scaled_residuals(reference: np.ndarray, contestant: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the mean residual of each seed, float64 [seeds], after each point is scaled to the same size.
 
     Points in which all runs are noisy would otherwise hide the others. Points of a curve depend on each other, seeds do
-    not, so a seed gives one number.
+    not, so a seed gives one number. Residuals that are rounding count as 0. The second result is the largest value of
+    the curves, scaled in the same way.
 
     Args:
         reference: Curves, float64 [seeds, points].
         contestant: Curves, float64 [seeds, points].
     """
+    largest = float(np.abs([reference, contestant]).max())
     residuals = contestant - reference
+    residuals[np.abs(residuals) <= ROUNDING * largest] = 0.0
     scales = np.sqrt(np.mean(residuals**2, axis=0))
-    return np.asarray(np.mean(residuals / np.where(scales == 0, 1.0, scales), axis=1))
+    scales[scales == 0] = 1.0
+    return np.asarray(np.mean(residuals / scales, axis=1)), float(np.mean(largest / scales))
 
 
-def _find_gaps(values: Values) -> list[int]:
+def _find_gap_positions(values: Values) -> list[int]:
+    """Return the positions of the seeds without a finite value."""
     return np.flatnonzero(~np.isfinite(values.reference + values.contestant)).tolist()
 
 
 def _judge_metric(values: Values, margin: float, shift: Shift, p_different: float, tests: int) -> MetricResult:
-    p_equivalent = check_equivalence(_subtract(values), margin)
+    p_equivalent = check_equivalence(values.differences, margin, values.scale)
     verdict = DIFFERENT if p_different <= LEVEL else UNDECIDED
     if p_equivalent <= LEVEL:  # also if a shift is shown that is smaller than the margin
         verdict = EQUIVALENT
@@ -139,7 +154,7 @@ def _judge_gaps(values: Values, margin: float) -> MetricResult:
     """Judge a metric that is not finite for some seeds: different, unless both runs of each of these seeds agree."""
     is_different = np.isfinite(values.reference) != np.isfinite(values.contestant)
     verdict = DIFFERENT if is_different.any() else UNDECIDED
-    return MetricResult(verdict, values, margin, not_finite=_find_gaps(values))
+    return MetricResult(verdict, values, margin, not_finite=_find_gap_positions(values))
 
 
 def _summarize(verdicts: list[str]) -> str:

@@ -93,6 +93,7 @@ def load_external_run(
     loss, accuracy = metrics["loss"], evaluated["eval_accuracy"]
     evals = {metric: np.full(len(eval_steps), np.nan) for metric in OPTIONAL_EVALUATION_METRICS}
     evals |= {"loss": evaluated["eval_loss"], "accuracy": accuracy, "examples": evaluated["examples"]}
+    recorded = {"loss", *(["accuracy"] if "eval_accuracy" in columns else [])} if len(eval_steps) else ()
     summary: Summary = {
         "framework": None,
         "strategy": None,
@@ -110,6 +111,7 @@ def load_external_run(
         eval_steps=eval_steps,
         evals=evals,
         repeated_steps=[],
+        recorded_evaluations=frozenset(recorded),
         notes=[f"{name}: {note}" for note in _describe_table(table, columns, means.note, rounding)],
         label=name,
         missing_metrics=frozenset({*TRAINING_COLUMNS} - columns.keys()),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.compare.external.load import load_external_run
-from common.compare.runs import Run
+from common.compare.runs import Run, load_run
 from common.config.compose import save_config
 from common.profile.profile import FILE
 from common.profile.trace import TraceEvent
@@ -18,6 +18,7 @@ from tests.conftest import MakeConfig
 STEPS = 20
 CHANGED = [{"step": 1, "replicas": 3}, {"step": 8, "replicas": 2}, {"step": 15, "replicas": 4}]
 MakeRun = Callable[..., Path]
+MakeGroup = Callable[..., list[Run]]
 Load = Callable[..., Run]
 ConfigTexts = dict[tuple[str, ...], str]
 
@@ -94,6 +95,30 @@ def make_run(tmp_path: Path, make_config: MakeConfig, config_texts: ConfigTexts)
         }
         (run_dir / "summary.json").write_text(json.dumps(content))
         return run_dir
+
+    return make
+
+
+@pytest.fixture
+def make_group(make_run: MakeRun) -> MakeGroup:
+    """Return a function that writes runs of some seeds. The seed and the step decide the noise of the losses."""
+
+    def make(name: str, *overrides: str, seeds: range = range(5), shift: float = 0.0, **entries: Any) -> list[Run]:
+        def change(rows: list[dict[str, Any]], seed: int) -> None:
+            for row in rows:
+                row["loss"] += 0.01 * ((7 * seed + 3 * row["step"]) % 5) + 0.02 * seed + shift * (1 + seed / 50)
+
+        paths = [
+            make_run(
+                f"{name}/{seed}",
+                *overrides,
+                f"train.seed={seed}",
+                change=lambda rows, seed=seed: change(rows, seed),
+                **entries,
+            )
+            for seed in seeds
+        ]
+        return [load_run(path) for path in paths]
 
     return make
 

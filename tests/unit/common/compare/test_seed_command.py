@@ -2,11 +2,17 @@
 
 import json
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 
 from common.compare.__main__ import main
+from common.compare.group_values import TimeToLoss
 from common.compare.options import parse_command_line
+from common.compare.train_missing import PlannedRun
+from common.report.seed_tables import describe_curve
+from common.statistics.paired import measure_shift
 from tests.unit.common.compare.conftest import MakeRun
 
 
@@ -76,3 +82,60 @@ def test_a_mistake_is_one_line(
     printed = capsys.readouterr().err
     assert stopped.value.code == 2 and printed.startswith("error: ") and printed.count("\n") == 1
     assert message in printed
+
+
+def test_without_a_directory_all_runs_are_read(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    for framework in ("torch", "tf"):
+        for seed in range(2):
+            make_run(f"{framework}-{seed}", f"train.seed={seed}", framework=framework)
+    assert main(["group=seed"]) == 0
+    assert "tf ddp x2 and torch ddp x2 over 2 seeds" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["group=seed", "runs=missing"])
+    assert capsys.readouterr().err.startswith("error: missing: no such run directory")
+
+
+def test_a_seed_that_diverges_in_training_is_compared(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = []
+    for name in ("torch", "tf"):
+        for seed in range(2):
+            error = (
+                {"status": "failed", "error": "step 8: the loss is nan; examples"} if (name, seed) == ("tf", 1) else {}
+            )
+            path = make_run(f"{name}-{seed}", f"train.seed={seed}", framework=name, **error)
+            planned.append(PlannedRun(f"{name} seed={seed}", name, (), 20, path))
+    failures = {planned[-1].directory: "tf seed=1: the loss is nan", Path("runs/lost"): "tf seed=2: out of memory"}
+    monkeypatch.setattr("common.compare.__main__.plan_runs", lambda *arguments: planned)
+    monkeypatch.setattr("common.compare.__main__.train_missing", lambda runs: failures)
+    arguments = ["run=[torch:ddp,tf:ddp]", "seeds=2"]
+    assert main(arguments) == 1
+    assert "incomplete: 1 left out (tf seed=2: out of memory); the others: different:" in capsys.readouterr().out
+    del failures[Path("runs/lost")]
+    assert main(arguments) == 1
+    shown = capsys.readouterr()
+    assert "left out" not in shown.out + shown.err and "seed 1 of tf ddp x2 diverged: step 8" in shown.out
+    assert main(arguments[:1]) == 1 and "incomplete: 1 left out" in capsys.readouterr().out
+
+
+def test_reports_of_a_metric_that_is_not_finite(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    for framework in ("torch", "tf"):
+        for seed in range(2):
+            path = make_run(f"{framework}-{seed}", f"train.seed={seed}", framework=framework)
+    evaluations = path / "evals.jsonl"
+    evaluations.write_text(evaluations.read_text().replace('"loss": 0.9', '"loss": NaN'))
+    assert main(["group=seed", "--check"]) == 1
+    assert "validation loss is not finite in one run of seed 1" in capsys.readouterr().out
+    report = json.loads(Path("report.json").read_text())
+    loss = report["seed_comparisons"][0]["metrics"]["validation_loss"]
+    assert (loss["verdict"], loss["reference"], loss["contestant"]) == ("different", [0.9, 0.9], [0.9, None])
+
+
+def test_the_time_to_a_loss_is_a_median() -> None:
+    times = np.array([10.0, 20.0, 30.0, 60.0])
+    group = MagicMock(
+        time_to_loss=TimeToLoss(1.0, "example", times, times, measure_shift(np.zeros(4))),
+        judgement=MagicMock(residuals=None),
+    )
+    assert "median 25 (10 to 60) of " in describe_curve(group)[0]

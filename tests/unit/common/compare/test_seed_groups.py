@@ -1,8 +1,8 @@
 """Groups of runs by everything but the seed, and what is refused."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,34 +14,9 @@ from common.compare.seed_groups import group_runs
 from common.compare.verdict import Comparison
 from common.errors import UserError
 from common.statistics.verdicts import CURVE, DIFFERENT, EQUIVALENT, UNDECIDED
-from tests.unit.common.compare.conftest import Load, MakeRun
+from tests.unit.common.compare.conftest import Load, MakeGroup, MakeRun
 
-MakeGroup = Callable[..., list[Run]]
 FAILED = {"status": "failed", "error": "step 8: the loss is nan; training examples [1, 2]"}
-
-
-@pytest.fixture
-def make_group(make_run: MakeRun) -> MakeGroup:
-    """Return a function that writes runs of some seeds. The seed and the step decide the noise of the losses."""
-
-    def make(name: str, *overrides: str, seeds: range = range(5), shift: float = 0.0, **entries: Any) -> list[Run]:
-        def change(rows: list[dict[str, Any]], seed: int) -> None:
-            for row in rows:
-                row["loss"] += 0.01 * ((7 * seed + 3 * row["step"]) % 5) + 0.02 * seed + shift * (1 + seed / 50)
-
-        paths = [
-            make_run(
-                f"{name}/{seed}",
-                *overrides,
-                f"train.seed={seed}",
-                change=lambda rows, seed=seed: change(rows, seed),
-                **entries,
-            )
-            for seed in seeds
-        ]
-        return [load_run(path) for path in paths]
-
-    return make
 
 
 def judge(runs: list[Run], margin: str = "0.5sd") -> Comparison:
@@ -118,6 +93,60 @@ def test_one_thing_may_differ(make_group: MakeGroup) -> None:
         judge(base + make_group("both", framework="tf", fingerprints=relabelled))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "entries", "strategy"),
+    [
+        (["strategy.comm_hook=powersgd"], {}, "strategy.comm_hook (none | powersgd)"),
+        (["strategy.replicas=4"], {"replicas": 4}, "strategy.replicas (2 | 4)"),
+    ],
+)
+def test_a_setting_of_the_strategy_is_one_thing(
+    make_group: MakeGroup, overrides: list[str], entries: dict[str, int], strategy: str
+) -> None:
+    replicas = "strategy=ddp", "strategy.replicas=2"
+    base = make_group("base", *replicas, seeds=range(2))
+    make_pairs = partial(make_group, seeds=range(2), **entries)
+    with pytest.raises(UserError) as raised:
+        judge(
+            base + make_pairs("both", "strategy=ddp", "strategy.replicas=2", *overrides, "optimizer.learning_rate=0.2")
+        )
+    message = f"differ in 2 things: the strategy ({strategy}), optimizer.learning_rate (0.0002 | 0.2);"
+    assert message in str(raised.value)
+    assert judge(base + make_pairs("one", *replicas, *overrides)).verdict == UNDECIDED
+
+
+def test_other_workers_of_asynchronous_runs_are_another_strategy(make_asynchronous: MakeRun) -> None:
+    runs = [
+        load_run(
+            make_asynchronous(f"{rate}/{seed}", f"train.seed={seed}", f"optimizer.learning_rate={rate}", replicas=n)
+        )
+        for rate, n in ((0.1, 2), (0.2, 3))
+        for seed in range(2)
+    ]
+    with pytest.raises(UserError, match=r"differ in 2 things: the strategy \(replicas \(2 \| 3\)\), optimizer"):
+        judge(runs)
+
+
+def test_other_epochs_are_not_another_thing(make_group: MakeGroup) -> None:
+    """A run records the steps of its epochs, and a warm-up of a sixth of them."""
+    steps = ["train.steps=120", "schedule.total_steps=120", "schedule.warmup_steps=20"]
+    base = make_group("a", "train.global_batch_size=32", *steps, seeds=range(2))
+    steps = ["train.steps=60", "schedule.total_steps=60", "schedule.warmup_steps=10"]
+    assert judge(base + make_group("b", "train.global_batch_size=64", *steps, seeds=range(2))).verdict == UNDECIDED
+    with pytest.raises(UserError, match=r"2 things: optimizer.learning_rate .*, schedule.total_steps \(120 \| 60\);"):
+        judge(base + make_group("c", "train.global_batch_size=32", *steps, "optimizer.learning_rate=1", seeds=range(2)))
+    with pytest.raises(UserError, match=r"2 things: schedule.warmup_steps \(20 \| 5\), train.global_batch"):
+        steps[-1] = "schedule.warmup_steps=5"
+        judge(base + make_group("d", "train.global_batch_size=64", *steps, seeds=range(2)))
+
+
+def test_another_environment_and_plan_are_noted(make_group: MakeGroup) -> None:
+    base = make_group("base", seeds=range(2))
+    notes = judge(base + make_group("new", seeds=range(2), versions={"python": "3.12"}, plan_version=2)).notes
+    assert sum("the environments differ in python (3.11 | 3.12)" in note for note in notes) == 1
+    assert any("different batch plans (version 1 | version 2)" in note for note in notes)
+
+
 def test_mistakes_are_named(make_group: MakeGroup) -> None:
     base, other = make_group("base"), make_group("other", framework="tf")
     with pytest.raises(UserError, match="only one group of seeds"):
@@ -154,3 +183,25 @@ def test_margins_of_metrics(make_group: MakeGroup, tmp_path: Path) -> None:
     comparison = compare_seeds(make_group("a") + make_group("b", framework="tf"), options.tolerances, margins)
     results = comparison.group_comparisons[0].judgement.metrics
     assert {name: result.margin for name, result in results.items()} == dict.fromkeys(results, 2.0) | {"accuracy": 1e-3}
+
+
+def test_numbers_in_names_of_files_decide_the_pairs(load: Load) -> None:
+    def load_group(name: str, numbers: Iterable[int]) -> list[Run]:
+        runs = [load(f"{name}-{number}.csv", f"step,loss\n1,{number + 1}\n2,1\n") for number in numbers]
+        for run in runs:
+            run.label = name
+        return runs
+
+    old, new = load_group("old", (10, 2, 1)), load_group("new", (1, 2, 10))
+    assert [run.path.name for run in group_runs(old)[0].runs] == ["old-1.csv", "old-2.csv", "old-10.csv"]
+    (note,) = (note for note in judge(old + new).notes if "paired" in note)
+    assert note.endswith("old-1.csv with " + str(new[0].path) + " first")
+    other = load_group("other", (1, 3, 10))
+    (note,) = (note for note in judge(load_group("old", (1, 2, 10)) + other).notes if "paired" in note)
+    assert note.endswith(f"old-2.csv with {other[1].path} have different numbers, so possibly different seeds")
+
+
+def test_labels_of_groups_are_unique(make_group: MakeGroup) -> None:
+    groups = group_runs(make_group("a/runs", seeds=range(2)) + make_group("b/runs", seeds=range(2)))
+    labels = [str(group) for group in groups]
+    assert [label.endswith(f"/{name}/runs)") for label, name in zip(labels, "ab", strict=True)] == [True, True]

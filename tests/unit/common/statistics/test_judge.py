@@ -99,3 +99,17 @@ def test_several_metrics_are_corrected_for() -> None:
     margins = dict.fromkeys([CURVE, *alone, *others], 0.1)
     assert judge(alone, flat, margins).metrics["shifted"].verdict == DIFFERENT
     assert judge(alone | others, flat, margins).metrics["shifted"].verdict == UNDECIDED
+
+
+def test_rounding_is_no_shift_of_metrics_and_of_residuals() -> None:
+    """Equal differences of an accuracy and of curves are not certain because the last digits vary."""
+    reference = np.array([0.9, 0.8, 0.5])
+    curves = np.repeat(reference[:, None], POINTS, axis=1)
+    margins = {CURVE: 0.01, "accuracy": 0.01}
+    judgement = judge({"accuracy": Values(reference, reference - 0.1)}, (curves, curves - 0.1), margins)
+    assert judgement.verdict == UNDECIDED and judgement.residuals is not None
+    assert judgement.residuals.p_value == judgement.metrics["accuracy"].p_different == 0.25
+    seeds = np.linspace(0.1, 0.9, 8)
+    curves = np.repeat(seeds[:, None], POINTS, axis=1)
+    judgement = judge({}, (curves, curves * (1 + 2e-16)), {CURVE: 0.0})
+    assert judgement.verdict == EQUIVALENT and judgement.residuals is not None and judgement.residuals.p_value == 1

@@ -55,5 +55,16 @@ def test_equal_differences_have_no_variance_and_need_seeds(seeds: int, is_shown:
     assert check_equivalence(np.full(seeds, 0.25), 0.2) == 1 == measure_shift(np.zeros(seeds)).p_value
 
 
+def test_differences_that_are_equal_up_to_rounding_are_equal() -> None:
+    reference, contestant = np.array([0.9, 0.8, 0.5]), np.array([0.8, 0.7, 0.4])
+    differences = contestant - reference
+    assert np.ptp(differences) > 0, "or the test shows nothing"
+    assert measure_shift(differences, 0.9).p_value == measure_shift(np.full(3, 0.25)).p_value == 0.25
+    assert check_equivalence(differences, 0.3, 0.9) == check_equivalence(np.full(3, 0.25), 0.3) == 0.125
+    rounding = np.full(8, 1e-16)
+    assert measure_shift(rounding, 0.9).p_value == 1 and check_equivalence(rounding, 0.0, 0.9) < 0.05
+    assert measure_shift(1e-6 * differences, 1e-6).p_value == 0.25, "another unit changes nothing"
+
+
 def test_corrected_p_values_are_not_smaller() -> None:
     assert correct_p_values([0.01, 0.04, 0.9]) == pytest.approx([0.03, 0.06, 0.9])

@@ -1,0 +1,139 @@
+"""Rules that two groups of seeds must follow to be compared, and notes on what differs without breaking them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from common.compare.experiment import (
+    ConfigDifferences,
+    describe_environments,
+    find_config_differences,
+    find_curve_differences,
+)
+from common.compare.labels import format_value
+from common.compare.runs import Run
+from common.compare.seed_groups import SEED, SeedGroup, find_divergence
+from common.config.resolve import choose_warmup_steps
+from common.errors import UserError
+
+
+def check_groups(reference: SeedGroup, contestant: SeedGroup) -> None:
+    """Raise UserError unless two groups have the same seeds and differ in one thing."""
+    if reference.seeds and contestant.seeds and reference.seeds != contestant.seeds:
+        missing = {*reference.seeds} ^ {*contestant.seeds}
+        raise UserError(
+            f"{reference} has the seeds {_join(reference.seeds)}, {contestant} {_join(contestant.seeds)}; train "
+            f"{_join(sorted(missing))} in both or leave them out"
+        )
+    if len(reference.runs) != len(contestant.runs):
+        counts = f"{reference} has {len(reference.runs)} runs, {contestant} {len(contestant.runs)}"
+        raise UserError(f"{counts}; name as many of each, since they are compared in pairs")
+    units = {run.unit for run in (*reference.runs, *contestant.runs)}
+    if len(units) > 1:
+        raise UserError(f"{reference} and {contestant}: one counts epochs, the other steps; name files of one kind")
+    differences = _list_differences(reference.runs[0], contestant.runs[0])
+    if len(differences) > 1:
+        raise UserError(
+            f"{reference} and {contestant} differ in {len(differences)} things: {', '.join(differences)}; compare "
+            "groups that differ in one"
+        )
+
+
+def list_notes(reference: SeedGroup, contestant: SeedGroup) -> list[str]:
+    """Return notes on how the runs are paired, on what else differs between the runs of a pair, and on divergence."""
+    notes = [*dict.fromkeys(chain.from_iterable(map(_list_pair_notes, reference.runs, contestant.runs)))]
+    if reference.seeds is None or contestant.seeds is None:
+        notes.append(_describe_pairs(reference, contestant))
+    weights = [[run.get_fingerprint("initial_weights") for run in group.runs] for group in (reference, contestant)]
+    if None not in weights[0] + weights[1] and weights[0] != weights[1]:
+        notes.append("the runs of a pair have different initial weights, so more seeds are needed than if they had not")
+    for group in (reference, contestant):
+        for position, run in enumerate(group.runs):
+            if reason := find_divergence(run):
+                notes.append(f"{group.name_seed(position)} of {group} diverged: {reason}")
+    return notes
+
+
+def _describe_pairs(reference: SeedGroup, contestant: SeedGroup) -> str:
+    """Say how runs are paired whose seeds are unknown, and name the pairs whose numbers differ."""
+    pairs = [f"{a.path} with {b.path}" for a, b in zip(reference.runs, contestant.runs, strict=True)]
+    sentence = f"the seeds are unknown, so runs are paired in the order of their names: {pairs[0]} first"
+    numbers = _read_numbers(reference), _read_numbers(contestant)
+    differing = [pair for pair, a, b in zip(pairs, *numbers, strict=False) if a != b]
+    if not differing:
+        return sentence
+    more = f" and {len(differing) - 1} more pairs" if len(differing) > 1 else ""
+    return f"{sentence}; {differing[0]}{more} have different numbers, so possibly different seeds"
+
+
+def _read_numbers(group: SeedGroup) -> list[int]:
+    """Return the seeds, or the last number in the paths that is not the same in all of them; empty if there is none."""
+    if group.seeds:
+        return group.seeds
+    numbers = [list(map(int, re.findall(r"\d+", str(run.path))))[::-1] for run in group.runs]
+    return next((list(column) for column in zip(*numbers, strict=False) if len({*column}) > 1), [])
+
+
+def _list_pair_notes(a: Run, b: Run) -> Iterable[str]:
+    if environments := describe_environments(a, b, None):
+        yield environments
+    if not (a.external_kind or b.external_kind) and a.plan_version != b.plan_version:
+        versions = f"version {a.plan_version} | version {b.plan_version}"
+        yield f"different batch plans ({versions}), so the runs of a pair have different data orders"
+
+
+def _list_differences(a: Run, b: Run) -> list[str]:
+    """Return the things that two runs of one seed differ in. A key `kind` stands for all keys of its group."""
+    if a.external_kind or b.external_kind:
+        return []
+    differences = find_curve_differences(a, b)
+    differences.pop(SEED, None)
+    listed = _describe_strategies(a, b)
+    for key, values in differences.items():
+        group, _, name = key.partition(".")
+        has_other_kind = name != "kind" and f"{group}.kind" in differences
+        if group != "strategy" and not has_other_kind and not _follows_length(key, a, b, differences):
+            listed.append(f"{key} {_format_pair(values)}")
+    fingerprints = a.get_fingerprint("token_cache"), b.get_fingerprint("token_cache")
+    if fingerprints[0] != fingerprints[1] and not any(key.startswith("data.") for key in differences):
+        listed.append(f"the content of the data {_format_pair(fingerprints)}")
+    return listed
+
+
+def _describe_strategies(a: Run, b: Run) -> list[str]:
+    """Return the difference of the frameworks and strategies with all of their keys, which count as one thing."""
+    trainers = f"{a.framework} {a.strategy}", f"{b.framework} {b.strategy}"
+    if trainers[0] != trainers[1]:
+        return [f"the strategy {_format_pair(trainers)}"]
+    values = {key: pair for key, pair in find_config_differences(a, b).items() if key.startswith("strategy.")}
+    if not values and a.replicas != b.replicas and (a.is_asynchronous or b.is_asynchronous):
+        values = {"replicas": (a.replicas, b.replicas)}
+    return [f"the strategy ({', '.join(f'{key} {_format_pair(pair)}' for key, pair in values.items())})"] * bool(values)
+
+
+def _follows_length(key: str, a: Run, b: Run, differences: ConfigDifferences) -> bool:
+    """Check whether a key of the schedule differs only because the runs have other numbers of steps.
+
+    A run records the steps of its schedule even if its user has set none. The number of steps of `train.epochs` depends
+    on the batch size and on the data.
+    """
+    configs = a.config, b.config
+    has_other_data = a.get_fingerprint("token_cache") != b.get_fingerprint("token_cache")
+    has_other_epochs = has_other_data or "train.global_batch_size" in differences
+    if key == "schedule.total_steps":
+        return has_other_epochs and all(config.get(key) == config.get("train.steps") for config in configs)
+    if key == "schedule.warmup_steps" and (has_other_epochs or "schedule.total_steps" in differences):
+        totals = [config.get("schedule.total_steps") for config in configs]
+        return all(
+            isinstance(total, int) and config.get(key) == choose_warmup_steps(total)
+            for config, total in zip(configs, totals, strict=True)
+        )
+    return False
+
+
+def _format_pair(values: Sequence[object]) -> str:
+    return f"({' | '.join(map(format_value, values))})"
+
+
+def _join(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
