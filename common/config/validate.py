@@ -10,7 +10,7 @@ from common.config.data import DATA
 from common.config.keys import iterate_keys
 from common.config.metrics import check_followed_value, check_metrics
 from common.config.models import MODELS, CustomModelSettings
-from common.config.schedules import PlateauSettings
+from common.config.schedule_checks import check_cycled_momentum, check_plateau
 from common.config.schema import AVERAGE, Config
 from common.config.strategies import (
     COMMANDS,
@@ -54,8 +54,8 @@ def check_config(config: Config, framework: str | None = None) -> None:
     _check_task(config)
     check_metrics(config)
     check_followed_value(config, "train.early_stopping.metric", config.train.early_stopping.metric)
-    _check_plateau(config)
-    _check_cycled_momentum(config)
+    check_plateau(config)
+    check_cycled_momentum(config)
     _check_micro_batches(config)
     _check_model_support(config)
     _check_trackers(config)
@@ -159,32 +159,6 @@ def _check_task(config: Config) -> None:
         )
     if task.names_labels:
         check_named_labels(config)
-
-
-def _check_plateau(config: Config) -> None:
-    """Raise UserError if the schedule follows evaluations that the run does not make, or a metric that it lacks."""
-    schedule, train = config.schedule, config.train
-    if not isinstance(schedule, PlateauSettings):
-        return
-    if train.eval_every is None and train.virtual_epoch_examples is None:
-        raise UserError("schedule=plateau: follows evaluations; give train.eval_every=... too")
-    check_followed_value(config, "schedule.metric", schedule.metric)
-
-
-def _check_cycled_momentum(config: Config) -> None:
-    """Raise UserError if the schedule sets a momentum that the optimizer does not have."""
-    optimizer = config.optimizer
-    if not config.schedule.sets_momentum:
-        return
-    problem = "schedule.cycle_momentum=true:"
-    if optimizer.cycled_key is None:
-        raise UserError(f"{problem} the momentum of optimizer.kind={optimizer.kind} cannot be cycled; set it to false")
-    if not getattr(optimizer, optimizer.cycled_key):
-        raise UserError(f"{problem} optimizer.{optimizer.cycled_key} has no value or is 0; set it, such as to 0.9")
-    if optimizer.semantics == "native":
-        raise UserError(
-            f"{problem} Keras's optimizers have a fixed momentum; set optimizer.semantics to aligned or keras"
-        )
 
 
 def _check_averages(config: Config) -> None:
