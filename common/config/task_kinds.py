@@ -4,7 +4,6 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
 from common.config.keys import CURVE, iterate_keys, key
@@ -83,7 +82,9 @@ class MultiOutputSettings(TaskSettings):
 
     @override
     def values(self, loss: Means, metric: Means) -> dict[str, float]:
-        losses, metrics = (np.broadcast_to(value, len(self.outputs)).tolist() for value in (loss, metric))
+        losses, metrics = (
+            [means] * len(self.outputs) if isinstance(means, float) else means.tolist() for means in (loss, metric)
+        )
         values = {"loss": sum(map(operator.mul, self.output_weights, losses))}
         for output, output_loss, output_metric in zip(self.tasks, losses, metrics, strict=True):
             of_output = output.task.values(output_loss, output_metric)

@@ -213,7 +213,7 @@ def test_every_module_that_a_schema_names_exists() -> None:
 PLAIN_TEXTS = {
     *("cache_dir", "python", "resume", "run_dir", "run_name", "cluster.address"),
     *("model.checkpoint", "model.map", "model.name", "model.revision"),
-    *("optimizer.adamw_match", "schedule.metric", "train.early_stopping.metric"),
+    *("optimizer.adamw_match", "schedule.metric", "strategy.layers", "train.early_stopping.metric"),
 }
 
 
