@@ -94,20 +94,20 @@ def _resolve_alias(section: Section) -> Section:
 def _complete_outputs(section: Section) -> Section:
     """Return the section of task=multi_output with all keys of the task of each output."""
     outputs: Section = {}
-    for name, given in _to_section("task.outputs", section.get("outputs") or {}).items():
+    for name, value in _to_section("task.outputs", section.get("outputs") or {}).items():
         prefix = f"task.outputs.{name}"
         if not (isinstance(name, str) and name.isidentifier()):
             raise UserError(f"{prefix}: the name of an output must be letters, digits and _; rename it")
-        output = _to_section(prefix, given)
+        output = _to_section(prefix, value)
         kind = output.get("kind", "classification")
         if kind not in OUTPUT_TASKS:
             raise UserError(f"{prefix}.kind={kind}: no such kind for an output; there are {', '.join(OUTPUT_TASKS)}")
         defaults = _to_section(prefix, OmegaConf.to_container(OmegaConf.load(Path(CONF, "task", f"{kind}.yaml"))))
-        own = {field: value for field, value in output.items() if field not in OUTPUT_KEYS}
+        of_task = {field: output[field] for field in output if field not in OUTPUT_KEYS}
         placed = {"output": output.get("output"), "label": output.get("label"), "weight": output.get("weight", 1.0)}
         placed |= {field: name for field in ("output", "label") if placed[field] is None}
         _check_output(prefix, placed)
-        task = _convert_section(prefix, OUTPUT_TASKS[kind], {**defaults, **own})
+        task = _convert_section(prefix, OUTPUT_TASKS[kind], {**defaults, **of_task})
         outputs[name] = {**placed, **asdict(task)}
     return {**section, "outputs": outputs}
 

@@ -35,8 +35,8 @@ def check_compares_examples(config: Config) -> None:
             f"train.micro_batches={config.micro_batches}: {title} compares all examples of a batch; set it to 1"
         )
     if isinstance(strategy, ParameterServerSettings | CentralStorageSettings):
-        others = [kind for kind in list_strategies() if kind not in ("parameter_server", "central_storage")]
+        fitting = [kind for kind in list_strategies() if kind not in ("parameter_server", "central_storage")]
         raise UserError(
             f"strategy={strategy.kind}: {title} compares examples of all replicas, which do not meet there; use "
-            f"{', '.join(others)}"
+            f"{', '.join(fitting)}"
         )

@@ -66,9 +66,9 @@ class MultiOutputSettings(TaskSettings):
         """The tasks of the outputs."""
         settings = []
         for name, values in self.outputs.items():
-            own = {field: value for field, value in values.items() if field not in OUTPUT_KEYS}
+            of_task = {field: value for field, value in values.items() if field not in OUTPUT_KEYS}
             output, label, weight = (values[field] for field in OUTPUT_KEYS)
-            settings.append(OutputSettings(name, output, label, weight, OUTPUT_TASKS[own["kind"]](**own)))
+            settings.append(OutputSettings(name, output, label, weight, OUTPUT_TASKS[of_task["kind"]](**of_task)))
         return settings
 
     @property

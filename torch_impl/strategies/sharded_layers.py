@@ -89,6 +89,6 @@ def _has_forward(module: Module) -> bool:
 
 def _shares_parameters(model: Module, layer: Module) -> bool:
     """Check whether a parameter of a layer also belongs to a module outside the layer."""
-    inside, own = set(layer.modules()), set(layer.parameters())
+    inside, parameters = set(layer.modules()), set(layer.parameters())
     outside = (module for module in model.modules() if module not in inside)
-    return any(parameter in own for module in outside for parameter in module.parameters(recurse=False))
+    return any(parameter in parameters for module in outside for parameter in module.parameters(recurse=False))

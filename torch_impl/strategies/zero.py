@@ -151,18 +151,18 @@ class PartitionedOptimizer(Optimizer):
 
     def gather_slots(self, rank: int) -> dict[str, np.ndarray]:
         """Return the slots of all ranks on rank 0, and nothing on the other ranks. Every rank calls it."""
-        own = {(slot, name): tensor for slot, name, tensor in self.slot_tensors()}
+        held = {(slot, name): tensor for slot, name, tensor in self.slot_tensors()}
         parameters = dict(zip(self.names, self.parameters, strict=True))
         slots: dict[str, np.ndarray] = {}
         for name, owner in self._find_owners().items():
             for slot, shape in self.config.list_slots(name, tuple(parameters[name].shape)).items():
                 if rank == 0:
-                    tensor = own[slot, name] if owner == 0 else parameters[name].new_empty(shape)
+                    tensor = held[slot, name] if owner == 0 else parameters[name].new_empty(shape)
                     if owner != 0:
                         dist.recv(tensor, src=owner)
                     slots[f"{slot}.{name}"] = tensor.detach().cpu().numpy()
                 elif rank == owner:
-                    dist.send(own[slot, name].contiguous(), dst=0)
+                    dist.send(held[slot, name].contiguous(), dst=0)
         return slots
 
     def _find_owners(self) -> dict[str, int]:

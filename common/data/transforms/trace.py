@@ -10,7 +10,7 @@ from common.data.transforms.transformed_split import TransformedSplit
 
 TRACED_EXAMPLES = 32  # of a global batch, because images are large
 
-Trace: TypeAlias = list[tuple[str, dict[int, Example]]]  # for each stop its name, and the examples by their ids
+Trace: TypeAlias = list[tuple[str, dict[int, Example]]]  # for each place its name, and the examples by their ids
 
 
 def trace_transforms(batch: GlobalBatch) -> Trace:
@@ -27,8 +27,8 @@ def trace_transforms(batch: GlobalBatch) -> Trace:
     trace: Trace = [("before the transforms", examples)]
     for step in split.transforms.steps:
         examples = {
-            number: step.transform(_copy(example), streams.start(key, step.index))
-            for (number, example), key in zip(examples.items(), keys, strict=True)
+            example_id: step.transform(_copy(example), streams.start(key, step.index))
+            for (example_id, example), key in zip(examples.items(), keys, strict=True)
         }
         trace.append((f"after {step.name}", examples))
     if split.transforms.mixing is not None:
@@ -42,5 +42,5 @@ def _copy(example: Example) -> Example:
 
 
 def _list_rows(arrays: Arrays, ids: list[int]) -> Iterator[tuple[int, Example]]:
-    for row, number in enumerate(ids):
-        yield number, {name: array[row, ...].copy() for name, array in arrays.items()}
+    for row, example_id in enumerate(ids):
+        yield example_id, {name: array[row, ...].copy() for name, array in arrays.items()}

@@ -36,16 +36,16 @@ def compare_traces(stage: Stage, step: str, a: Trace, b: Trace) -> None:
     for (place, examples_a), (other_place, examples_b) in zip(a, b, strict=False):
         if place != other_place:
             return  # the stage "config" names the lists, which B could not be trained again without
-        numbers = [number for number in examples_a if number in examples_b]
-        for name in examples_a[numbers[0]] if numbers else ():
-            _compare_array(stage, (step, place, name), *_collect(name, numbers, examples_a, examples_b))
+        ids = [example_id for example_id in examples_a if example_id in examples_b]
+        for name in examples_a[ids[0]] if ids else ():
+            _compare_array(stage, (step, place, name), *_collect(name, ids, examples_a, examples_b))
         if stage.causes:
             return
 
 
-def _collect(name: str, numbers: list[int], *sides: dict[int, Example]) -> list[list[np.ndarray]]:
+def _collect(name: str, ids: list[int], *sides: dict[int, Example]) -> list[list[np.ndarray]]:
     """Return the array of each example as float64, for A and for B."""
-    return [[np.asarray(side[number][name], np.float64) for number in numbers] for side in sides]
+    return [[np.asarray(side[example_id][name], np.float64) for example_id in ids] for side in sides]
 
 
 def _compare_array(stage: Stage, where: tuple[str, str, str], a: list[np.ndarray], b: list[np.ndarray]) -> None:
