@@ -44,7 +44,7 @@ def main(names: list[str]) -> int:
         for runs, overrides in REPORTS[name]:
             with TemporaryDirectory() as temporary:
                 planned = plan_runs(runs, overrides, Path(temporary), {})
-                failures += train_missing(planned)
+                failures += train_missing(planned).values()
                 for run in planned:
                     copy_run(run.directory, GALLERY / name / run.title.replace(" ", "-").replace("=", "-"))
     print("\n".join(failures))
