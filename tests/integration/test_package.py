@@ -22,7 +22,7 @@ from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL
 
 PACKAGES = ("common", "conf", "torch_impl", "tf_impl")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OPTIONAL = {"accelerate", "lightning", "pytorch_lightning", "ray"}  # imported if the user has installed it
+OPTIONAL = {"accelerate", "lightning", "pytorch_lightning", "ray", "sacrebleu"}  # imported if the user has installed it
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
