@@ -17,12 +17,8 @@ from common.training.strategy import Evaluation
 from tf_impl.predictions import append_predictions
 from tf_impl.task import PerExample, TaskFunctions
 
-NOT_INPUTS = (
-    "labels",
-    "weights",
-    "batch_places",
-    *PREDICTION_PLACES,
-)  # arrays of a micro-batch that the model does not read
+# Arrays of a micro-batch that the model does not read
+NOT_INPUTS = ("labels", "weights", "batch_places", *PREDICTION_PLACES)
 MicroBatch = dict[str, tf.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices  # IndexedSlices for an embedding
 

@@ -20,12 +20,8 @@ from torch_impl.float64 import keep_float64
 from torch_impl.predictions import append_predictions
 from torch_impl.task import PerExample, TaskFunctions
 
-NOT_INPUTS = (
-    "labels",
-    "weights",
-    "batch_places",
-    *PREDICTION_PLACES,
-)  # arrays of a micro-batch that the model does not read
+# Arrays of a micro-batch that the model does not read
+NOT_INPUTS = ("labels", "weights", "batch_places", *PREDICTION_PLACES)
 MicroBatch = dict[str, torch.Tensor]  # inputs, labels and weights by name; a shard is a list of micro-batches
 
 

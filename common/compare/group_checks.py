@@ -108,7 +108,8 @@ def _describe_strategies(a: Run, b: Run) -> list[str]:
     values = {key: pair for key, pair in find_config_differences(a, b).items() if key.startswith("strategy.")}
     if not values and a.replicas != b.replicas and (a.is_asynchronous or b.is_asynchronous):
         values = {"replicas": (a.replicas, b.replicas)}
-    return [f"the strategy ({', '.join(f'{key} {_format_pair(pair)}' for key, pair in values.items())})"] * bool(values)
+    pairs = ", ".join(f"{key} {_format_pair(pair)}" for key, pair in values.items())
+    return [f"the strategy ({pairs})"] if pairs else []
 
 
 def _follows_length(key: str, a: Run, b: Run, differences: ConfigDifferences) -> bool:

@@ -23,7 +23,7 @@ DIGITS = 3  # of the loss whose time is measured
 
 @dataclass(frozen=True)
 class Progress:
-    """What the curves of some runs are drawn over, since asynchronous runs do not have the same steps."""
+    """Progress over which the curves of some runs are drawn, since asynchronous runs do not have the same steps."""
 
     unit: str  # "example", "step" or "epoch"
     end: float  # the curves are compared up to here

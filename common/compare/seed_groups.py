@@ -86,7 +86,9 @@ def _check_end(run: Run) -> None:
     status = run.summary["status"]
     if status not in ("completed", "unknown") and not find_divergence(run):
         reason = f": {run.summary['error']}" if "error" in run.summary else ""
-        raise UserError(f"{run.path}: status {status}{reason}; let it end with resume=auto, or leave its seed out")
+        raise UserError(
+            f"{run.path}: status {status}{reason}; let it end with resume=auto, or remove its seed from all groups"
+        )
     if not len(run.steps):
         raise UserError(f"{run.path}: it has no loss of its training; only its evaluations cannot be compared by seeds")
 
@@ -141,7 +143,7 @@ def _split_numbers(run: Run) -> list[str | int]:
 def _get_seed(run: Run) -> int:
     seed = run.config.get(SEED)
     if not isinstance(seed, int):
-        raise UserError(f"{run.path}: its config has no {SEED}; leave it out")
+        raise UserError(f"{run.path}: its config has no {SEED}; remove it from the command")
     return seed
 
 

@@ -117,7 +117,7 @@ def _check_output(prefix: str, values: Section) -> None:
     weight = values["weight"]
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if not (is_number and 0 < weight < math.inf):  # type: ignore[operator]  # a number
-        raise UserError(f"{prefix}.weight={weight}: must be a number above 0; leave the output out if it has no loss")
+        raise UserError(f"{prefix}.weight={weight}: must be a number above 0; remove the output if it has no loss")
     if not isinstance(values["output"], str | int) or isinstance(values["output"], bool):
         raise UserError(
             f"{prefix}.output={values['output']}: must be the name of an output of the model, or a position"

@@ -1,4 +1,4 @@
-"""What every kind of learning rate schedule has."""
+"""Settings and methods of every kind of learning rate schedule."""
 
 import math
 from dataclasses import dataclass

@@ -50,10 +50,8 @@ class MuonRule(Rule[MuonSettings]):
         xp, gradient, slots, settings = inputs.xp, inputs.gradient, inputs.slots, self.settings
         if len(slots) == 2:
             first, second = average_moments(settings, gradient, slots)
-            return -inputs.factors[0] * first / (xp.sqrt(second) / inputs.factors[1] + settings.epsilon), [
-                first,
-                second,
-            ]
+            root = xp.sqrt(second) / inputs.factors[1] + settings.epsilon
+            return -inputs.factors[0] * first / root, [first, second]
         momentum = settings.momentum
         assert momentum is not None
         buffer = momentum * slots[0] + (1 - momentum) * gradient

@@ -14,10 +14,8 @@ def planned_batches(config: Config, split: Split, steps: range) -> Iterator[Glob
     """Return the global batches of these steps (from 1), in the order of the plan."""
     train, size = config.train, config.train.global_batch_size
     batches = training_batches(split, size, train.seed, steps, train.padding, *_batch_options(config, split))
-    task = config.task
-    batches = (
-        replace(batch, output_weights=task.output_weights, mark_places=task.compares_examples) for batch in batches
-    )
+    weights, mark_places = config.task.output_weights, config.task.compares_examples
+    batches = (replace(batch, output_weights=weights, mark_places=mark_places) for batch in batches)
     if not isinstance(split, TransformedSplit):
         return batches
     per_epoch = batch_plan.steps_per_epoch(len(split), size)

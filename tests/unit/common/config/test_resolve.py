@@ -184,5 +184,5 @@ def test_warmup_steps(make_config: MakeConfig, overrides: list[str], warmup: int
 def test_epsilon_of_adafactor_is_that_of_the_weights(make_config: MakeConfig, precision: str, epsilon: float) -> None:
     config = resolve_config(make_config("optimizer=adafactor", f"train.precision={precision}", "train.device=cpu"))
     assert config.optimizer.epsilon == epsilon
-    given = make_config("optimizer=adafactor", "optimizer.epsilon=0.5", "train.device=cpu")
-    assert resolve_config(given).optimizer.epsilon == 0.5
+    with_epsilon = make_config("optimizer=adafactor", "optimizer.epsilon=0.5", "train.device=cpu")
+    assert resolve_config(with_epsilon).optimizer.epsilon == 0.5

@@ -76,7 +76,7 @@ def test_outputs_without_names_are_named_by_position_or_in_order() -> None:
 
 
 def test_outputs_of_the_same_names_are_paired_by_name() -> None:
-    """As the proof of the parameter map pairs them."""
+    """The proof of the parameter map pairs them in the same way."""
     other_order = {"output.mask": (4, 2, 3, 6), "output.other": (4, 1), "output.group": (4, 5)}
     facts = describe(make_task(), torch=NAMED, tf=other_order)
     assert facts["outputs"] == {side: ["output.mask", "output.group"] for side in ("torch", "tf")}
