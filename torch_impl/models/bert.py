@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.nn import Module
+from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, BertForSequenceClassification
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -17,6 +18,12 @@ from typing_extensions import override
 
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.aligned_layers import AlignedLayer, use_dropout_keys
+
+# What PyTorch's variable-length attention computes: FlashAttention 2, which needs an NVIDIA GPU of the generation of
+# A100 or newer
+FLASH_DTYPES = (torch.bfloat16, torch.float16)
+FLASH_CAPABILITY = (8, 0)
+FLASH_SIZES = range(8, 257, 8)  # of a head
 
 
 class Bert(BertForSequenceClassification):
@@ -76,7 +83,8 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
     """Compute attention: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
     It has the signature of an attention function of transformers. If `places` is passed, the batch is unpadded and n is
-    1. The tokens are then padded for the computation to the shape [examples, width] of `attention_mask`.
+    1. Unless PyTorch has a kernel for that, the tokens are then padded for the computation to the shape [examples,
+    width] of `attention_mask`.
     """
     is_aligned = dropout > 0 and isinstance(module.dropout, AlignedLayer)
     if places is None and is_aligned:
@@ -86,6 +94,8 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
     assert attention_mask is not None
     rows, width = attention_mask.shape[0], attention_mask.shape[-1]
+    if dropout == 0 and _is_flash_available(query):
+        return _attend_unpadded(query, key, value, places, (rows, width)), None
 
     def pad(x: torch.Tensor) -> torch.Tensor:
         tokens = x[0].transpose(0, 1)
@@ -100,6 +110,32 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
     else:
         out = scaled_dot_product_attention(query, key, value, bias, dropout, scale=scaling)
     return out.transpose(1, 2).flatten(0, 1).index_select(0, places)[None], None
+
+
+def _is_flash_available(query: torch.Tensor) -> bool:
+    if query.device.type != "cuda" or query.dtype not in FLASH_DTYPES or query.shape[-1] not in FLASH_SIZES:
+        return False
+    return torch.cuda.get_device_capability(query.device) >= FLASH_CAPABILITY
+
+
+def _attend_unpadded(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, places: torch.Tensor, shape: tuple[int, int]
+) -> torch.Tensor:
+    """Compute attention without padding: [1, heads, t, size] -> [1, t, heads, size]. The scale is 1 / sqrt(size).
+
+    Args:
+        query: The queries.
+        key: The keys.
+        value: The values.
+        places: The place of each token, [t], in ascending order.
+        shape: The shape of the padded form, [n, width].
+    """
+    rows, width = shape
+    row_starts = torch.arange(0, (rows + 1) * width, width, device=places.device)
+    bounds = torch.searchsorted(places, row_starts, out_int32=True)  # the first token of each example, and t
+    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
+    out: torch.Tensor = varlen_attn(query, key, value, bounds, bounds, width, width)
+    return out[None]
 
 
 def _attend_by_products(

@@ -1,15 +1,20 @@
 """Tests that BERT without padding computes what Hugging Face's forward pass computes from padded batches."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from common.data.batches import GlobalBatch
+from common.data.bucketing import pad_to_bucket
 from tests.conftest import MakeConfig
 from tests.unit.reference_losses import CLASSIFICATION
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.batches import to_tensors
-from torch_impl.models import build_model
+from torch_impl.models import bert, build_model
 from torch_impl.step import backward, compute_evaluation_sums
 from torch_impl.task import build_task_functions
 
@@ -37,6 +42,61 @@ def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConf
         assert expected is not None and result is not None
         torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-14)
     assert len(results["global"]) > 20
+
+
+def attend_each_example(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    query_bounds: torch.Tensor,
+    key_bounds: torch.Tensor,
+    longest_query: int,
+    longest_key: int,
+) -> torch.Tensor:
+    """Compute what `torch.nn.attention.varlen.varlen_attn` documents, [t, heads, size], on any device."""
+    assert query_bounds.dtype == torch.int32 and torch.equal(query_bounds, key_bounds)
+    lengths = query_bounds.diff().tolist()
+    assert max(lengths) <= longest_query == longest_key and sum(lengths) == len(query)
+    parts = zip(*(x.transpose(0, 1).split(lengths, 1) for x in (query, key, value)), strict=True)
+    outputs = [scaled_dot_product_attention(*part) for part in parts]
+    return torch.cat(outputs, 1).transpose(0, 1)
+
+
+@pytest.mark.parametrize("is_bucketed", [False, True])
+def test_attention_of_variable_length(
+    small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, is_bucketed: bool
+) -> None:
+    context = make_ready(small_config("train.precision=float64"))
+    arrays = GlobalBatch(1, np.arange(11), context.inputs.cache.train, "unpadded").shard(0, 1)
+    shard = to_tensors([pad_to_bucket(micro_batch) for micro_batch in arrays] if is_bucketed else arrays, CPU)
+    results = []
+    for is_available in (False, True):
+        monkeypatch.setattr(bert, "_is_flash_available", lambda query, is_available=is_available: is_available)
+        monkeypatch.setattr(bert, "varlen_attn", attend_each_example)
+        model = build_model(context.config, context.inputs.initial).train()
+        loss = backward(model, TASK, shard, 11, "float64")
+        results.append([loss, *[parameter.grad for parameter in model.parameters()]])
+    for expected, result in zip(*results, strict=True):
+        assert expected is not None and result is not None
+        torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "capability", "is_available"),
+    [
+        (torch.bfloat16, 64, (9, 0), True),
+        (torch.float32, 64, (9, 0), False),
+        (torch.bfloat16, 12, (9, 0), False),
+        (torch.bfloat16, 64, (7, 5), False),
+    ],
+)
+def test_where_attention_has_variable_length(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, size: int, capability: tuple[int, int], is_available: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    query = SimpleNamespace(device=torch.device("cuda"), dtype=dtype, shape=(1, 2, 5, size))
+    assert bert._is_flash_available(cast(torch.Tensor, query)) is is_available
+    assert not bert._is_flash_available(torch.zeros(1, 2, 5, size, dtype=dtype))
 
 
 def test_linear_layers_multiply_in_bfloat16(small_config: MakeConfig) -> None:
