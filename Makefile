@@ -50,11 +50,12 @@ gallery: $(READY)
 	@for runs in docs/gallery/*/; do \
 		$(BIN)/python -m common.compare $$runs output=build/gallery/$$(basename $$runs) | tail -3 || exit 1; done
 
-# Draw the pictures of the README, docs/diagnosis.md and docs/report.md. Those of docs/report.md need Chromium.
+# Draw the pictures of the README, docs/diagnosis.md, docs/performance.md and docs/report.md. Those of docs/report.md need Chromium.
 pictures: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo output=build pictures=build/pictures
 	cp build/pictures/loss.png build/pictures/loss_difference.png docs
 	$(BIN)/python -m docs.draw_story
+	$(BIN)/python -m docs.draw_performance
 	$(BIN)/python -m docs.draw_report
 
 # Draw docs/architecture.svg from the imports between the packages.
