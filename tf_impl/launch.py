@@ -34,7 +34,7 @@ from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import hide_gpus, keep_freed_memory, select_gpu
 from common.run.context import RunContext, open_context
-from common.run.worker import SideRuntime, train_rank
+from common.run.worker import SideRuntime, record_failed_start, train_rank
 from common.run_module import module_command
 from common.training.strategy import load_strategy_class
 
@@ -109,7 +109,7 @@ def _train(context: RunContext) -> int:
     keep_freed_memory()
     if config.train.device == "cpu":
         hide_gpus()
-    with pause_garbage_collection():
+    with record_failed_start(context), pause_garbage_collection():
         _import_tensorflow()
         from tf_impl.communication.rendezvous import join_group
         from tf_impl.compilation import report_compilations

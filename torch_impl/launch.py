@@ -29,7 +29,7 @@ from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import hide_gpus, keep_freed_memory
 from common.run.context import RunContext, open_context
-from common.run.worker import SideRuntime, train_rank
+from common.run.worker import SideRuntime, record_failed_start, train_rank
 from common.run_module import module_command
 from common.training.strategy import load_strategy_class
 
@@ -94,7 +94,7 @@ def _train(context: RunContext) -> int:
         with pause_garbage_collection():
             from torch_impl.strategies.parameter_server import serve
         return serve(context)
-    with pause_garbage_collection():
+    with record_failed_start(context), pause_garbage_collection():
         from torch_impl.communication.rendezvous import join_group
         from torch_impl.compilation import report_compilations
         from torch_impl.device import describe_environment

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from common.errors import FAILURE, Interrupted, UserError, describe_error, report_write_errors
 from common.records.summary import RunFacts
@@ -148,9 +149,14 @@ def _describe_ending(error: Exception, context: RunContext) -> Ending:
         return Ending("interrupted", error.exit_code, str(error))
     if isinstance(error, NonFiniteLossError | UserError):
         return Ending("failed", FAILURE, str(error))
-    with suppress(OSError), (context.run_dir / "train.log").open("a") as file:
-        traceback.print_exception(error, file=file)
+    log_stack_trace(context.run_dir, error)
     return Ending("failed", FAILURE, describe_error(error))
+
+
+def log_stack_trace(run_dir: Path, error: Exception) -> None:
+    """Write the stack trace of an unexpected error to train.log, unless the disk is full."""
+    with suppress(OSError), (run_dir / "train.log").open("a") as file:
+        traceback.print_exception(error, file=file)
 
 
 def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> Ending:

@@ -1,15 +1,15 @@
 """One process of a run, on either side: it joins the group of all ranks, makes the strategy and trains."""
 
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from common.errors import USER_ERROR, Interrupted, UserError
-from common.run.chief import train_as_chief
+from common.errors import USER_ERROR, Interrupted, UserError, describe_error
+from common.run.chief import log_stack_trace, train_as_chief
 from common.run.context import RunContext
 from common.run.directory import make_profile_path
 from common.run.summary import write_aborted_summary
@@ -71,12 +71,13 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
     """Train as one rank of a run. Returns the exit code of this process. Only the main thread may call it."""
     stop = Stop()
     try:
-        group = side.join_group(context)
-        if group.channel is not None:
-            group.channel.attach(stop)
-        strategy = side.make_strategy(context, group)
-        if context.inputs.checkpoint is not None:
-            strategy.load(context.inputs.checkpoint)
+        with record_failed_start(context):
+            group = side.join_group(context)
+            if group.channel is not None:
+                group.channel.attach(stop)
+            strategy = side.make_strategy(context, group)
+            if context.inputs.checkpoint is not None:
+                strategy.load(context.inputs.checkpoint)
     except UserError as error:
         _report_failed_start(context, error)
         return error.exit_code
@@ -100,6 +101,18 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
     finally:
         if group.channel is not None:
             group.channel.close()
+
+
+@contextmanager
+def record_failed_start(context: RunContext) -> Iterator[None]:
+    """Record an unexpected error within the context, before the first step, and raise it again."""
+    try:
+        yield
+    except Exception as error:
+        if context.is_chief and not isinstance(error, UserError | Interrupted):
+            log_stack_trace(context.run_dir, error)
+            write_aborted_summary(context.run_dir, context.config, context.framework, "failed", describe_error(error))
+        raise
 
 
 def _report_failed_start(context: RunContext, error: UserError) -> None:
