@@ -16,6 +16,8 @@ from common.compare.seed_groups import SEED, SeedGroup, find_divergence
 from common.config.resolve import choose_warmup_steps
 from common.errors import UserError
 
+ROUNDING_KEYS = ("train.compile", "train.micro_batches", "train.padding")  # they do not decide the curve otherwise
+
 
 def check_groups(reference: SeedGroup, contestant: SeedGroup) -> None:
     """Raise UserError unless two groups have the same seeds and differ in one thing."""
@@ -80,6 +82,9 @@ def _list_pair_notes(a: Run, b: Run) -> Iterable[str]:
     if not (a.external_kind or b.external_kind) and a.plan_version != b.plan_version:
         versions = f"version {a.plan_version} | version {b.plan_version}"
         yield f"different batch plans ({versions}), so the runs of a pair have different data orders"
+    differences = find_config_differences(a, b)
+    if rounding := [f"{key} {_format_pair(differences[key])}" for key in ROUNDING_KEYS if key in differences]:
+        yield f"the runs of a pair also differ in {', '.join(rounding)}, which changes how numbers are rounded"
 
 
 def _list_differences(a: Run, b: Run) -> list[str]:

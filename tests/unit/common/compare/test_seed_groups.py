@@ -140,11 +140,14 @@ def test_other_epochs_are_not_another_thing(make_group: MakeGroup) -> None:
         judge(base + make_group("d", "train.global_batch_size=64", *steps, seeds=range(2)))
 
 
-def test_another_environment_and_plan_are_noted(make_group: MakeGroup) -> None:
-    base = make_group("base", seeds=range(2))
-    notes = judge(base + make_group("new", seeds=range(2), versions={"python": "3.12"}, plan_version=2)).notes
+def test_another_environment_and_plan_and_rounding_are_noted(make_group: MakeGroup) -> None:
+    base = make_group("base", "train.eval_every=2", seeds=range(2))
+    entries = {"versions": {"python": "3.12"}, "plan_version": 2}
+    other = make_group("new", "train.compile=true", "train.eval_every=4", seeds=range(2), **entries)
+    notes = judge(base + other).notes
     assert sum("the environments differ in python (3.11 | 3.12)" in note for note in notes) == 1
     assert any("different batch plans (version 1 | version 2)" in note for note in notes)
+    assert any("also differ in train.compile (False | True), which changes how" in note for note in notes)
 
 
 def test_mistakes_are_named(make_group: MakeGroup) -> None:
