@@ -7,7 +7,7 @@ from typing import Any
 from common.config.transforms import parse_transforms
 from common.data.transforms import image_transforms, pixel_transforms
 from common.data.transforms.mixing import MIXINGS, Mixing
-from common.data.transforms.token_transforms import TokenMasking
+from common.data.transforms.token_transforms import SpanCorruption, TokenMasking
 from common.data.transforms.transform import KEY, Transform
 from common.data.transforms.user_transform import import_transform
 from common.errors import UserError
@@ -22,6 +22,7 @@ TRANSFORMS: dict[str, type[Any]] = {
     "random_erase": pixel_transforms.RandomErase,
     "normalize": pixel_transforms.Normalize,
     "token_masking": TokenMasking,
+    "span_corruption": SpanCorruption,
 }
 NORMALIZE = "normalize"
 OF_CONFIG = ("classes", "ignored_label")  # fields that other keys decide

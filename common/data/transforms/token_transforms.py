@@ -11,6 +11,7 @@ from common.data.transforms.transform import (
     Example,
     check_ignored_label,
     describe_arrays,
+    is_number,
     require,
     require_probability,
 )
@@ -37,28 +38,20 @@ class TokenMasking:
     def __post_init__(self) -> None:
         require_probability("token_masking", self.probability)
         for name, least in (("mask_token", 0), ("vocabulary", 1)):
-            value = getattr(self, name)
-            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
-            require(is_count, f"token_masking: {name}", value, f"a whole number, at least {least}")
+            _require_count(f"token_masking: {name}", getattr(self, name), least)
         is_list = isinstance(self.special, list | tuple) and all(isinstance(token, int) for token in self.special)
         require(is_list, "token_masking: special", self.special, "a list of tokens")
 
     def bind(self, example: Example) -> Self:
         """Return the transform with the name of the tokens. Raise UserError if the examples have none."""
-        is_tokens = {name: array.ndim == 1 and array.dtype.kind == "i" for name, array in example.items()}
-        names = [self.array] if self.array else [name for name in is_tokens if is_tokens[name] and name != "labels"]
-        if len(names) != 1 or not is_tokens.get(names[0]):
-            raise UserError(
-                f"{KEY}: token_masking: needs tokens [length] of integers, but an example has "
-                f"{describe_arrays(example)}; name them by array: NAME"
-            )
-        if example["labels"].shape != example[names[0]].shape:
+        array = _find_tokens("token_masking", self.array, example)
+        if example["labels"].shape != example[array].shape:
             raise UserError(
                 f"{KEY}: token_masking: needs a label for each token, which it replaces, but an example has "
                 f"{describe_arrays(example)}"
             )
         check_ignored_label("token_masking", example["labels"], self.ignored_label)
-        return replace(self, array=names[0])
+        return replace(self, array=array)
 
     def __call__(self, example: Example, generator: np.random.Generator) -> Example:
         """Return the example with hidden tokens and new labels."""
@@ -70,3 +63,101 @@ class TokenMasking:
         hidden = np.where(replacement < 0.8, tokens.dtype.type(self.mask_token), random_tokens)
         labels = np.where(is_chosen, tokens, self.ignored_label).astype(example["labels"].dtype)
         return {**example, self.array: np.where(is_chosen & (replacement < 0.9), hidden, tokens), "labels": labels}
+
+
+@dataclass(frozen=True)
+class SpanCorruption:
+    """Cut spans out of the tokens and make them what a decoder writes, as T5 is pretrained (Raffel et al., 2020).
+
+    The share `probability` of the tokens is cut out, in spans of `mean_length` tokens on average, none of which touch.
+    The tokens begin with one that stays and end with a span, as in T5. The k-th span is replaced by the token
+    `first_sentinel` - k. The labels are, for each span, the same sentinel and the span; `decoder_array` holds them
+    moved by one position, after `start_token`. `end_token` ends the tokens and the labels. All examples have the same
+    numbers of spans and of tokens.
+    """
+
+    training_only: ClassVar[bool] = False  # without it, evaluations would have other labels
+
+    first_sentinel: int
+    end_token: int = 1
+    start_token: int = 0
+    probability: float = 0.15
+    mean_length: float = 3.0
+    array: str = ""  # the tokens; empty: the only input that is some
+    decoder_array: str = "decoder_input_ids"
+
+    def __post_init__(self) -> None:
+        require_probability("span_corruption", self.probability)
+        for name in ("first_sentinel", "end_token", "start_token"):
+            _require_count(f"span_corruption: {name}", getattr(self, name), 0)
+        require(is_number(self.mean_length, 1), "span_corruption: mean_length", self.mean_length, "at least 1")
+
+    def bind(self, example: Example) -> Self:
+        """Return the transform with the name of the tokens. Raise UserError if it does not fit the examples."""
+        array = _find_tokens("span_corruption", self.array, example)
+        length = len(example[array])
+        if others := [name for name in example if name not in (array, "labels") and example[name].shape == (length,)]:
+            raise UserError(
+                f"{KEY}: span_corruption: changes the number of tokens, but not {others[0]}; remove that array. "
+                "The examples are blocks without padding"
+            )
+        cut, spans = self._count(length)
+        if not spans <= cut < length or spans > length - cut:
+            raise UserError(
+                f"{KEY}: span_corruption: {length} tokens are too few for {spans} spans of {cut} tokens together; take "
+                "longer examples or a lower probability"
+            )
+        if spans > self.first_sentinel + 1:
+            raise UserError(
+                f"{KEY}: span_corruption: first_sentinel={self.first_sentinel}: is the first of {spans}, which count "
+                "down; take the last token of the vocabulary"
+            )
+        return replace(self, array=array)
+
+    def _count(self, length: int) -> tuple[int, int]:
+        """Return how many of `length` tokens are cut out, and in how many spans; at least 1."""
+        cut = max(1, round(length * self.probability))
+        return cut, max(1, round(cut / self.mean_length))
+
+    def __call__(self, example: Example, generator: np.random.Generator) -> Example:
+        """Return the example with shorter tokens, labels and the inputs of a decoder."""
+        tokens = example[self.array]
+        cut, spans = self._count(len(tokens))
+        kept_lengths, cut_lengths = (_divide(count, spans, generator) for count in (len(tokens) - cut, cut))
+        ends = np.stack([kept_lengths, cut_lengths], 1).cumsum()  # of the parts, which are kept and cut out in turn
+        parts = np.split(tokens, ends[:-1])
+        sentinels = np.split(tokens.dtype.type(self.first_sentinel) - np.arange(spans, dtype=tokens.dtype), spans)
+        end = np.array([self.end_token], tokens.dtype)
+        inputs = [piece for pair in zip(parts[::2], sentinels, strict=True) for piece in pair]
+        targets = [piece for pair in zip(sentinels, parts[1::2], strict=True) for piece in pair]
+        labels = np.concatenate([*targets, end])
+        start = np.array([self.start_token], tokens.dtype)
+        return {
+            **example,
+            self.array: np.concatenate([*inputs, end]),
+            self.decoder_array: np.concatenate([start, labels[:-1]]),
+            "labels": labels,
+        }
+
+
+def _divide(count: int, parts: int, generator: np.random.Generator) -> np.ndarray:
+    """Divide a number into positive parts. All divisions are equally likely."""
+    cuts = np.sort(generator.choice(count - 1, parts - 1, replace=False)) + 1
+    return np.diff(cuts, prepend=0, append=count)
+
+
+def _find_tokens(transform: str, array: str, example: Example) -> str:
+    """Return the name of the tokens of an example: `array`, or if it is empty, the only input that is some."""
+    is_tokens = {name: value.ndim == 1 and value.dtype.kind == "i" for name, value in example.items()}
+    names = [array] if array else [name for name in is_tokens if is_tokens[name] and name != "labels"]
+    if len(names) != 1 or not is_tokens.get(names[0]):
+        raise UserError(
+            f"{KEY}: {transform}: needs tokens [length] of integers, but an example has {describe_arrays(example)}; "
+            "name them by array: NAME"
+        )
+    return names[0]
+
+
+def _require_count(name: str, value: object, at_least: int) -> None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= at_least
+    require(is_count, name, value, f"a whole number, at least {at_least}")

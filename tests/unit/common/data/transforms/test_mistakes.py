@@ -13,7 +13,15 @@ from common.data.cache import open_cache
 from common.data.transforms.transformed_data import check_transforms, transform_data
 from common.errors import UserError
 from tests.conftest import MakeConfig
-from tests.unit.common.data.transforms.samples import HERE, IMAGE_SPLIT, IMAGES, LABELS, TOKEN_SPLIT, transformed
+from tests.unit.common.data.transforms.samples import (
+    HERE,
+    IMAGE_SPLIT,
+    IMAGES,
+    LABELS,
+    TOKEN_SPLIT,
+    TOKENS,
+    transformed,
+)
 
 AN_EXAMPLE = "an example has images float32 [6, 5, 3], labels int32 []"
 
@@ -33,7 +41,7 @@ def explain(*transforms: Any, **options: Any) -> str:
         (
             "crop",
             "crop: no such transform; there are random_crop, center_crop, horizontal_flip, vertical_flip, resize, "
-            "color_jitter, random_erase, normalize, token_masking, mixup, cutmix, and module:function",
+            "color_jitter, random_erase, normalize, token_masking, span_corruption, mixup, cutmix, and module:function",
         ),
         ({"random_crop": {"pad": 4}}, "random_crop: no argument pad; there are padding, size, fill, arrays"),
         ({"random_crop": -1}, "random_crop: padding=-1: must be a number of pixels, at least 0"),
@@ -68,6 +76,11 @@ def explain(*transforms: Any, **options: Any) -> str:
             "name them by array: NAME",
         ),
         (
+            {"span_corruption": {"first_sentinel": 9, "mean_length": 0.5}},
+            "span_corruption: mean_length=0.5: must be at",
+        ),
+        ({"span_corruption": 9}, "span_corruption: needs tokens [length] of integers, but an example has images float"),
+        (
             "nowhere_at_all:f",
             "nowhere_at_all:f: no module nowhere_at_all in the working directory or on the Python path (",
         ),
@@ -97,6 +110,31 @@ def explain(*transforms: Any, **options: Any) -> str:
 )
 def test_mistakes(transform: Any, expected: str) -> None:
     assert explain(transform).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            {"first_sentinel": 0},
+            "span_corruption: first_sentinel=0: is the first of 2, which count down; take the last",
+        ),
+        (
+            {"first_sentinel": 99, "probability": 0.9, "mean_length": 1},
+            "span_corruption: 40 tokens are too few for 36 spans of 36 tokens together; take longer",
+        ),
+    ],
+)
+def test_spans_that_do_not_fit(arguments: dict[str, float], expected: str) -> None:
+    assert explain({"span_corruption": arguments}, source=TOKEN_SPLIT).startswith(expected)
+
+
+def test_an_array_beside_the_corrupted_tokens_is_refused() -> None:
+    columns = {"tokens": Column(TOKENS), "attention_mask": Column(np.ones_like(TOKENS))}
+    text = explain(
+        {"span_corruption": {"first_sentinel": 99, "array": "tokens"}}, source=ArraySplit(columns, Column(TOKENS))
+    )
+    assert text.startswith("span_corruption: changes the number of tokens, but not attention_mask; remove that array.")
 
 
 def test_an_error_of_the_user_names_its_line() -> None:

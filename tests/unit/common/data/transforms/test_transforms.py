@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from PIL import Image
 from torch.nn.functional import interpolate
 
@@ -134,6 +136,38 @@ def test_token_masking() -> None:
     arrays = gather(everything, range(5))
     assert np.argwhere(arrays["labels"] < 0).tolist() == [[0, 3], [0, 4]]
     assert everything.loss_counts(np.arange(5)).tolist() == [38, 40, 40, 40, 40]
+
+
+@given(st.integers(0, 4), st.floats(0.05, 0.6), st.floats(1, 5))
+def test_span_corruption_loses_no_token(row: int, probability: float, mean_length: float) -> None:
+    assume(round(40 * probability) <= 40 * 0.5 or mean_length >= 2)
+    arguments = {"first_sentinel": 2000, "end_token": 1999, "start_token": 1998, "mean_length": mean_length}
+    split = transformed({"span_corruption": {**arguments, "probability": probability}}, source=TOKEN_SPLIT)
+    arrays = {name: array[0].tolist() for name, array in gather(split, [row]).items()}
+    cut = max(1, round(40 * probability))
+    spans = max(1, round(cut / mean_length))
+    assert len(arrays["tokens"]) == 40 - cut + spans + 1
+    assert len(arrays["labels"]) == cut + spans + 1
+    assert arrays["decoder_input_ids"] == [1998, *arrays["labels"][:-1]]
+    targets: dict[int, list[int]] = {}
+    for token in arrays["labels"][:-1]:
+        if token > 1999 - spans and token not in TOKENS:
+            targets[token] = []
+        else:
+            targets[[*targets][-1]].append(token)
+    assert [*targets] == [2000 - k for k in range(spans)]
+    restored = [piece for token in arrays["tokens"][:-1] for piece in targets.get(token, [token])]
+    assert restored == TOKENS[row].tolist()
+    assert arrays["tokens"][-1] == arrays["labels"][-1] == 1999
+
+
+def test_span_corruption_cuts_everywhere_and_at_the_end() -> None:
+    split = transformed({"span_corruption": {"first_sentinel": 2000, "mean_length": 2}}, source=TOKEN_SPLIT)
+    places = set()
+    for step in range(60):
+        for tokens in gather(split, range(5), epoch=step)["tokens"]:
+            places |= set(np.flatnonzero(tokens > 1990).tolist())
+    assert places == {*range(1, 35), 36}  # of 34 tokens that stay, 3 sentinels and the end
 
 
 def test_mixup_adds_up_an_example_and_its_partner() -> None:
