@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import NoReturn
 
 import numpy as np
@@ -17,11 +18,14 @@ from common.config.tasks import (
     TaskSettings,
 )
 from common.data.arrays.array_checks import iterate_blocks
+from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
 from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.batches import Split
 from common.data.cache import Cache
-from common.data.transforms.transformed_split import get_source
+from common.data.transforms.transform import KEY
+from common.data.transforms.transformed_data import CHECKED_EXAMPLES
+from common.data.transforms.transformed_split import TransformedSplit, get_source
 from common.errors import UserError
 
 
@@ -56,7 +60,7 @@ def check_classes(config: Config, cache: Cache, classes: int | list[int | None] 
             several outputs.
     """
     counts = classes if isinstance(classes, list) else [classes]
-    for (location, title, task, split), count in zip(_iterate_tasks(config, cache), counts * 2, strict=True):
+    for (location, title, task, split), count in zip(_iterate_tasks(config, cache), cycle(counts), strict=False):
         if count is None:
             continue
         weights = task.label_weights
@@ -68,10 +72,11 @@ def check_classes(config: Config, cache: Cache, classes: int | list[int | None] 
 
 
 def _iterate_tasks(config: Config, cache: Cache) -> Iterator[tuple[str, str, TaskSettings, Split]]:
-    """Yield the tasks of both splits, which is one for each output.
+    """Yield the tasks of both splits, which is one for each output, and the task of labels that transforms change.
 
     Yields:
-        The key that names the data, the key of the task, the task, and the split without its transforms.
+        The key that names the data, the key of the task, the task, and the split without its transforms, or the first
+        examples with the transformed labels.
     """
     for name, split in (("train", get_source(cache.train)), ("validation", get_source(cache.validation))):
         path = getattr(config.data, name, None)
@@ -82,6 +87,15 @@ def _iterate_tasks(config: Config, cache: Cache) -> Iterator[tuple[str, str, Tas
                 yield location, output.key, output.task, split.outputs[output.name]
         else:
             yield location, f"task={config.task.kind}", config.task, split
+    transformed = cache.train
+    if (
+        isinstance(transformed, TransformedSplit)
+        and transformed.makes_labels
+        and not isinstance(split, MultiOutputSplit)
+    ):
+        ids = np.arange(min(CHECKED_EXAMPLES, len(transformed)))
+        labels = ArraySplit({}, Column(transformed.gather(ids, ids)["labels"]), task=config.task)
+        yield KEY, f"task={config.task.kind}", config.task, labels
 
 
 def _refuse(location: str, title: str, task: TaskSettings, problem: str) -> NoReturn:

@@ -83,6 +83,11 @@ class TransformedSplit:
         arrays = [getattr(step.transform, "arrays", ["labels"]) for step in self.transforms.steps]
         return any("labels" in names for names in arrays)
 
+    @property
+    def makes_labels(self) -> bool:
+        """Return whether a transform of one example may change labels, and no examples are mixed."""
+        return self.transforms_labels and self.transforms.mixing is None
+
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return the transformed examples. `batch` has no influence, because examples have one shape."""
         mixing = self.transforms.mixing

@@ -16,6 +16,7 @@ from common.errors import UserError
 from common.models.label_checks import check_classes, check_labels
 from tests.conftest import MakeConfig
 from tests.unit.common.data.arrays.test_array_column import ragged
+from tests.unit.common.data.transforms.samples import LANGUAGE_MODEL, TOKEN_SPLIT, transformed
 from tests.unit.reference_losses import BINARY, CLASSIFICATION, REGRESSION
 
 TOKENS, CUSTOM = LanguageModelSettings("language_model"), CustomTaskSettings("custom", None, None)
@@ -145,3 +146,14 @@ def test_labels_and_weights_fit_the_classes_of_the_model(
     with pytest.raises(UserError) as raised:
         check_classes(config, cache, classes)
     assert message in str(raised.value)
+
+
+def test_labels_of_a_transform_fit_the_model(config: Config) -> None:
+    corruption = {"span_corruption": {"first_sentinel": 300}}
+    split: Any = transformed(corruption, source=TOKEN_SPLIT)
+    cache = Cache(Path(), "", split, split, [])
+    config = replace(config, task=LANGUAGE_MODEL)
+    check_labels(config, cache)
+    check_classes(config, cache, 301)
+    with pytest.raises(UserError, match=r"^data.transforms: .* returns 300 classes; example 0 has 300; correct it$"):
+        check_classes(config, cache, 300)
