@@ -82,7 +82,7 @@ def plan_runs(
         applicable = [text for text in overrides if strategy != "single" or not text.startswith(REPLICA_KEYS)]
         choices = [expand_sweep(text) for text in normalize_arguments(["-m", *applicable])[1:]]  # without the -m
         for chosen in product(*choices):
-            swept = [text.rpartition(".")[2] for text, options in zip(chosen, choices, strict=True) if len(options) > 1]
+            swept = [_shorten(text) for text, options in zip(chosen, choices, strict=True) if len(options) > 1]
             run = _plan_run(framework, strategy, chosen, swept, root)
             if environment:
                 run = _move_to_environment(run, environment, environments[environment])
@@ -99,6 +99,12 @@ def _plan_run(framework: str, strategy: str, chosen: Sequence[str], swept: Seque
     directory = root.absolute() / f"{framework}-{strategy}-{fingerprint}"
     title = " ".join([framework, strategy, *swept])
     return PlannedRun(title, framework, overrides, config.train.steps, directory)
+
+
+def _shorten(override: str) -> str:
+    """Return an override without the group of its key."""
+    key, _, value = override.partition("=")
+    return f"{key.rpartition('.')[2]}={value}"
 
 
 def _split_name(name: str) -> tuple[str, str, str]:

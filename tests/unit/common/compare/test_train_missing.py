@@ -30,6 +30,13 @@ def test_single_has_one_replica() -> None:
     ]
 
 
+def test_the_title_has_the_whole_value() -> None:
+    assert titles(["torch:ddp"], "optimizer.learning_rate=0.01,1e-3") == [
+        "torch ddp learning_rate=0.01",
+        "torch ddp learning_rate=1e-3",
+    ]
+
+
 def test_a_path_may_have_a_comma(tmp_path: Path) -> None:
     (run,) = plan_runs(
         ["torch:ddp"], [*SMALL, "data=files", "data.train='a, b.csv'", "data.validation=v.csv"], tmp_path, {}
