@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from common.compare.explain import explain_verdict, suggest_next_step
 from common.compare.measures import Speed, compare_with_reference, measure_speed
+from common.compare.metric_names import describe_metric_name
 from common.compare.pair import DIVERGED, LOCKSTEP, OTHER_CURVE, SAME_CURVE, RunPair
 from common.compare.runs import Run
 from common.compare.verdict import Comparison
@@ -55,7 +56,11 @@ def list_next_steps(comparison: Comparison) -> list[str]:
 def _answer_normality(comparison: Comparison) -> Answer:
     """Answer whether the groups of seeds differ by more than chance and their margins explain."""
     tones = {EQUIVALENT: "good", DIFFERENT: "bad"}
-    lines = [f"{group.verdict}: {group.sentence}" for group in comparison.group_comparisons]
+    groups = comparison.group_comparisons
+    if len(groups) == 1:  # whose sentence is that of the report
+        lines = [f"{describe_metric_name(name)}: {m.verdict}" for name, m in groups[0].judgement.metrics.items()]
+    else:
+        lines = [f"{group.verdict}: {group.sentence}" for group in groups]
     lines += [f"why: {next_step}" for next_step in list_next_steps(comparison)[:1]]
     return Answer(NORMALITY, comparison.verdict, tones.get(comparison.verdict, "other"), lines)
 

@@ -31,9 +31,9 @@ def test_single_has_one_replica() -> None:
 
 
 def test_the_title_has_the_whole_value() -> None:
-    assert titles(["torch:ddp"], "optimizer.learning_rate=0.01,1e-3") == [
+    assert titles(["torch:ddp"], "optimizer.learning_rate=0.01,0.001") == [
         "torch ddp learning_rate=0.01",
-        "torch ddp learning_rate=1e-3",
+        "torch ddp learning_rate=0.001",
     ]
 
 

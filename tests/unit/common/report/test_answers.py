@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from common.compare.group_verdict import compare_seeds
+from common.compare.margins import parse_margins
 from common.compare.measures import measure_speed
 from common.compare.pair import Tolerance
 from common.compare.runs import load_run
@@ -15,7 +17,7 @@ from common.report.answers import answer_questions
 from common.report.bars import build_bar_charts
 from common.report.differences import find_setting_differences
 from common.report.page.render import render_html
-from tests.unit.common.compare.conftest import CHANGED, STEPS, MakeRun
+from tests.unit.common.compare.conftest import CHANGED, STEPS, MakeGroup, MakeRun
 
 TOLERANCES = {name: Tolerance(loss=1e-5, grad_norm=1e-4) for name in ("float32", "float64")}
 TOLERANCES["bfloat16"] = Tolerance(loss=5e-2, grad_norm=5e-1)
@@ -42,6 +44,17 @@ def diverge(rows: Rows) -> None:
 
 def test_one_run_has_no_answers(make_run: MakeRun) -> None:
     assert answer_questions(compare(make_run("a"))) == []
+
+
+def test_groups_of_seeds_are_answered_by_metric(make_group: MakeGroup) -> None:
+    runs = make_group("a", seeds=range(3)) + make_group("b", framework="tf", seeds=range(3))
+    comparison = compare_seeds(runs, TOLERANCES, parse_margins("1", {}))
+    answer = answer_questions(comparison)[0]
+    assert (answer.question, answer.short) == ("Is the difference normal?", comparison.verdict)
+    assert answer.lines[:2] == ["training loss over the whole curve: undecided", "final training loss: undecided"]
+    runs += make_group("c", "train.compile=true", framework="tf", seeds=range(3))
+    lines = answer_questions(compare_seeds(runs, TOLERANCES, parse_margins("1", {})))[0].lines
+    assert [line.partition(": ")[0] for line in lines] == ["undecided", "undecided"]
 
 
 def test_runs_that_agree(make_run: MakeRun) -> None:
