@@ -1,9 +1,9 @@
 """The examples of a global batch before the transforms, and after each of them, for common.diagnose."""
 
-from collections.abc import Iterator
 from typing import TypeAlias
 
-from common.data.batches import Arrays, GlobalBatch
+from common.data.batches import GlobalBatch
+from common.data.transforms.rows import gather_examples
 from common.data.transforms.streams import EXAMPLES, Streams, derive_keys
 from common.data.transforms.transform import Example
 from common.data.transforms.transformed_split import TransformedSplit
@@ -23,7 +23,8 @@ def trace_transforms(batch: GlobalBatch) -> Trace:
         return []
     streams = Streams()
     keys = derive_keys(EXAMPLES, split.seed, split.epoch, ids)
-    examples = dict(_list_rows(split.source.gather(ids, ids), ids.tolist()))
+    _, rows = gather_examples(split.source, ids, ids)
+    examples = {example_id: _copy(row) for example_id, row in zip(ids.tolist(), rows, strict=True)}
     trace: Trace = [("before the transforms", examples)]
     for step in split.transforms.steps:
         examples = {
@@ -32,15 +33,12 @@ def trace_transforms(batch: GlobalBatch) -> Trace:
         }
         trace.append((f"after {step.name}", examples))
     if split.transforms.mixing is not None:
-        trace.append(("after mixing", dict(_list_rows(split.gather(ids, ids), ids.tolist()))))
+        arrays = split.gather(ids, ids)
+        mixed = [{name: array[row, ...] for name, array in arrays.items()} for row in range(len(ids))]
+        trace.append(("after mixing", dict(zip(ids.tolist(), mixed, strict=True))))
     return trace
 
 
 def _copy(example: Example) -> Example:
     """Return a copy, because a function of the user may change its arrays."""
     return {name: array.copy() for name, array in example.items()}
-
-
-def _list_rows(arrays: Arrays, ids: list[int]) -> Iterator[tuple[int, Example]]:
-    for row, example_id in enumerate(ids):
-        yield example_id, {name: array[row, ...].copy() for name, array in arrays.items()}

@@ -12,9 +12,10 @@ import numpy as np
 from common.config.data import TransformedSettings
 from common.config.schema import Config
 from common.config.tasks import ClassificationSettings, CustomTaskSettings, LanguageModelSettings, TaskSettings
-from common.data.batches import Arrays, Split
+from common.data.batches import Split
 from common.data.label_weights import get_padding_label
 from common.data.transforms.builder import TransformList, build_transforms
+from common.data.transforms.rows import gather_examples
 from common.data.transforms.streams import EXAMPLES, Streams, derive_keys
 from common.data.transforms.transform import KEY, Example
 from common.data.transforms.transformed_split import TransformedSplit, check_types, transform_split
@@ -107,9 +108,9 @@ def check_transforms(split: Split) -> None:
     if not isinstance(split, TransformedSplit):
         return
     ids = np.arange(min(CHECKED_EXAMPLES, len(split)))
-    source, streams = split.source.gather(ids, ids), Streams()
-    for row, key in enumerate(derive_keys(EXAMPLES, split.seed, 0, ids)):
-        example = _copy_row(source, row)
+    _, examples = gather_examples(split.source, ids, ids)
+    streams = Streams()
+    for row, (example, key) in enumerate(zip(examples, derive_keys(EXAMPLES, split.seed, 0, ids), strict=True)):
         for step in split.transforms.steps:
             state = _read_global_generators()
             results = [step.transform(_copy(example), streams.start(key, step.index)) for _ in range(2)]
@@ -128,10 +129,6 @@ def check_transforms(split: Split) -> None:
             if bad := [name for name, array in example.items() if not np.isfinite(array).all()]:
                 raise UserError(f"{KEY}: {step.name} returns nan or infinity in {bad[0]} of training example {row}")
     split.gather(ids, ids)  # raises UserError if the examples have different shapes
-
-
-def _copy_row(arrays: Arrays, row: int) -> Example:
-    return {name: array[row, ...].copy() for name, array in arrays.items()}
 
 
 def _copy(example: Example) -> Example:

@@ -9,13 +9,15 @@ import numpy as np
 from common.data.batches import Arrays, Split
 from common.data.label_weights import count_losses
 from common.data.transforms.builder import Step, TransformList
+from common.data.transforms.rows import gather_examples
 from common.data.transforms.streams import BATCHES, EXAMPLES, Streams, derive_keys
 from common.data.transforms.transform import KEY, Example, describe_arrays
 from common.errors import UserError
 
 DTYPES = ("float32", "int32", "int64", "uint8", "bool")  # of the arrays that a transform may return
 
-Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and type of an example's arrays
+# The shape and the type of an example's arrays; None is the axis of a ragged array.
+Specs = Mapping[str, tuple[tuple[int | None, ...], np.dtype[Any]]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class TransformedSplit:
     def example_shapes(self) -> dict[str, tuple[int | None, ...]]:
         """The shape of an example in every array."""
         if self.transforms.mixing is None:
-            return {name: shape for name, (shape, _) in self.specs.items()}
+            return {**self.source.example_shapes, **{name: shape for name, (shape, _) in self.specs.items()}}
         first = self.gather(np.arange(1), np.arange(1))
         return {name: array.shape[1:] for name, array in first.items()}
 
@@ -75,7 +77,7 @@ class TransformedSplit:
             return self.source.loss_counts(ids)
         if not shape:
             return np.ones(len(ids))
-        return count_losses(task, self._transform(ids)["labels"])
+        return count_losses(task, self._transform(ids, ids)["labels"])
 
     @property
     def transforms_labels(self) -> bool:
@@ -89,13 +91,13 @@ class TransformedSplit:
         return self.transforms_labels and self.transforms.mixing is None
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
-        """Return the transformed examples. `batch` has no influence, because examples have one shape."""
+        """Return the transformed examples. Ragged arrays are padded to the longest of the examples `batch`."""
         mixing = self.transforms.mixing
         if mixing is None:
-            return self._transform(ids)
+            return self._transform(ids, batch)
         generator, partners = self._choose_partners(ids)
         unique_ids, rows = np.unique(np.concatenate((ids, partners)), return_inverse=True)
-        arrays = self._transform(unique_ids)
+        arrays = self._transform(unique_ids, unique_ids)
         examples, partner_examples = (
             {name: array[half] for name, array in arrays.items()} for half in np.split(rows, 2)
         )
@@ -110,30 +112,42 @@ class TransformedSplit:
         return generator, partners[order[np.searchsorted(batch_ids, ids, sorter=order)]]
 
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
-        """Return the same as `gather`: the examples have no padding."""
+        """Return the arrays padded to the longest of `ids`."""
         return self.gather(ids, ids)
 
     def count_tokens(self, arrays: Arrays) -> int:
         """Return how many tokens a model computes for arrays that were gathered here."""
         return self.source.count_tokens(arrays)
 
-    def _transform(self, ids: np.ndarray) -> Arrays:
-        """Return the examples after the transforms, but not mixed."""
-        source, streams = self.source.gather(ids, ids), Streams()
-        arrays = {name: np.empty((len(ids), *shape), dtype) for name, (shape, dtype) in self.specs.items()}
+    def _transform(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
+        """Return the examples after the transforms, but not mixed. Ragged arrays keep their padding and masks."""
+        source, examples = gather_examples(self.source, ids, batch)
+        streams = Streams()
+        arrays = {
+            name: source[name].astype(dtype) if None in shape else np.empty((len(ids), *shape), dtype)
+            for name, (shape, dtype) in self.specs.items()
+        }
         for row, key in enumerate(derive_keys(EXAMPLES, self.seed, self.epoch, ids)):
-            example = {name: array[row, ...] for name, array in source.items()}
+            example = examples[row]
             for step in self.transforms.steps:
                 example = step.transform(example, streams.start(key, step.index))
             for name, array in example.items():
-                if (array.shape, array.dtype) != self.specs[name]:
+                shape, dtype = self.specs[name]
+                if None in shape:
+                    shape = examples[row][name].shape
+                if (array.shape, array.dtype) != (shape, dtype):
                     self._refuse(f"example {ids[row]}", name, array)
-                arrays[name][row] = array
-        return arrays
+                arrays[name][(row, *map(slice, shape))] = array
+        return {**{name: array for name, array in source.items() if name not in examples[0]}, **arrays}
 
     def _refuse(self, title: str, name: str, array: np.ndarray) -> None:
         """Raise UserError for an array that has another shape or type than in the first example."""
         shape, dtype = self.specs[name]
+        if None in shape:
+            raise UserError(
+                f"{KEY}: {name} becomes {describe_arrays({name: array})} in {title}, another length; examples of "
+                "different lengths must keep theirs"
+            )
         raise UserError(
             f"{KEY}: {name} becomes {dtype} {[*shape]} in the first example, but in {title} "
             f"{describe_arrays({name: array})}; return the same shape and type for every example"
@@ -152,17 +166,21 @@ def transform_split(source: Split, transforms: TransformList, classes: int, seed
     Raises:
         UserError: A transform does not fit the examples.
     """
-    if ragged := [name for name, shape in source.example_shapes.items() if None in shape]:
-        raise UserError(f"{KEY}: {ragged[0]} has examples of different lengths, which cannot be transformed; pad them")
+    ragged = [name for name, shape in source.example_shapes.items() if None in shape]
+    if ragged and transforms.mixing is not None:
+        raise UserError(f"{KEY}: {ragged[0]} has examples of different lengths, which cannot be mixed; pad them")
     first, streams, steps = np.arange(1), Streams(), []
-    example = {name: array[0, ...] for name, array in source.gather(first, first).items()}
+    _, (example,) = gather_examples(source, first, first)
     key = derive_keys(EXAMPLES, seed, 0, first)[0]
     for step in transforms.steps:
         steps.append(Step(step.name, step.index, step.transform.bind(example)))
         example = steps[-1].transform(example, streams.start(key, step.index))
         check_types(step.name, example)
     mixing = None if transforms.mixing is None else transforms.mixing.bind(example, classes)
-    specs = {name: (array.shape, array.dtype) for name, array in example.items()}
+    specs = {
+        name: ((None, *array.shape[1:]) if name in ragged else array.shape, array.dtype)
+        for name, array in example.items()
+    }
     return TransformedSplit(source, TransformList(tuple(steps), mixing), specs, seed)
 
 

@@ -20,6 +20,9 @@ LABELS = (np.arange(COUNT) % CLASSES).astype(np.int32)
 TOKENS = np.arange(5 * 40, dtype=np.int32).reshape(5, 40)
 IMAGE_SPLIT = ArraySplit({"images": Column(IMAGES)}, Column(LABELS))
 TOKEN_SPLIT = ArraySplit({"tokens": Column(TOKENS)}, Column(TOKENS + 1), task=LANGUAGE_MODEL)
+OFFSETS = np.array([0, 40, 47, 47, 120, 200])  # of ragged tokens, of which an example has none
+RAGGED_TOKENS = Column(TOKENS.ravel(), OFFSETS)
+RAGGED_SPLIT = ArraySplit({"tokens": RAGGED_TOKENS}, Column(TOKENS.ravel() + 1, OFFSETS), task=LANGUAGE_MODEL)
 HERE = __name__
 
 

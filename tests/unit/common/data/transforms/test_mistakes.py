@@ -155,8 +155,10 @@ def test_examples_that_do_not_fit() -> None:
     assert "name them as {horizontal_flip: {arrays: [NAME]}}" in explain("horizontal_flip", source=two)
     assert explain("mixup", source=TOKEN_SPLIT).startswith("mixup: mixes a class for each example, or shares")
     ragged = ArraySplit({"x": Column(np.arange(5), np.array([0, 2, 5]))}, Column(np.zeros(2, np.int32)))
-    assert explain("horizontal_flip", source=ragged) == (
-        "x has examples of different lengths, which cannot be transformed; pad them"
+    assert explain("mixup", source=ragged) == "x has examples of different lengths, which cannot be mixed; pad them"
+    tokens = ArraySplit({"x": Column(np.arange(70), np.array([0, 30, 70]))}, Column(np.zeros(2, np.int32)))
+    assert explain({"span_corruption": {"first_sentinel": 99}}, source=tokens) == (
+        "x becomes x int64 [28] in example 0, another length; examples of different lengths must keep theirs"
     )
 
 

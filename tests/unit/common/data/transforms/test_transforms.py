@@ -18,6 +18,7 @@ from tests.unit.common.data.transforms.samples import (
     HERE,
     IMAGES,
     LABELS,
+    RAGGED_SPLIT,
     TOKEN_SPLIT,
     TOKENS,
     gather,
@@ -136,6 +137,22 @@ def test_token_masking() -> None:
     arrays = gather(everything, range(5))
     assert np.argwhere(arrays["labels"] < 0).tolist() == [[0, 3], [0, 4]]
     assert everything.loss_counts(np.arange(5)).tolist() == [38, 40, 40, 40, 40]
+
+
+def test_examples_of_different_lengths_keep_them() -> None:
+    masking = {"token_masking": {"mask_token": 999, "vocabulary": 500, "probability": 0.5}}
+    split, ids = transformed(masking, source=RAGGED_SPLIT), np.arange(5)
+    arrays, plain = gather(split, range(5)), RAGGED_SPLIT.gather(ids, ids)
+    assert arrays.keys() == plain.keys() == {"tokens", "tokens_mask", "labels"}
+    assert np.array_equal(arrays["tokens_mask"], plain["tokens_mask"])
+    is_chosen, is_real = arrays["labels"] >= 0, plain["tokens_mask"] == 1
+    assert 60 < is_chosen.sum() < 140 and not is_chosen[~is_real].any()
+    assert np.array_equal(arrays["labels"][is_chosen], plain["tokens"][is_chosen])
+    assert np.array_equal(arrays["tokens"][~is_chosen], plain["tokens"][~is_chosen])
+    assert split.loss_counts(ids).tolist() == is_chosen.sum(1).tolist()
+    assert split.example_shapes == {"tokens": (None,), "tokens_mask": (None,), "labels": (None,)}
+    one = split.select_batch(0, 1, ids).gather(np.array([1]), ids)
+    assert all(np.array_equal(array[0], arrays[name][1]) for name, array in one.items())
 
 
 @given(st.integers(0, 4), st.floats(0.05, 0.6), st.floats(1, 5))
