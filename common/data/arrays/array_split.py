@@ -49,6 +49,11 @@ class ArraySplit:
             return self._count_labels(ids).astype(np.int64)
         return sum(ragged, np.zeros(len(ids), np.int64))
 
+    def array_lengths(self, ids: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the length of each example in each ragged array by name, int64 [n]."""
+        columns = {**self.inputs, "labels": self.label}
+        return {name: column.lengths(ids) for name, column in columns.items() if column.offsets is not None}
+
     def weights(self, ids: np.ndarray) -> np.ndarray:
         """Return the weight of each example in the loss, float64 [n]."""
         return np.ones(len(ids)) if self.example_weights is None else self.example_weights[ids]

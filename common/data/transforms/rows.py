@@ -1,10 +1,20 @@
 """The examples of gathered arrays, one by one. Ragged arrays are padded when they are gathered, and cut here."""
 
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import Arrays, Split
 from common.data.transforms.transform import Example
+
+
+@runtime_checkable
+class RaggedSplit(Protocol):
+    """A split that may have ragged arrays."""
+
+    def array_lengths(self, ids: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Return the length of each example in each ragged array by name, int64 [n]."""
 
 
 def gather_examples(source: Split, ids: np.ndarray, batch: np.ndarray) -> tuple[Arrays, list[Example]]:
@@ -19,18 +29,10 @@ def gather_examples(source: Split, ids: np.ndarray, batch: np.ndarray) -> tuple[
         The arrays of `Split.gather`, and views of the rows in them, without padding and without masks.
     """
     arrays = source.gather(ids, batch)
-    lengths = _count_lengths(source, ids)
+    lengths: Mapping[str, np.ndarray] = source.array_lengths(ids) if isinstance(source, RaggedSplit) else {}
     names = [name for name in arrays if name.removesuffix("_mask") not in lengths or name in lengths]
     examples = [
         {name: arrays[name][row, : lengths[name][row]] if name in lengths else arrays[name][row, ...] for name in names}
         for row in range(len(ids))
     ]
     return arrays, examples
-
-
-def _count_lengths(source: Split, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the lengths of the examples in each ragged array, int64 [n]."""
-    if not isinstance(source, ArraySplit):
-        return {}
-    columns = {**source.inputs, "labels": source.label}
-    return {name: column.lengths(ids) for name, column in columns.items() if column.offsets is not None}
