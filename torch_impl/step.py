@@ -112,7 +112,11 @@ def seed_dropout(config: Config, step: int, replica: int = 0) -> None:
 
     Aligned dropout does not use them.
     """
-    torch.manual_seed(int(np.random.SeedSequence([config.train.seed, step, replica]).generate_state(1, np.uint64)[0]))
+    seed = int(np.random.SeedSequence([config.train.seed, step, replica]).generate_state(1, np.uint64)[0])
+    # torch.manual_seed also stores a stack trace for each kind of device that this process does not use.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
 
 
 @torch.no_grad()

@@ -241,7 +241,7 @@ def _weigh_labels(
         weights, valid_labels = is_labelled.to(dtype), labels.where(is_labelled, 0)
     if task.class_weights is None:
         return weights, valid_labels
-    class_weights = torch.tensor(task.class_weights, dtype=dtype, device=labels.device)
+    class_weights = torch.tensor(task.class_weights, dtype=dtype).to(labels.device, non_blocking=True)
     if isinstance(task, BinarySettings):
         answers = valid_labels.to(dtype)
         return weights * (class_weights[0] * (1 - answers) + class_weights[1] * answers), valid_labels

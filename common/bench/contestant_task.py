@@ -17,17 +17,33 @@ class LabelledPair(TypedDict):
 
 def parse_arguments() -> argparse.Namespace:
     """Return the arguments that `python -m common.bench` passes to a contestant."""
-    parser = argparse.ArgumentParser()
+    parser = _build_parser()
     parser.add_argument("--weights", type=Path, help="a directory in Hugging Face format, with a tokenizer")
     parser.add_argument("--data", type=Path, help="JSONL with premise, hypothesis and label")
+    parser.add_argument("--max-length", type=int, default=128)
+    return parser.parse_args()
+
+
+def parse_custom_arguments() -> argparse.Namespace:
+    """Return the arguments that `python -m common.bench` passes to a contestant that trains a user's own model."""
+    parser = _build_parser()
+    parser.add_argument("--model", help="the function that makes the model, as module:function")
+    parser.add_argument("--arguments", type=json.loads, help="its keyword arguments, as JSON")
+    parser.add_argument("--data", type=Path, help="npz with the inputs by name, and labels")
+    parser.add_argument("--channels", type=json.loads, help="the inputs whose last axis is channels, as JSON")
+    return parser.parse_args()
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    """Return a parser of the arguments that all contestants have."""
+    parser = argparse.ArgumentParser()
     parser.add_argument("--output", type=Path, help="a directory for metrics.jsonl")
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--global-batch-size", type=int, default=32)
-    parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--learning-rate", type=float, default=2e-4)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    return parser
 
 
 def read_examples(args: argparse.Namespace) -> list[LabelledPair]:

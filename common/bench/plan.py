@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,10 @@ from common.cluster.discovery import compose_config
 from common.cluster.network import find_loopback_interface
 from common.cluster.ports import reserve_ports
 from common.config.data import BuiltinNliSettings, DataSettings, FilesSettings
-from common.config.models import BertSettings
+from common.config.models import BertSettings, CustomModelSettings
 from common.config.overrides import normalize_arguments
 from common.config.schema import Config
+from common.data.batches import Split
 from common.data.text import builtin_nli
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
@@ -33,6 +35,8 @@ from common.run_module import module_command
 
 SCRIPT_PRECISIONS = ("float32", "bfloat16")
 COLUMNS = ("premise", "hypothesis", "label")  # of the data files that scripts can read
+CUSTOM = "custom_ddp"  # the script that trains a user's own model
+CUSTOM_TASKS = ("classification", "language_model", "regression")
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 # A contestant trains, and does nothing else, until the benchmark ends it.
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
@@ -120,7 +124,9 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
     if importlib.util.find_spec(module) is None:
         key = f"bench.definitions.{name}.script={definition.script}"
         raise UserError(f"{key}: no module {module}; name a file of {module.rpartition('.')[0].replace('.', '/')}")
-    if not isinstance(config.data, BuiltinNliSettings) and not _is_jsonl(config.data):
+    if definition.script == CUSTOM:
+        _check_custom(name, config)
+    elif not isinstance(config.data, BuiltinNliSettings) and not _is_jsonl(config.data):
         columns = ", ".join(COLUMNS)
         raise UserError(
             f"{name}: can only read data=builtin_nli or one .jsonl file with the columns {columns}; remove it from "
@@ -131,6 +137,16 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
     if config.train.precision not in SCRIPT_PRECISIONS:
         raise UserError(
             f"{name}: does not support train.precision={config.train.precision}; remove it from bench.contestants"
+        )
+
+
+def _check_custom(name: str, config: Config) -> None:
+    """Raise UserError if the script that trains a user's own model cannot train the one of this config."""
+    model = config.model
+    if not isinstance(model, CustomModelSettings) or model.torch is None or config.task.kind not in CUSTOM_TASKS:
+        raise UserError(
+            f"{name}: can only train model=custom model.torch=... with task={', '.join(CUSTOM_TASKS)}; remove it from "
+            "bench.contestants"
         )
 
 
@@ -178,17 +194,36 @@ def _build_script_arguments(
     """Return the arguments with which a script trains what Lockstep trains."""
     if definition.script == LINK:
         return {"output": output / name}
-    return {
-        "weights": inputs.initial.directory.resolve(),
-        "data": _write_examples(config.data, output),
+    arguments: dict[str, object] = {
         "output": output / name,
         "replicas": config.strategy.world_size,
         "global-batch-size": config.train.global_batch_size,
-        "max-length": config.train.max_length,
         "learning-rate": config.optimizer.learning_rate,
         "precision": config.train.precision,
         "seed": config.train.seed,
     }
+    if isinstance(config.model, CustomModelSettings):
+        return arguments | {
+            "model": config.model.torch,
+            "arguments": json.dumps(config.model.arguments),
+            "data": _write_arrays(inputs.cache.train, output),
+            "channels": json.dumps(list(inputs.initial.hf_config["channels"])),
+        }
+    return arguments | {
+        "weights": inputs.initial.directory.resolve(),
+        "data": _write_examples(config.data, output),
+        "max-length": config.train.max_length,
+    }
+
+
+def _write_arrays(split: Split, output: Path) -> Path:
+    """Write the inputs and the labels of all training examples. Return the file."""
+    path = output / "train.npz"
+    if not path.exists():
+        ids = np.arange(len(split))
+        arrays: dict[str, Any] = dict(split.gather(ids, ids))
+        np.savez(path, **arrays)
+    return path.resolve()
 
 
 def _write_examples(data: DataSettings, output: Path) -> Path:

@@ -15,9 +15,14 @@ SAMPLED_EXAMPLES = 1600  # training examples on which the choice is based
 # its cost: micro_batches needs more and smaller operations, and unpadded pads and unpads the tokens around attention.
 # The first padding that saves enough is chosen.
 REQUIRED_SAVING = {"unpadded": 0.05, "micro_batches": 0.2}
+# The tokens that micro_batches must save in a step of a replica, times the parameters of the model. With a small model,
+# the additional forward and backward passes take longer than the padding.
+SMALLEST_SAVED_PRODUCT = 2**30
 
 
-def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: int, can_unpad: bool) -> str:
+def choose_padding(
+    split: Split, global_batch_size: int, seed: int, world_size: int, can_unpad: bool, parameters: int
+) -> str:
     """Return the value of `train.padding` that `auto` stands for.
 
     Args:
@@ -26,6 +31,7 @@ def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: 
         seed: Seed of the batch plan.
         world_size: Number of replicas.
         can_unpad: Whether the model supports padding=unpadded.
+        parameters: Number of values in all parameters of the model.
     """
     if not split.lengths(np.arange(min(len(split), SAMPLED_EXAMPLES))).any():
         return "global"  # the data has no tokens: for example, images
@@ -33,6 +39,9 @@ def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: 
         padding: count_computed_tokens(split, global_batch_size, seed, world_size, padding)
         for padding in ("global", "micro_batches", *(["unpadded"] if can_unpad else []))
     }
+    saved = (tokens["global"] - tokens["micro_batches"]) / _count_sampled_steps(global_batch_size) / world_size
+    if saved * parameters < SMALLEST_SAVED_PRODUCT:
+        del tokens["micro_batches"]
     for padding, saving in REQUIRED_SAVING.items():
         if padding in tokens and tokens[padding] < (1 - saving) * tokens["global"]:
             return padding
@@ -41,11 +50,15 @@ def choose_padding(split: Split, global_batch_size: int, seed: int, world_size: 
 
 def count_computed_tokens(split: Split, global_batch_size: int, seed: int, world_size: int, padding: str) -> int:
     """Return how many tokens, real and padding, the model computes for the first SAMPLED_EXAMPLES examples."""
-    step_count = -(-SAMPLED_EXAMPLES // global_batch_size)
-    batches = training_batches(split, global_batch_size, seed, range(1, step_count + 1), padding)
+    steps = range(1, _count_sampled_steps(global_batch_size) + 1)
+    batches = training_batches(split, global_batch_size, seed, steps, padding)
     return sum(
         split.count_tokens(micro_batch)
         for batch in batches
         for rank in range(world_size)
         for micro_batch in batch.shard(rank, world_size)
     )
+
+
+def _count_sampled_steps(global_batch_size: int) -> int:
+    return -(-SAMPLED_EXAMPLES // global_batch_size)

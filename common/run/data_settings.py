@@ -19,10 +19,15 @@ from common.training.schedule import find_highest_rate
 log = logging.getLogger("lockstep")
 
 
-def complete_config(config: Config, split: Split) -> Config:
-    """Return the config with its number of steps and its padding filled in. split: the training examples.
+def complete_config(config: Config, split: Split, parameters: int) -> Config:
+    """Return the config with its number of steps and its padding filled in.
 
     Warnings name settings that are allowed but rarely intended. Raises UserError if the steps contradict the schedule.
+
+    Args:
+        config: the resolved config.
+        split: the training examples.
+        parameters: the number of values in all parameters of the model.
     """
     train, examples, steps = config.train, len(split), None
     if train.epochs is not None:
@@ -50,7 +55,7 @@ def complete_config(config: Config, split: Split) -> Config:
         config = replace(config, train=replace(config.train, padding="global"))  # a shard is one micro-batch
     elif train.padding == "auto":
         replicas, supports_unpadded = config.strategy.replicas or 1, config.model.supports_unpadded
-        padding = choose_padding(split, train.global_batch_size, train.seed, replicas, supports_unpadded)
+        padding = choose_padding(split, train.global_batch_size, train.seed, replicas, supports_unpadded, parameters)
         config = replace(config, train=replace(config.train, padding=padding))
     _warn_of_unlikely_settings(config, examples)
     return config

@@ -21,7 +21,7 @@ from common.metrics.compute import check_predictions
 from common.models.initial_weights import open_initial_checkpoint
 from common.models.label_checks import check_classes, check_labels
 from common.models.pretrained import find_source, open_source
-from common.models.spec import get_trained_shapes
+from common.models.spec import count_parameters, get_trained_shapes
 from common.records.summary import read_final_summary
 from common.run.checkpoint import Checkpoint
 from common.run.context import RunContext
@@ -98,7 +98,7 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
     if initial is None:
         initial = open_initial_checkpoint(config, cache, source)
     check_classes(config, cache, initial.hf_config.get("output_classes"))
-    config = complete_config(config, cache.train)
+    config = complete_config(config, cache.train, count_parameters(config.model, initial.hf_config))
     if config.optimizer.groups:
         groups = expand_groups(config.optimizer.groups, get_trained_shapes(config.model, initial.hf_config))
         config = replace(config, optimizer=replace(config.optimizer, groups=groups))

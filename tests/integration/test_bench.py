@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.bench.options import load_options
+from examples.tabular import data as tabular
 from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL, wait_until
 from tests.unit.common.bench.test_contestant import find_processes
 
@@ -36,8 +37,21 @@ ALL = ["tf_multiworker", *SCRIPTS, "link_rate", *(name for name in LOCKSTEP if n
 def test_every_script_has_a_contestant_here() -> None:
     options, _ = load_options([])
     assert {definition.script for definition in options.definitions.values() if definition.script} <= {
-        options.definitions[name].script for name in ALL
+        options.definitions[name].script for name in (*ALL, "custom_ddp")
     }
+
+
+def test_a_users_own_model_takes_its_turns(tmp_path: Path) -> None:
+    tabular.write(tmp_path)
+    files = [f"data.{split}={tmp_path}/{split}.npz" for split in ("train", "validation")]
+    model = ["model=custom", "model.torch=examples.tabular.model_torch:build", "data=arrays", *files, "task=regression"]
+    places = [f"cache_dir={tmp_path / 'cache'}", f"bench.output={tmp_path / 'out'}"]
+    names = "bench.contestants=[custom_ddp,torch_ddp]"
+    command = [sys.executable, "-m", "common.bench", *model, *places, *SHORT, names]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert completed.returncode == 0, completed.stdout + completed.stderr + read_log_ends(tmp_path / "out")
+    result = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert all(contestant["examples_per_second"] > 0 for contestant in result["contestants"])
 
 
 @pytest.mark.parametrize(

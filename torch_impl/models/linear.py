@@ -2,6 +2,8 @@
 
 PyTorch multiplies float32 matrices on a CPU with MKL, which is slow on processors that are not Intel's: on an AMD
 processor with AVX-512, oneDNN was 2.3 times as fast. For bfloat16, PyTorch uses oneDNN itself.
+
+A call of oneDNN costs more than one of MKL, about 50 microseconds. Small products stay with MKL.
 """
 
 import torch
@@ -9,6 +11,8 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import Linear, Module
 from torch.nn.functional import linear
 from typing_extensions import override
+
+SMALLEST_PRODUCT = 2**24  # multiplications from which on oneDNN is faster, on a processor on which both are equal
 
 
 class _SavedContext(FunctionCtx):
@@ -42,14 +46,18 @@ class _Product(torch.autograd.Function):
 
 
 class OneDnnLinear(Linear):
-    """A linear layer that multiplies float32 matrices on a CPU with oneDNN."""
+    """A linear layer that multiplies large float32 matrices on a CPU with oneDNN."""
 
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or self._is_small(x):
             return linear(x, self.weight, self.bias)
         product: torch.Tensor = _Product.apply(x, self.weight, self.bias)
         return product
+
+    def _is_small(self, x: torch.Tensor) -> bool:
+        """Check whether the product with x is small. Compiled code has one branch for all numbers of rows."""
+        return not torch.compiler.is_compiling() and x.numel() * self.out_features < SMALLEST_PRODUCT
 
 
 class Bfloat16Linear(Linear):

@@ -67,10 +67,12 @@ class AllReduce(Strategy[AllReduceSettings]):
                 ]
             losses.append(backward(self.model, self.task, shard[-1:], batch.weight, self.precision))
             self.reducer.finish()
+            loss = torch.stack(losses).sum(0)
+            # Only for the rows of metrics.jsonl, so the update need not wait for it, and it does not count as traffic
+            reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            loss = torch.stack(losses).sum(0)
-            dist.all_reduce(loss)  # only for the rows of metrics.jsonl, so it does not count as traffic
+            reduction.wait()
             yield StepResult(batch, loss, grad_norm)
 
     @override

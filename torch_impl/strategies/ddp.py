@@ -39,6 +39,8 @@ from torch_impl.training_state import collect_state, load_state
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]
 HeldBuckets = list[tuple[dist.GradBucket, Future[torch.Tensor]]]  # buckets that wait, and where their averages belong
 
+SMALLEST_SHARED_BYTES = 1 << 20  # size of a model from which on averaging in shared memory is faster than Gloo
+
 
 class DDP(Strategy[DdpSettings]):
     """One rank of torch.nn.parallel.DistributedDataParallel.
@@ -75,14 +77,16 @@ class DDP(Strategy[DdpSettings]):
         state, hook = self._make_comm_hook(self.settings.comm_hook)
         if not self.settings.overlap:
             state, hook = HeldBuckets(), _run_after_backward(state, hook)
-        self.replica.register_comm_hook(state, hook)
+        if hook is not default_hooks.allreduce_hook:  # DDP does the same by itself, without a call of Python
+            self.replica.register_comm_hook(state, hook)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
     def _make_comm_hook(self, name: str) -> tuple[object, CommHook]:
         """Return the state of the hook that averages a bucket, and the hook. name: `strategy.comm_hook`."""
         if name == "powersgd":  # compresses to rank 1 from the second step on, float64 and small gradients too
             return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
-        if name == "none" and self.device.type == "cpu" and (memory := map_memory()) is not None:
+        is_large = sum(parameter.nbytes for parameter in self.model.parameters()) >= SMALLEST_SHARED_BYTES
+        if name == "none" and self.device.type == "cpu" and is_large and (memory := map_memory()) is not None:
             return None, SharedMemory(memory, self.config.cluster.timeout).hook
         hooks = {
             "none": default_hooks.allreduce_hook,
@@ -106,9 +110,11 @@ class DDP(Strategy[DdpSettings]):
                 ]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum(0) / self.world_size
+            # Only for the rows of metrics.jsonl, so the update need not wait for it
+            reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            dist.all_reduce(loss)  # only for the rows of metrics.jsonl
+            reduction.wait()
             yield StepResult(batch, loss, grad_norm)
 
     @override

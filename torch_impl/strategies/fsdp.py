@@ -109,9 +109,11 @@ class FSDP(Strategy[FsdpSettings]):
                 loss = backward(self.model, self.task, shard, batch.weight, self.precision)
             for name, tensor in self.sharded.items():
                 self.parts[name].grad, tensor.grad = None if tensor.grad is None else _get_part(tensor.grad), None
+            # Only for the rows of metrics.jsonl, so the update need not wait for it
+            reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            dist.all_reduce(loss)  # only for the rows of metrics.jsonl
+            reduction.wait()
             yield StepResult(batch, loss, grad_norm)
 
     @override

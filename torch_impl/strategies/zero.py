@@ -77,9 +77,11 @@ class Zero(Strategy[ZeroSettings]):
                 ]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum(0) / self.world_size
+            # Only for the rows of metrics.jsonl, so the update need not wait for it
+            reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            dist.all_reduce(loss)  # only for the rows of metrics.jsonl
+            reduction.wait()
             yield StepResult(batch, loss, grad_norm)
 
     @override

@@ -1,4 +1,7 @@
-"""Tests that a replica computes on its own device only, without a GPU: a simulated device computes on the CPU."""
+"""Tests that a replica computes on its own device only, and that a step never waits for it.
+
+There is no GPU: a simulated device computes on the CPU.
+"""
 
 import json
 from pathlib import Path
@@ -28,14 +31,18 @@ print(json.dumps([select(*arguments) for arguments in ((0, "auto"), (0, "cpu"), 
 """
 
 
-def test_every_strategy_and_example_computes_on_the_device_of_its_replica(python: Python, tmp_path: Path) -> None:
+def test_every_strategy_and_example_computes_on_its_device_without_waiting(python: Python, tmp_path: Path) -> None:
     report = json.loads(python(TRAIN, tmp_path))
     for name, result in report.items():
-        if name.startswith("planted"):
+        if name.startswith("waits"):
+            assert result == [], (name, result)
+        elif name == "planted wait":
+            assert "aten._to_copy.default" in result
+        elif name.startswith("planted"):
             assert "at least two devices" in result, (name, result)
         else:
             assert isinstance(result, float) and result < TOLERANCE, (name, result)
-    assert len(report) == 20
+    assert len(report) == 34
 
 
 def test_a_framework_without_gpus_is_refused_if_the_run_wants_one(python: Python) -> None:

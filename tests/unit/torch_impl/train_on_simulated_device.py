@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +32,10 @@ from common.run.prepare import prepare_run
 from common.training.planned_batches import planned_batches, validation_batches
 from common.training.state import Position, State
 from tests.conftest import CONF, SMALL_CORPUS, SMALL_IMAGES
+from tests.unit.reference_losses import CLASSIFICATION
 from tests.unit.torch_impl.ready import ALONE, make_ready
 from tests.unit.torch_impl.simulated_device import DEVICE, SimulatedDevice, SimulatedTensor
+from tests.unit.torch_impl.synchronizations import SynchronizationFinder
 from torch_impl import dropout, observed_model
 from torch_impl.strategies import allreduce, ddp, dp, single
 from torch_impl.strategies.parameter_server import shards, worker
@@ -42,6 +45,7 @@ from torch_impl.strategies.parameter_server.messages import (
     ComputeGradient,
     ParametersVersion,
 )
+from torch_impl.task import build_task_functions
 
 DIRECTORY = Path(sys.argv[1])
 CPU = torch.device("cpu")
@@ -75,6 +79,10 @@ MODELS = {
     "gpt": list_example("gpt", "lines", "gpt", "data.tokenizer=bytes", "train.max_length=32", "task=language_model"),
     "hf": list_example("hf", "arrays", "lstm", "optimizer.semantics=native"),
 }
+# Steps in which no host may wait. bfloat16 runs on the CPU, because the simulated device has no autocast.
+CLIPPED = ["optimizer.clip_norm=0.1", "optimizer.max_grad_norm=null"]
+STEPS_WITHOUT_WAITING = {"bert": ["train.padding=unpadded"], "convnet": CLIPPED, "gpt": []}
+FLOAT32_AND_BFLOAT16 = [(DEVICE, []), (CPU, ["train.precision=bfloat16"])]
 
 
 @cache
@@ -184,6 +192,30 @@ def find(plant: str, model: str) -> str:
     return ""
 
 
+def find_synchronizations(device: torch.device, kind: str, model: str, *overrides: str) -> list[str]:
+    """Return the operations of the third step for which the host waits for a device.
+
+    In the second step DDP's ranks agree on their buckets, once.
+    """
+    context = prepare(kind, model, *overrides)
+    module, strategy_class = STRATEGIES[kind]
+    with replicas_on(device, module):
+        strategy = strategy_class(context, ALONE)
+        results = strategy.train(planned_batches(context.config, context.inputs.cache.train, range(1, 4)))
+        next(results), next(results)
+        with SynchronizationFinder(device.type) as finder:
+            next(results)
+    return finder.operations
+
+
+def find_waits_for_class_weights() -> list[str]:
+    """Return the operations for which the host waits in a loss with weights of the classes of several labels."""
+    losses = build_task_functions(replace(CLASSIFICATION, class_weights=[1.0, 2.0, 3.0])).losses
+    with SimulatedDevice(), SynchronizationFinder(DEVICE.type) as finder:
+        losses(torch.zeros(2, 4, 3, device=DEVICE), torch.ones(2, 4, dtype=torch.int64, device=DEVICE))
+    return finder.operations
+
+
 def work_on(device: torch.device) -> list[torch.Tensor]:
     """Return what a worker of a parameter server sends: losses, norms and gradients."""
     context, sent = prepare("parameter_server", "bert"), []
@@ -255,6 +287,12 @@ def main() -> None:
     report["diagnosis"] = observe()
     models = {"mask": "bert", "statistics": "resnet"}
     report |= {f"planted {plant}": find(plant, models.get(plant, "convnet")) for plant in PLANTS if plant}
+    for kind, model in product(("single", "ddp"), STEPS_WITHOUT_WAITING):
+        for device, precision in FLOAT32_AND_BFLOAT16:
+            overrides = ["strategy.replicas=1", *STEPS_WITHOUT_WAITING[model], *precision]
+            report[f"waits {kind} {model} {device.type}"] = find_synchronizations(device, kind, model, *overrides)
+    report["waits class weights"] = find_waits_for_class_weights()
+    report["planted wait"] = find_synchronizations(DEVICE, "single", "lstm")  # the model asks for lengths
     print(json.dumps(report))
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -15,6 +16,7 @@ from common.cluster.discovery import compose_config
 from common.config.command_line import explain_error
 from common.config.overrides import normalize_arguments
 from common.errors import UserError
+from examples.tabular import data as tabular
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +87,20 @@ def test_scripts_receive_the_config(plan: Plan, tmp_path: Path) -> None:
     assert f"--tokens={round(trainer.tokens * 15)}" in matrices.command.command
 
 
+def test_a_script_receives_a_users_model(plan: Plan, tmp_path: Path) -> None:
+    tabular.write(tmp_path)
+    files = [f"data.{split}={tmp_path}/{split}.npz" for split in ("train", "validation")]
+    factory = "examples.tabular.model_torch:build"
+    model = ["model=custom", f"model.torch={factory}", "++model.arguments={width: 8}", "data=arrays", *files]
+    (contestant,) = plan("custom_ddp", *model, "task=regression")
+    command = contestant.command.command
+    values = dict(text.removeprefix("--").split("=", 1) for text in command if text.startswith("--"))
+    assert (values["model"], values["arguments"], values["channels"]) == (factory, '{"width": 8}', "[]")
+    with np.load(values["data"]) as arrays, np.load(tmp_path / "train.npz") as written:
+        assert set(arrays) == set(written)
+        np.testing.assert_array_equal(arrays["labels"], written["labels"])
+
+
 def test_matrix_products_have_the_shapes_of_the_reference(plan: Plan) -> None:
     *_, matrices = plan("torch_ddp,torch_core_8", *SMALL)
     reference, core = (plan(name, *SMALL)[-1] for name in ("torch_ddp", "torch_core_8"))
@@ -111,6 +127,7 @@ def test_a_model_without_a_count_of_flops_has_no_matrix_products(plan: Plan) -> 
             "bench.definitions.hf_trainer.script=none",
             "bench.definitions.hf_trainer.script=none: no module",
         ),
+        ("custom_ddp", "model=convnet", "custom_ddp: can only train model=custom model.torch=... with task=classif"),
         ("hf_trainer", "model=convnet", "hf_trainer: can only read data=builtin_nli or one .jsonl file"),
         ("keras_fit", "train.precision=float64", "keras_fit: does not support train.precision=float64; remove it"),
         (

@@ -8,25 +8,29 @@ from common.data.padding import choose_padding, count_computed_tokens
 from tests.conftest import MakeSplit
 
 EQUAL, NEAR, MIXED = [16] * 64, [15, 16] * 32, [8, 64] * 32
+SMALL, LARGE = 100_000, 100_000_000  # numbers of parameters
 
 
 @pytest.mark.parametrize(
-    ("lengths", "unpadded", "expected"),
+    ("lengths", "unpadded", "parameters", "expected"),
     [
-        (EQUAL, True, "global"),
-        (NEAR, True, "global"),  # 3 % of padding
-        (MIXED, True, "unpadded"),
-        (MIXED, False, "micro_batches"),
-        (NEAR, False, "global"),
+        (EQUAL, True, LARGE, "global"),
+        (NEAR, True, LARGE, "global"),  # 3 % of padding
+        (MIXED, True, SMALL, "unpadded"),
+        (MIXED, False, LARGE, "micro_batches"),
+        (MIXED, False, SMALL, "global"),  # four passes take longer than the padding
+        (NEAR, False, LARGE, "global"),
     ],
 )
-def test_the_lengths_decide(make_split: MakeSplit, lengths: list[int], unpadded: bool, expected: str) -> None:
-    assert choose_padding(make_split(lengths), 16, 0, 2, unpadded) == expected
+def test_the_lengths_and_the_model_decide(
+    make_split: MakeSplit, lengths: list[int], unpadded: bool, parameters: int, expected: str
+) -> None:
+    assert choose_padding(make_split(lengths), 16, 0, 2, unpadded, parameters) == expected
 
 
 def test_images_have_no_padding() -> None:
     split = ImageSplit(np.zeros((9, 4, 4, 1), np.uint8), np.zeros(9, np.int32), np.zeros(256, np.float32))
-    assert choose_padding(split, 4, 0, 2, False) == "global"
+    assert choose_padding(split, 4, 0, 2, False, LARGE) == "global"
 
 
 def test_texts_and_images_have_one_loss_and_equal_weights(make_split: MakeSplit) -> None:

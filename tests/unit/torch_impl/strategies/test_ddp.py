@@ -90,9 +90,10 @@ def train(config: Config, strategy: DDP | AllReduce | Single) -> list[tuple[floa
     return [(float(result.loss), float(result.grad_norm)) for result in results]
 
 
-def make(config: Config, one_host: bool = False) -> DDP:
+def make(config: Config, one_host: bool = False, smallest_shared_bytes: int = 0) -> DDP:
     os.environ["LOCAL_RANK"] = str(dist.get_rank() if one_host else 0)
     ddp.init_process_group = lambda *_: None  # the ranks already have a process group
+    ddp.SMALLEST_SHARED_BYTES = smallest_shared_bytes
     return DDP(context_of(config), Group(dist.get_rank(), dist.get_world_size(), None, None))
 
 
@@ -143,6 +144,16 @@ def train_with_unreached_layers(configs: list[Config], calling_ranks: list[int])
     return trained
 
 
+def count_hooks(config: Config) -> list[int]:
+    """Count the communication hooks of a model that is large enough for shared memory, and of one that is not."""
+    counts = []
+    for smallest_shared_bytes in (0, 1 << 20):
+        with patch.object(ddp.DistributedDataParallel, "register_comm_hook") as register:
+            make(config, True, smallest_shared_bytes)
+        counts.append(register.call_count)
+    return counts
+
+
 def ready_when_reduced(config: Config) -> list[int]:
     """Count the ready gradients whenever a bucket of the second step is reduced, in a rank.
 
@@ -154,13 +165,13 @@ def ready_when_reduced(config: Config) -> list[int]:
         nonlocal ready
         ready += 1
 
-    original = ddp.default_hooks.allreduce_hook
+    original = ddp.default_hooks.bf16_compress_hook
 
     def reduce(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         seen.append(ready)
         return original(state, bucket)  # type: ignore[arg-type]  # None is the default group
 
-    with patch.object(ddp.default_hooks, "allreduce_hook", reduce):
+    with patch.object(ddp.default_hooks, "bf16_compress_hook", reduce):
         strategy = make(config)
         for parameter in strategy.model.parameters():
             parameter.register_post_accumulate_grad_hook(count)
@@ -177,6 +188,10 @@ def test_the_options_keep_the_curve(ranks: Ranks, config: Config, one_host: bool
                 assert grad_norm == pytest.approx(expected[1], rel=1e-10), options
 
 
+def test_a_small_model_is_averaged_without_calls_of_python(ranks: Ranks, config: Config) -> None:
+    assert ranks(count_hooks, config) == [[1, 0]] * RANKS
+
+
 def test_the_lossy_hooks_stay_near_it(ranks: Ranks, config: Config) -> None:
     config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.1))
     for curves in ranks(train_all, [with_options(config, "float32", options) for options in LOSSY]):
@@ -189,7 +204,7 @@ def test_the_lossy_hooks_stay_near_it(ranks: Ranks, config: Config) -> None:
 
 
 def test_overlap_decides_when_the_buckets_are_reduced(ranks: Ranks, config: Config) -> None:
-    small = {"bucket_cap_mb": SMALL_BUCKET}
+    small = {"bucket_cap_mb": SMALL_BUCKET, "comm_hook": "bf16"}
     parameters = len(list(make_single(config).model.parameters()))
     for seen in ranks(ready_when_reduced, with_options(config, "float32", small)):
         assert len(seen) > 2 and seen[0] < parameters / 2

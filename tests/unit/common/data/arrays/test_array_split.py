@@ -143,8 +143,8 @@ def test_the_lengths_decide_the_padding() -> None:
     def split(lengths: list[int]) -> ArraySplit:
         return ArraySplit({"words": ragged([[1] * length for length in lengths])}, Column(np.zeros(64, np.int32)))
 
-    assert choose_padding(split([0, 64] * 32), 16, 0, 2, False) == "micro_batches"  # the first example is empty
-    assert choose_padding(split([15, 16] * 32), 16, 0, 2, False) == "global"
-    assert choose_padding(ArraySplit({"x": CLASSES}, CLASSES), 4, 0, 2, False) == "global"
+    assert choose_padding(split([0, 64] * 32), 16, 0, 2, False, 10**8) == "micro_batches"  # the first example is empty
+    assert choose_padding(split([15, 16] * 32), 16, 0, 2, False, 10**8) == "global"
+    assert choose_padding(ArraySplit({"x": CLASSES}, CLASSES), 4, 0, 2, False, 10**8) == "global"
     assert count_computed_tokens(split([8, 64] * 32), 64, 0, 1, "global") == 25 * 64 * 64
     assert count_computed_tokens(split([8, 64] * 32), 64, 0, 2, "micro_batches") == 25 * 32 * (8 + 64)
