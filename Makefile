@@ -15,12 +15,12 @@ BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # Run the unit tests except for the slow ones, and without TensorFlow, which takes long to start: at most 90 seconds on
 # two cores.
 test-fast: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults" -n 2 $(BY_FILE) \
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults and not matrix" -n 2 $(BY_FILE) \
 		--ignore tests/unit/tf_impl tests/unit
 
-# Run the unit tests and the parity tests.
+# Run the unit tests and the parity tests, without those of the marker `matrix`.
 test: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults" -n 2 $(BY_FILE) tests/parity tests/unit
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults and not matrix" -n 2 $(BY_FILE) tests/parity tests/unit
 
 # Run whole commands, on one host and on two, from an installed wheel, and as the README shows them.
 test-integration: $(READY)
@@ -29,11 +29,14 @@ test-integration: $(READY)
 # Kill runs, stop them, fill their disks, and resume them. Each mechanism is tested once. These tests often wait, so that
 # two cores have time for three workers.
 test-faults: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench and not matrix" -n 3 $(BY_FILE) tests/integration tests/faults
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench and not matrix" -n 3 $(BY_FILE) \
+		tests/integration/test_hosts.py tests/integration/test_resume.py tests/faults
 
-# Do the same with every strategy, framework and launcher: about an hour, before a release.
+# Do the same with every strategy, framework and launcher, and run the other tests that the targets above leave out
+# (pytest.mark.matrix): about an hour, before a release.
 test-faults-all: $(READY)
-	STOPS_ALL=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "(faults or matrix) and not bench" -n 2 $(BY_FILE) tests/integration tests/faults
+	STOPS_ALL=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "(faults or matrix) and not bench" -n 2 $(BY_FILE) \
+		tests/integration tests/faults tests/unit
 
 # Make other Python environments in build/environments, from the package index, and compare them with this one.
 test-environments: $(READY)

@@ -17,14 +17,14 @@ from benchmarks.two_hosts import ADDRESSES
 from common.run.checkpoint import find_newest_checkpoint
 from common.training.rows import read_rows
 from tests.conftest import ROOT, wait_until
-from tests.faults.conftest import CORPUS, SHARED, STEPS
+from tests.faults.conftest import SHARED, STEPS
 from tests.integration.test_slurm import SMALL, losses, make_script
 from tests.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.faults
 
 Submit = Callable[..., str]
-ARGUMENTS = [*CORPUS, *SHARED, "train.precision=float64"]
+ARGUMENTS = [*SHARED, "train.precision=float64"]
 REPLICAS = (3, 2, 4)  # of a job at its first start and after each requeue
 
 

@@ -46,7 +46,7 @@ RANKS = {
     "tf-servers-async": ("worker 1",),
 }
 RANK_COUNTS = {"ddp": 2, "allreduce": 3, "torch-servers": 4}
-RESUMED = {"rank 1", "worker 1", "worker 0", "ps 0"}  # the tests that signal these also resume the run
+RESUMED = {"rank 1", "worker 0", "ps 0"}  # the tests that signal these also resume the run
 ON_HOSTS: dict[str, Sequence[tuple[str, float]]] = {
     "node 0": [("node 0", 0)],
     "node 1": [("node 1", 0)],

@@ -18,7 +18,7 @@ import pytest
 
 from common.run.checkpoint import find_newest_checkpoint, open_checkpoint
 from common.training.rows import read_rows
-from tests.conftest import wait_until
+from tests.conftest import SMALL_MODEL, wait_until
 from tests.faults.conftest import (
     CHECKPOINT_EVERY,
     DDP,
@@ -95,17 +95,17 @@ def test_a_damaged_checkpoint(
     record_figures: RecordFigures,
     damage: Callable[[Path], str],
 ) -> None:
-    run = start(*DDP).wait_for_step(fault_step)
+    run = start("torch").wait_for_step(fault_step)
     wait_until(lambda: len(list((run.run_dir / "checkpoints").glob("step-*0"))) >= (2 if fault_step > 20 else 1))
     terminate(run)  # the run saves another checkpoint
     *_, previous, last = sorted((run.run_dir / "checkpoints").iterdir())
     rows, checkpoint = read_rows(run.run_dir / "metrics.jsonl"), open_checkpoint(previous)
     problem = damage(last)
-    refused = start(*DDP, f"resume={last}", name="from-a-damaged-checkpoint")
+    refused = start("torch", f"resume={last}", name="from-a-damaged-checkpoint")
     output = refused.wait_for_end()
     assert refused.process.returncode == 2 and output.count("\n") == 1
     assert f"{last}: {problem}" in output and "does not match its checksum" in output
-    resumed = start(*DDP, "resume=auto", name=run.run_dir.name)
+    resumed = start("torch", "resume=auto", name=run.run_dir.name)
     seconds, lost = resumed.wait_for_recovery()
     output = resumed.wait_for_end()
     assert f"{last}: {problem}" in output and "does not match its checksum" in output
@@ -176,21 +176,22 @@ def test_the_corpus_changes(start: Start, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     rows = [{"premise": f"This is {n}.", "hypothesis": f"{n} it is.", "label": n % 2} for n in range(200)]
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = ("data=files", f"data.train={corpus}", f"data.validation={corpus}", f"cache_dir={tmp_path / 'cache'}")
-    run = start(*DDP, *data, "train.steps=20")
+    files = ("data=files", f"data.train={corpus}", f"data.validation={corpus}", f"cache_dir={tmp_path / 'cache'}")
+    data = (*files, *SMALL_MODEL)
+    run = start("torch", *data, "train.steps=20")
     assert run.wait_for_end() and run.process.returncode == 0
     saved = json.loads((run.run_dir / "checkpoints" / "step-00000020" / "state.json").read_text())["settings"]["data"]
     rows[7]["premise"] = "This is another."
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = read_files(run.run_dir)
-    refused = start(*DDP, *data, "train.steps=30", "schedule.total_steps=20", "resume=auto", name=run.run_dir.name)
+    before = read_files(run.run_dir)
+    refused = start("torch", *data, "train.steps=30", "schedule.total_steps=20", "resume=auto", name=run.run_dir.name)
     output = refused.wait_for_end()
     assert refused.process.returncode == 2
     fingerprints = re.search(r"\(fingerprint (\w+), not (\w+)\)", output)
     assert fingerprints and fingerprints[1] != fingerprints[2] == saved and "data.allow_change=true" in output
-    assert read_files(run.run_dir) == files
+    assert read_files(run.run_dir) == before
     allowed = ("data.allow_change=true", "resume=auto", "schedule.total_steps=20")
-    resumed = start(*DDP, *data, "train.steps=30", *allowed, name=run.run_dir.name)
+    resumed = start("torch", *data, "train.steps=30", *allowed, name=run.run_dir.name)
     output = resumed.wait_for_end()
     assert resumed.process.returncode == 0, output
     assert [row["step"] for row in resumed.rows] == list(range(1, 31))
@@ -251,13 +252,13 @@ def test_a_run_in_a_directory_that_has_become_read_only(start: Start, mount: Mou
 
 @pytest.mark.survives("two runs with the same `run_dir`")
 def test_two_runs_of_one_directory(start: Start) -> None:
-    run = start(*DDP, "train.steps=1000000", name="shared").wait_for_step(5)
-    second = start(*DDP, "resume=auto", name="shared")
+    run = start("torch", "train.steps=1000000", name="shared").wait_for_step(5)
+    second = start("torch", "resume=auto", name="shared")
     output = second.wait_for_end()
     assert second.process.returncode == 2
     assert "in use by another run" in output and output.count("\n") == 1
     run.wait_for_step(run.step + 5)
-    third = start(*DDP, name="shared")
+    third = start("torch", name="shared")
     output = third.wait_for_end()
     assert third.process.returncode == 2
     assert "not empty" in output and output.count("\n") == 1

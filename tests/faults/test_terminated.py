@@ -29,7 +29,7 @@ TORCH_SERVERS, TF_SERVERS = ("torch", *SYNCHRONOUS), ("tf", *SYNCHRONOUS)
 
 @pytest.mark.parametrize(
     "kind",
-    [DDP, MIRRORED, *(pytest.param(kind, marks=MATRIX) for kind in (MULTIWORKER, TORCH_SERVERS, TF_SERVERS))],
+    [MIRRORED, *(pytest.param(kind, marks=MATRIX) for kind in (DDP, MULTIWORKER, TORCH_SERVERS, TF_SERVERS))],
     ids=lambda kind: f"{kind[0]}-{kind[1].partition('=')[2]}",
 )
 @pytest.mark.survives("SIGTERM in training, started again with `resume=auto`")

@@ -13,8 +13,9 @@ from common.data.batch_plan import compute_shard_bounds, steps_per_epoch
 from common.training.rows import read_rows
 from tests.conftest import PACED, SMALL_IMAGES, in_matrix
 
-EXAMPLES, BATCH, WORKERS, EPOCHS = 1437, 150, 3, 4
-CLUSTER = [f"strategy.workers={WORKERS}", "strategy.parameter_servers=2"]
+EXAMPLES, BATCH, WORKERS, EPOCHS = 1437, 150, 2, 4
+CLUSTER = [f"strategy.workers={WORKERS}", "strategy.parameter_servers=1"]
+LEARNERS = 3  # workers of the long runs
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +77,9 @@ def test_staleness_is_bounded(framework: str, cache: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_asynchronous_training_learns_as_much(framework: str, tmp_path: Path) -> None:
     """Train two epochs of the built-in corpus, 48,000 examples: 1,500 synchronous or 4,500 asynchronous updates."""
+    servers = ["strategy=parameter_server", f"strategy.workers={LEARNERS}", "strategy.parameter_servers=2"]
     summaries = {}
-    for strategy in (["strategy=single"], ["strategy=parameter_server", *CLUSTER]):
+    for strategy in (["strategy=single"], servers):
         run_dir = tmp_path / strategy[0].partition("=")[2]
         command = [sys.executable, "-m", f"{framework}_impl.train", "experiment=learn"]
         command += ["train.steps=1500", "optimizer.learning_rate=3e-4"]
@@ -88,7 +90,7 @@ def test_asynchronous_training_learns_as_much(framework: str, tmp_path: Path) ->
     stalenesses = {int(staleness): count for staleness, count in asynchronous["staleness"].items()}
     mean = sum(staleness * count for staleness, count in stalenesses.items()) / asynchronous["steps"]
     print(f"{framework}: {synchronous['accuracy']:.4f} | {asynchronous['accuracy']:.4f}, mean staleness {mean:.2f}")
-    assert asynchronous["version"] == asynchronous["steps"] == WORKERS * synchronous["steps"]
+    assert asynchronous["version"] == asynchronous["steps"] == LEARNERS * synchronous["steps"]
     assert synchronous["accuracy"] > 0.75
     assert asynchronous["accuracy"] >= synchronous["accuracy"] - 0.02
-    assert 0.5 <= mean <= 1.5 * (WORKERS - 1)
+    assert 0.5 <= mean <= 1.5 * (LEARNERS - 1)

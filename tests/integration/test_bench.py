@@ -76,7 +76,7 @@ def test_every_contestant_takes_its_turns(names: list[str], tmp_path: Path) -> N
 
 
 def test_nothing_is_left_after_an_interruption(tmp_path: Path) -> None:
-    command = make_command(tmp_path, "bench.contestants=[torch_ddp,hf_trainer]", "bench.rounds=1000")
+    command = make_command(tmp_path, "bench.contestants=[torch_ddp,plain_ddp]", "bench.rounds=1000")
     output = tmp_path / "output"
     with output.open("w") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.PIPE, text=True)

@@ -21,6 +21,7 @@ from common.training.rows import read_rows
 from tests.conftest import in_matrix, wait_until
 
 TINY = ["data.train_examples=300", "data.validation_examples=60", "train.steps=12", "train.log_every=4"]
+TINY += ["model.layers=1"]
 TINY_IMAGES = ["model=convnet", "train.steps=12", "train.log_every=4"]  # starts in half the time
 ENDLESS = ["model=convnet", "train.steps=1000000", "train.log_every=4"]
 
@@ -208,6 +209,7 @@ def test_a_sweep_makes_a_run_directory_for_each_job(command: Command, tmp_path: 
     assert names == ["sweep-replicas=1", "sweep-replicas=2"]
 
 
+@pytest.mark.matrix  # CI starts it on two hosts
 def test_torchrun_starts_the_same_file(workplace: Path) -> None:
     train = Path(__file__).parents[2] / "torch_impl" / "train.py"
     run_dir = workplace / "runs" / "torchrun"
@@ -263,7 +265,8 @@ def endless(workplace: Path, tmp_path: Path) -> Iterator[Callable[[str, str], tu
 
 
 @pytest.mark.parametrize(
-    ("framework", "strategy", "signum"), [("torch", "ddp", signal.SIGINT), ("tf", "mirrored", signal.SIGTERM)]
+    ("framework", "strategy", "signum"),
+    [("torch", "ddp", signal.SIGINT), in_matrix("tf", "mirrored", signal.SIGTERM)],  # as in tests/faults
 )
 def test_a_signal_ends_every_process_and_keeps_the_files(
     endless: Callable[[str, str], tuple[subprocess.Popen[str], Path]], framework: str, strategy: str, signum: int

@@ -47,10 +47,10 @@ def finished(
 @pytest.mark.parametrize(
     "name",
     [
-        "ddp",
         "parameter_server",
         "torchrun",
         "tf_config",
+        in_matrix("ddp"),  # tests/faults/test_hosts.py compares its curve
         in_matrix("multiworker"),
         in_matrix("ring"),
         in_matrix("tf_parameter_server"),
@@ -84,12 +84,12 @@ def test_worker_and_server_are_on_different_hosts(finished: dict[str, CompletedR
     assert {str(task): task.host_index for task in tasks} == {"chief 0": 0, "ps 0": 0, "worker 0": 1}
 
 
-@pytest.mark.parametrize("name", ["ddp", in_matrix("multiworker")])
+@pytest.mark.parametrize("kind", ["ddp", in_matrix("multiworker")])
 def test_hosts_whose_configs_differ_are_refused(
-    launcher: HostLauncher, single: list[dict[str, Any]], name: str
+    launcher: HostLauncher, single: list[dict[str, Any]], kind: str
 ) -> None:
-    framework, arguments = RUNS[name]
-    run = launcher.start(f"refused-{name}", framework, *arguments, node_1_overrides=["train.seed=1"]).wait_for_end()
+    framework, arguments = RUNS[kind]
+    run = launcher.start(f"refused-{kind}", framework, *arguments, node_1_overrides=["train.seed=1"]).wait_for_end()
     assert run.exit_codes == [2, 2]
     second, first = ("rank 1", "rank 0") if framework == "torch" else ("worker 1", "worker 0")
     differences = "train.seed (1, not 0), initial weights"

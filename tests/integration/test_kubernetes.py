@@ -17,7 +17,7 @@ import yaml
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
 from common.training.rows import read_rows
-from tests.conftest import PACED, ROOT, SMALL_IMAGES, in_matrix, wait_until
+from tests.conftest import PACED, ROOT, SMALL_IMAGES, wait_until
 from tests.integration.test_slurm import losses
 
 pytestmark = pytest.mark.slow
@@ -118,7 +118,8 @@ def expected(volume: Path) -> np.ndarray:
     return losses(volume / "single")
 
 
-@pytest.mark.parametrize("name", ["ddp", in_matrix("multiworker")])
+@pytest.mark.matrix  # CI has two pods of which one starts late
+@pytest.mark.parametrize("name", ["ddp", "multiworker"])
 def test_two_pods_draw_the_curve_of_one_replica(pods: Pods, expected: np.ndarray, name: str) -> None:
     framework, arguments = RUNS[name]
     with pods.run(name, framework, [*arguments, "train.steps=6"]) as started:
@@ -130,14 +131,16 @@ def test_two_pods_draw_the_curve_of_one_replica(pods: Pods, expected: np.ndarray
 
 def test_a_pod_waits_for_the_name_of_the_other(pods: Pods, expected: np.ndarray) -> None:
     pods.write_names(0)
-    with pods.run("late", "torch", [*RUNS["ddp"][1], "train.steps=2"]) as started:
+    with pods.run("late", "torch", [*RUNS["ddp"][1], "train.steps=6"]) as started:
         # A pod that did not wait would usually have ended by then. A slow machine does not fail the test.
         with pytest.raises(subprocess.TimeoutExpired):
             started[0].wait(8)
         assert not (pods.volume / "late").exists(), "a pod resolves the names before it writes"
         pods.write_names(0, 1)
         assert wait_for_end(started) == ([0, 0], ["", ""])
-    np.testing.assert_allclose(losses(pods.volume / "late")[0], expected[0], rtol=1e-5)
+    pod_losses = losses(pods.volume / "late")
+    assert len(pod_losses) == 6
+    np.testing.assert_allclose(pod_losses[:5], expected[:5], rtol=1e-5)
 
 
 def test_a_name_that_stays_unknown(pods: Pods) -> None:

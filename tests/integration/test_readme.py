@@ -26,6 +26,7 @@ SHORTER = (  # files of conf with values of the reader's runs, and the values th
     ("experiment/demo.yaml", "eval_every: 100", "eval_every: 10"),
     ("data/builtin_nli.yaml", "train_examples: 24000", "train_examples: 600"),
     ("data/builtin_nli.yaml", "validation_examples: 3000", "validation_examples: 60"),
+    ("model/bert_tiny.yaml", "layers: 2", "layers: 1"),
     ("model/bert_tiny.yaml", "hidden_size: 128", "hidden_size: 8"),
     ("model/bert_tiny.yaml", "intermediate_size: 512", "intermediate_size: 16"),
     ("model/bert_tiny.yaml", "max_vocabulary: 8192", "max_vocabulary: 200"),
@@ -69,6 +70,7 @@ def test_the_readmes_commands(checkout: Path, block: str) -> None:
     if "path/to/checkpoint" in block:
         run = next((checkout / "runs").glob("*-torch-ddp"))
         shutil.copytree(run / "model", checkout / "path" / "to" / "checkpoint")
+    block = block.replace("train.steps=100", "train.steps=10")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env["PATH"] = f"{Path(sys.prefix, 'bin')}:{env['PATH']}"
     done = subprocess.run(["bash", "-ec", block], cwd=checkout, env=env, capture_output=True, text=True)

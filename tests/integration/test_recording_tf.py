@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, in_matrix, selected_values
 
 # With the mirrored scripts first: they configure the logical devices
 SCRIPTS = {
@@ -28,14 +28,18 @@ for line in json.loads(sys.argv[1]):
     sys.argv = line[1:]
     runpy.run_path(line[1], run_name="__main__")
 """
+OF_OTHER_TESTS = {"keras_fit_mirrored", "keras_hub_finetune"}
+# CI diagnoses records of XLA and of a mirrored loop in test_clean_pairs.py
+IN_MATRIX = ("tf_loop_mirrored", "keras_fit_xla")
 NOISE = 1e-4  # of a recovered float32 gradient
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], Path]:
-    """Run all scripts without and with a recorder in one process, which imports TensorFlow once."""
+def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> tuple[dict[str, str], Path]:
+    """Run the scripts of this session without and with a recorder in one process, which imports TensorFlow once."""
     records, lines = tmp_path_factory.mktemp("records"), []
-    for name, options in SCRIPTS.items():
+    names = OF_OTHER_TESTS | selected_values(request, "name")
+    for name, options in ((name, options) for name, options in SCRIPTS.items() if name in names):
         script = str(ROOT / f"tests/scripts/{name.removesuffix('_xla')}.py")
         lines.append([f"{name} plain", script, *options])
         lines.append([f"{name} recorded", script, *options, "--record", str(records / name)])
@@ -49,7 +53,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [in_matrix(name) if name in IN_MATRIX else name for name in SCRIPTS])
 def test_a_recorded_script_prints_the_same_and_its_record_is_complete(
     name: str, runs: tuple[dict[str, str], Path]
 ) -> None:

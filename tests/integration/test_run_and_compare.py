@@ -75,16 +75,16 @@ def read_summary(directory: Path) -> dict[str, Any]:
 
 
 def test_missing_runs_are_trained_and_finished_runs_are_kept(start: Start, tmp_path: Path) -> None:
-    both = ("run=[torch:single,tf:single]", "train.steps=6")
+    both = ("run=[torch:single,torch:dp]", "train.steps=6")
     code, output, errors = start(*both, "--check").wait_for_end()
     assert (code, errors) == (0, "")
     assert output.splitlines()[0].startswith("torch single: completed") and "lockstep: 2 runs agree at all 6" in output
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*")}
     assert not list(tmp_path.glob("runs/*.log"))
     code, output, _ = start(
-        *both, "train.seed=0,5", "reference=" + str(next(tmp_path.glob("runs/torch-*")))
+        *both, "train.seed=0,5", "reference=" + str(next(tmp_path.glob("runs/torch-single-*")))
     ).wait_for_end()
-    assert code == 0 and "tf single seed=5: completed" in output and "diverged" not in output.splitlines()[0]
+    assert code == 0 and "torch dp seed=5: completed" in output and "diverged" not in output.splitlines()[0]
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 4
     after = {path: path.stat().st_mtime_ns for path in before if path.name in ("metrics.jsonl", "summary.json")}
     assert after == {path: before[path] for path in after} and len(after) == 4

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from common.training.rows import read_rows
-from tests.conftest import SMALL_MODEL, in_matrix, selected_values, wait_until
+from tests.conftest import PACED, SMALL_IMAGES, in_matrix, selected_values, wait_until
 from tests.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["data.train_examples=300", "data.validation_examples=60", *SMALL_MODEL, "schedule=constant"]
+SMALL = [*SMALL_IMAGES, PACED, "schedule=constant"]
 SYNCHRONOUS = ["strategy=parameter_server", "strategy.workers=1", "strategy.max_staleness=0"]
 RUNS = {
     "ddp": ("torch", ["strategy=ddp", "strategy.replicas=2", "cluster=slurm"]),

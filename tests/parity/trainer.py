@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -28,6 +28,8 @@ from common.cluster.topology import HostGroup
 from common.config.compose import CONF, parse_config
 from common.data import batch_plan
 from common.data.dropout import derive_example_keys
+from common.map.side import Side
+from common.models import custom
 from common.models.initial_weights import InitialCheckpoint
 from common.run.context import RunContext, open_context
 from common.run.prepare import open_run
@@ -46,9 +48,10 @@ class PlannedRun(TypedDict):
 
 def train_runs(framework: str, runs: list[PlannedRun]) -> None:
     """Train the runs in this process."""
-    for run, context in zip(runs, prepare_runs(framework, runs), strict=True):
-        with plant_fault(run["fault"]):
-            assert train(context) == 0, run
+    with share_sides():
+        for run, context in zip(runs, prepare_runs(framework, runs), strict=True):
+            with plant_fault(run["fault"]):
+                assert train(context) == 0, run
 
 
 def prepare_runs(framework: str, runs: list[PlannedRun]) -> Iterator[RunContext]:
@@ -60,6 +63,21 @@ def prepare_runs(framework: str, runs: list[PlannedRun]) -> Iterator[RunContext]
         with open_run(config, framework) as context:
             pass
         yield context
+
+
+@contextmanager
+def share_sides() -> Iterator[None]:
+    """Describe the model pairs of all runs in one process of each framework: each would import it again."""
+    sides: dict[str, Side] = {}
+    with ExitStack() as stack:
+
+        def open_side(package: str, device: str) -> nullcontext[Side]:
+            if package not in sides:
+                sides[package] = stack.enter_context(Side(package, device=device))
+            return nullcontext(sides[package])
+
+        with patch.object(custom, "Side", open_side):
+            yield
 
 
 def train(context: RunContext) -> int:
@@ -88,8 +106,9 @@ def train_here(context: RunContext) -> int:
 
 def train_with_ranks(runs: list[PlannedRun], spec: str, world_size: int) -> None:
     """Train all runs with one group of ranks."""
-    for _ in prepare_runs("torch", runs):
-        pass
+    with share_sides():
+        for _ in prepare_runs("torch", runs):
+            pass
     command = module_command("tests.parity.trainer", "rank", spec, str(world_size))
     processes = [Process(f"rank {rank}", [*command, str(rank)], {"OMP_NUM_THREADS": "1"}) for rank in range(world_size)]
     outcome = supervise(processes, Path(spec).with_suffix(".ranks.log"))

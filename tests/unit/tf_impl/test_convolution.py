@@ -1,4 +1,4 @@
-"""Tests of corrected convolutions against those of Keras, in TensorFlow processes."""
+"""Tests of corrected convolutions against those of Keras, in a TensorFlow process."""
 
 import pytest
 
@@ -100,14 +100,10 @@ for strides in (1, 2):
 """
 
 
-def test_values_and_gradients_are_those_of_keras(python: Python) -> None:
-    python(COMPARE)
+def test_corrected_convolutions_compute_what_keras_computes(python: Python) -> None:
+    """Compare values and gradients, of groups too, for any number of examples.
 
-
-def test_groups_have_the_values_and_gradients_of_all_channels_with_zeros_between_groups(python: Python) -> None:
-    python(COMPARE_GROUPS)
-
-
-def test_gradients_of_any_number_of_examples_leave_memory_intact(python: Python) -> None:
-    """Without the correction, strides=2 crashes the process on CPUs whose oneDNN has the fault."""
-    python(TRAIN)
+    Groups have the values of all channels with zeros between the groups. Without the correction, strides=2 crashes the
+    process on CPUs whose oneDNN has the fault.
+    """
+    python(COMPARE + COMPARE_GROUPS + TRAIN)

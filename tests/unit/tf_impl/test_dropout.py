@@ -1,7 +1,5 @@
 """Tests that aligned dropout has the masks of the reference, for tokens and for the probabilities of attention."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -89,14 +87,24 @@ for name, (layer, value, masks) in layers.items():
     kernel, bias = layer._output_dense.get_weights()
     arrays |= {f"{name} kernel": kernel, f"{name} bias": bias, f"{name} before": before}
     arrays[f"{name} after"] = layer(query, value, **masks, training=False)
-np.savez(sys.argv[1], **arrays)
+np.savez(sys.argv[2], **arrays)
 """
 
+Arrays = dict[str, np.ndarray]
 
-def test_masks_are_those_of_the_reference(tmp_path: Path, python: Python) -> None:
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory: pytest.TempPathFactory, python: Python) -> tuple[Arrays, Arrays]:
+    """The arrays of both programs, which run in one process."""
+    paths = [tmp_path_factory.mktemp("dropout") / f"{name}.npz" for name in ("compute", "attend")]
+    python(COMPUTE + ATTEND, *paths)
+    masks, attention = (dict(np.load(path)) for path in paths)
+    return masks, attention
+
+
+def test_masks_are_those_of_the_reference(computed: tuple[Arrays, Arrays]) -> None:
     """The same holds with XLA."""
-    python(COMPUTE, tmp_path / "arrays.npz")
-    arrays = dict(np.load(tmp_path / "arrays.npz"))
+    arrays, _ = computed
     for index, shape in enumerate(SHAPES):
         for rate in RATES:
             expected = reference_dropout.mask(KEYS, "a.dropout", shape, rate)
@@ -108,9 +116,8 @@ def test_masks_are_those_of_the_reference(tmp_path: Path, python: Python) -> Non
     assert np.array_equal(arrays["dropped"], reference_dropout.mask(KEYS, "a.dropout", (4, 6), 0.5))
 
 
-def test_probabilities_are_multiplied_by_the_references_mask(tmp_path: Path, python: Python) -> None:
-    python(ATTEND, tmp_path / "arrays.npz")
-    arrays = dict(np.load(tmp_path / "arrays.npz"))
+def test_probabilities_are_multiplied_by_the_references_mask(computed: tuple[Arrays, Arrays]) -> None:
+    _, arrays = computed
     for name, heads in {"self": 2, "causal": 2, "cross": 2, "grouped": 4}.items():
         probabilities, value, output, kernel, bias, *others = (
             arrays[f"{name} {part}"]

@@ -67,6 +67,8 @@ def train_all(configs: list[Config]) -> tuple[Run, list[tuple[Run, dict[str, Any
 @pytest.mark.slow
 def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ranks, config: Config) -> None:
     buckets_and_overlap = [(None, True), (0.004, True), (0.004, False), (25.0, False)]
+    if len(ranks.processes) == 2:  # buckets do not depend on the number of ranks, as algorithms do
+        buckets_and_overlap = [(0.004, True)]
     choices = list(itertools.product(ALGORITHMS, buckets_and_overlap))
     configs = []
     for algorithm, (cap, overlap) in choices:
@@ -100,7 +102,7 @@ def test_every_algorithm_bucket_and_overlap_draws_the_curve_of_single(ranks: Ran
                 assert sum(report["bytes_sent"]) == times * step_bytes * STEPS
             assert len(report["peak_memory_bytes"]) == size
             bucket_counts.add(buckets)
-    assert len(bucket_counts) == 3
+    assert len(bucket_counts) == (3 if size == 3 else 1)
 
 
 def test_buckets_are_in_reverse_and_hold_up_to_the_cap() -> None:

@@ -104,9 +104,10 @@ def make_single(config: Config) -> Single:
 def train_all(
     configs: list[Config], one_host: bool = False
 ) -> list[tuple[list[tuple[float, float]], list[tuple[float, float]]]]:
-    """Train each config with DDP and with Single, in a rank."""
+    """Train each config with DDP, in a rank. Return each curve with the curve of Single, which no option changes."""
+    reference = train(configs[0], make_single(configs[0]))
     with patch.object(SharedMemory, "average", autospec=True, side_effect=SharedMemory.average) as average:
-        curves = [(train(config, make(config, one_host)), train(config, make_single(config))) for config in configs]
+        curves = [(train(config, make(config, one_host)), reference) for config in configs]
     assert average.called == one_host
     return curves
 

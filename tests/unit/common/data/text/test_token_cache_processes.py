@@ -63,11 +63,11 @@ def rendezvous(pairs_config: Config, tmp_path: Path) -> Path:
     return tmp_path / "rendezvous"
 
 
-def test_built_once_for_eight_processes(rendezvous: Path, start_python: StartPython) -> None:
+def test_built_once_for_four_processes(rendezvous: Path, start_python: StartPython) -> None:
     settings = rendezvous.parent / "config.yaml"
-    workers = [start_python(WORKER, settings, rendezvous, 8, "work") for _ in range(8)]
+    workers = [start_python(WORKER, settings, rendezvous, 4, "work") for _ in range(4)]
     outputs = [worker.communicate(timeout=60) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * 8, outputs
+    assert [worker.returncode for worker in workers] == [0] * 4, outputs
     assert len({out for out, _ in outputs}) == 1
     assert (rendezvous.parent / "builds").read_text().split() == ["tokens", "weights"]
 
