@@ -7,7 +7,7 @@ import keras
 
 from common.map.connections import find_connections
 from common.map.description import LayerDescription, VariableDescription
-from common.map.keras_layers import RECURRENT_KINDS
+from common.map.keras_attributes import list_own_variables
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.layer_attributes import get_layer_attributes, get_layer_kind
 
@@ -22,14 +22,15 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
     layers = []
     for path, layer in trace.entered.items():
         roles = {
-            role: names_by_id[id(variable)]
-            for role, variable in _get_variables_by_role(layer).items()
+            variable.name: names_by_id[id(variable)]
+            for variable in list_own_variables(layer)
             if id(variable) in names_by_id
         }
         if roles:
             kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
             shape, composite = trace.unflattened_shapes.get(path), trace.composites.get(path)
-            layers.append(LayerDescription(kind, path, attributes, roles, shape, composite))
+            reshaped = trace.reshaped_shapes.get(path)
+            layers.append(LayerDescription(kind, path, attributes, roles, shape, composite, reshaped_shape=reshaped))
     convolutions = {layer.path: -1 for layer in layers if "Conv" in layer.kind}
     connections = find_connections({layer.path for layer in layers}, trace.calls, convolutions)
     return [replace(layer, connection=connections.get(layer.path)) for layer in layers]
@@ -39,9 +40,3 @@ def describe_variable(name: str, variable: keras.Variable, is_changed: bool) -> 
     """Describe a variable. is_changed: whether forward passes in training mode change it."""
     constant = not variable.trainable and not is_changed
     return VariableDescription(name, tuple(variable.shape), variable.trainable, constant)
-
-
-def _get_variables_by_role(layer: keras.Layer) -> dict[str, keras.Variable]:
-    """Return the variables of a layer by role. The variables of a recurrent layer belong to its cell."""
-    owner = layer.cell if get_layer_kind(layer) in RECURRENT_KINDS and hasattr(layer, "cell") else layer
-    return {variable.name: variable for variable in (*owner._trainable_variables, *owner._non_trainable_variables)}

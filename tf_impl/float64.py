@@ -7,9 +7,11 @@ This file replaces the functions that round:
 - `tf.cast` converts a Python float to float32 first. `keras.ops.gelu` and the scale of MultiHeadAttention use it.
 - The operation behind `tf.nn.leaky_relu` has a float32 attribute.
 - `keras.ops.dot_product_attention` computes its scale in float32.
+- `tf.constant`, `tf.eye`, `tf.ones`, `tf.range` and `tf.zeros` are float32 unless the caller says otherwise.
 - `tf.image.resize`, which also computes `UpSampling2D`, interpolates in float32.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +25,8 @@ from tensorflow.python.ops import math_ops
 
 TensorLike: TypeAlias = tf.Tensor | keras.Variable | float | list[float]  # what TensorFlow converts to a tensor
 
+CONSTANT_FUNCTIONS = ("constant", "eye", "ones", "range", "zeros")
+
 _keeps_float64 = ContextVar("_keeps_float64", default=False)
 
 
@@ -35,6 +39,8 @@ def compute_in_float64() -> None:
         tf.nn.leaky_relu = _leaky_relu
         nn.dot_product_attention = _dot_product_attention
         tf.image.resize = _resize
+        for name in CONSTANT_FUNCTIONS:
+            setattr(tf, name, _make_constant_function(getattr(tf, name)))
         keras.DTypePolicy._parse_name = _parse_policy_name
 
 
@@ -57,6 +63,20 @@ def _cast(
     if type(x) is float and (target.is_floating or target.is_complex):
         return tf.convert_to_tensor(x, target)
     return _original(x, dtype, name)
+
+
+def _make_constant_function(original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Return a function that makes a float64 constant in a float64 model's code if no type is given."""
+    signature = inspect.signature(original)
+
+    def make_constant(*args: object, **kwargs: object) -> tf.Tensor:
+        constant = original(*args, **kwargs)
+        has_type = "dtype" in signature.bind(*args, **kwargs).arguments
+        if has_type or constant.dtype != tf.float32 or not _keeps_float64.get():
+            return constant
+        return original(*args, **kwargs, dtype=tf.float64)
+
+    return make_constant
 
 
 def _parse_policy_name(

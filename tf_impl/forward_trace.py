@@ -15,14 +15,17 @@ import tensorflow as tf
 
 from common.map.containers import order_arguments
 from common.map.description import RecordedCall
+from common.map.keras_attributes import list_own_variables
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
 from common.map.keras_paths import make_unique
+from common.map.reshaped_features import find_reshaped_layers
 from tf_impl.layer_attributes import get_layer_kind
 from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
 LayerCall = Callable[..., object]  # keras.Layer.__call__, or a function that computes the same
 COMPOSITES = (keras.layers.MultiHeadAttention, keras.layers.Bidirectional)
 RESHAPE_FUNCTION = (tf, "reshape")
+VARIABLE_CLASS = next(kind for kind in keras.Variable.__mro__ if "value" in vars(kind))
 DROPOUT_FUNCTIONS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
 
 # True within a ForwardTrace. A model must then call `apply_layer` outside of every tf.function: a tf.function that was
@@ -40,9 +43,12 @@ class ForwardTrace:
     Dropout functions drop nothing within the context.
 
     Attributes:
-        entered: The layers by path, in the order in which the pass entered them.
+        entered: The layers by path, in the order in which the pass entered them, with the layers that it did not enter
+            but whose variables it read, such as that of a TimeDistributed.
         composites: The path of the attention or Bidirectional around a layer, by the path of the layer.
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
+        reshaped_shapes: The shape of one example after the model divided the features that a linear layer returned into
+            several axes, by the path of the linear layer. Layers in between have it in `unflattened_shapes`.
         calls: The first call of each layer, by path. A layer with an activation is recorded as returning what the
             activation receives, because PyTorch's layers have no activation.
         counts: The number of calls of each layer, by path.
@@ -62,18 +68,23 @@ class ForwardTrace:
         self.entered: dict[str, keras.Layer] = {}
         self.composites: dict[str, str] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
+        self.reshaped_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
         self._replacements, self._recorded = replacements or {}, paths
         self._paths: dict[int, str] = {id(model): "model"}
         self._stack: list[keras.Layer] = []  # the layers that the pass is in
+        # The layers whose variables the pass read, and the number of layers entered before, by the layer's path.
+        self._read: dict[str, tuple[keras.Layer, int]] = {}
+        self._owners = {id(variable): layer for layer in _list_owners(model) for variable in list_own_variables(layer)}
         self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
         self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
         this_module = sys.modules[__name__]
         self._patch(keras.Layer, "__call__", self._wrap_call(keras.Layer.__call__))
+        self._patch(VARIABLE_CLASS, "value", self._wrap_value(VARIABLE_CLASS.value))
         self._patch(this_module, "apply_layer", self._apply_layer)
         self._patch(this_module, "is_tracing", True)
         self._patch(*RESHAPE_FUNCTION, self._wrap_reshape(tf.reshape))
@@ -86,6 +97,11 @@ class ForwardTrace:
     ) -> None:
         for undo in reversed(self._undo):
             undo()
+        entered = list(self.entered.items())
+        for path, (layer, position) in reversed(self._read.items()):
+            if path not in self.entered:
+                entered.insert(position, (path, layer))
+        self.entered = dict(entered)
 
     def _patch(self, owner: object, name: str, replacement: object) -> None:
         """Replace an attribute until the context ends."""
@@ -136,6 +152,16 @@ class ForwardTrace:
 
         return call
 
+    def _wrap_value(self, original: property) -> property:
+        def read(variable: keras.Variable) -> object:
+            layer = self._owners.get(id(variable))
+            if layer is not None:
+                self._read.setdefault(self._find_path(layer), (layer, len(self.entered)))
+            assert original.fget is not None
+            return original.fget(variable)
+
+        return property(read)
+
     def _record_entry(self, layer: keras.Layer, path: str, received: tf.Tensor | None) -> None:
         self.entered[path] = layer
         if self._stack and isinstance(self._stack[-1], COMPOSITES):
@@ -151,11 +177,22 @@ class ForwardTrace:
             before, after = tf.convert_to_tensor(tensor).shape, returned.shape
             # Such a layer reshapes its weights, not what another layer receives.
             in_known_layer = self._stack and get_layer_kind(self._stack[-1]) in KNOWN_KINDS
-            if len(before) >= 3 and len(after) == 2 and after[0] == before[0] and not in_known_layer:
-                self._shapes[after[1]] = tuple(before[1:])
+            if not in_known_layer:
+                self._record_reshape(before, after)
             return returned
 
         return reshape
+
+    def _record_reshape(self, before: tf.TensorShape, after: tf.TensorShape) -> None:
+        """Record that the model flattened examples, or divided their features into several axes."""
+        if len(before) >= 3 and len(after) == 2 and after[0] == before[0]:
+            self._shapes[after[1]] = tuple(before[1:])
+        if len(after) >= 3 and len(before) == 2 and after[0] == before[0]:
+            linear_paths = [path for path, layer in self.entered.items() if get_layer_kind(layer) == "Dense"]
+            linear_path, kept = find_reshaped_layers(self.calls, linear_paths, tuple(before))
+            if linear_path is not None:
+                self.reshaped_shapes.setdefault(linear_path, tuple(after[1:]))
+                self.unflattened_shapes |= dict.fromkeys(kept, tuple(after[1:]))
 
     def _find_path(self, layer: keras.Layer) -> str:
         """Return the unique path of a layer."""
@@ -163,6 +200,11 @@ class ForwardTrace:
             path = getattr(layer, "path", None) or layer.name
             self._paths[id(layer)] = make_unique(path, self._paths.values())
         return self._paths[id(layer)]
+
+
+def _list_owners(model: keras.Layer) -> list[keras.Layer]:
+    """Return all layers of a model, recurrent layers last, because the variables of their cells are theirs."""
+    return sorted(model._flatten_layers(), key=lambda layer: hasattr(layer, "cell"))
 
 
 def _swap_order(layer: keras.Layer, array: np.ndarray | None) -> np.ndarray | None:

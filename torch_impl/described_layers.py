@@ -8,7 +8,7 @@ import torch
 
 from common.map.connections import find_connections
 from common.map.description import LayerDescription, VariableDescription
-from common.map.keras_attributes import is_keras_layer, is_recurrent
+from common.map.keras_attributes import is_keras_layer, list_own_variables
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.keras_module import KerasModule
 from torch_impl.layer_attributes import get_layer_attributes, get_layer_kind
@@ -31,7 +31,8 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
         if roles:
             kind, attributes = get_layer_kind(layer), get_layer_attributes(layer)
             shape, composite = trace.unflattened_shapes.get(path), trace.composites.get(path)
-            layers.append(LayerDescription(kind, path, attributes, roles, shape, composite))
+            reshaped = trace.reshaped_shapes.get(path)
+            layers.append(LayerDescription(kind, path, attributes, roles, shape, composite, reshaped_shape=reshaped))
     channel_axis = -1 if any(is_keras_layer(layer) for layer in trace.entered.values()) else 1
     convolutions = {layer.path: channel_axis for layer in layers if "Conv" in layer.kind}
     connections = find_connections({layer.path for layer in layers}, trace.calls, convolutions)
@@ -57,6 +58,4 @@ def _get_variables_by_role(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def _get_keras_variables(layer: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401  a keras.Layer
     """Return the tensors of a Keras layer's variables by role. Those of a recurrent layer belong to its cell."""
-    owner = layer.cell if is_recurrent(layer) and hasattr(layer, "cell") else layer
-    variables = (*owner._trainable_variables, *owner._non_trainable_variables)
-    return {variable.name: variable._value for variable in variables}
+    return {variable.name: variable._value for variable in list_own_variables(layer)}

@@ -17,12 +17,14 @@ from typing_extensions import override
 from common.map.containers import order_arguments
 from common.map.description import RecordedCall
 from common.map.keras_attributes import is_composite, is_keras_layer, is_recurrent
+from common.map.reshaped_features import find_reshaped_layers
 from torch_impl.keras_module import KerasModule
 from torch_impl.keras_observation import ActivationRecorder, patch_keras_dropout
 from torch_impl.layer_attributes import get_layer_kind
 from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
+from torch_impl.unregistered_modules import list_unregistered
 
-RESHAPES = {"flatten", "view", "reshape"}
+RESHAPES = {"flatten", "unflatten", "view", "reshape"}
 DROPOUT_PARAMETERS = ("input", "p", "training")  # of the dropout functions in torch.nn.functional
 # The parameters of scaled_dot_product_attention.
 ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -42,6 +44,8 @@ class ForwardTrace:
             but whose parameters it read.
         composites: The path of Keras's attention or Bidirectional around a layer, by the path of the layer.
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
+        reshaped_shapes: The shape of one example after the model divided the features that a linear layer returned into
+            several axes, by the path of the linear layer. Layers in between have it in `unflattened_shapes`.
         calls: The first call of each layer, by path. A layer of Keras with an activation is recorded as returning what
             the activation receives, as on TensorFlow's side.
         counts: The number of calls of each layer, by path.
@@ -61,6 +65,7 @@ class ForwardTrace:
         self.entered: dict[str, torch.nn.Module] = {}
         self.composites: dict[str, str] = {}
         self.unflattened_shapes: dict[str, tuple[int, ...]] = {}
+        self.reshaped_shapes: dict[str, tuple[int, ...]] = {}
         self.calls: dict[str, RecordedCall] = {}
         self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
@@ -77,7 +82,10 @@ class ForwardTrace:
         self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
-        for name, module in self._model.named_modules():
+        modules = dict(self._model.named_modules())
+        if not isinstance(self._model, KerasModule):  # Keras registers the layers in its lists itself
+            modules |= list_unregistered(self._model)
+        for name, module in modules.items():
             path = name or "model"
             self._undo.append(module.register_forward_pre_hook(self._make_pre_hook(path), with_kwargs=True).remove)
             self._undo.append(module.register_forward_hook(self._make_hook(path), with_kwargs=True).remove)
@@ -89,7 +97,7 @@ class ForwardTrace:
                 for name, module in self._model.named_modules()
                 for parameter in module.parameters(recurse=False)
             }
-        observer = _FunctionObserver(self._shapes, self._record_noise, self._record_parameter)
+        observer = _FunctionObserver(self._record_reshape, self._record_noise, self._record_parameter)
         observer.__enter__()
         self._undo.append(lambda: observer.__exit__(None, None, None))
         return self
@@ -113,6 +121,17 @@ class ForwardTrace:
         is_in_attention = bool(self._stack) and get_layer_kind(self.entered[self._stack[-1]]) == "MultiheadAttention"
         if module is not None and path and not is_in_attention:
             self._read.setdefault(path, module)
+
+    def _record_reshape(self, before: torch.Size, after: torch.Size) -> None:
+        """Record that the model flattened examples, or divided their features into several axes."""
+        if len(before) >= 3 and len(after) == 2 and after[0] == before[0]:
+            self._shapes[after[1]] = tuple(before[1:])
+        if len(after) >= 3 and len(before) == 2 and after[0] == before[0]:
+            linear_paths = [path for path, layer in self.entered.items() if get_layer_kind(layer) == "Linear"]
+            linear_path, kept = find_reshaped_layers(self.calls, linear_paths, tuple(before))
+            if linear_path is not None:
+                self.reshaped_shapes.setdefault(linear_path, tuple(after[1:]))
+                self.unflattened_shapes |= dict.fromkeys(kept, tuple(after[1:]))
 
     def _make_pre_hook(self, path: str) -> Callable[..., object]:
         """Return the hook that PyTorch calls before the forward pass of the layer at this path."""
@@ -172,12 +191,12 @@ class _FunctionObserver(TorchFunctionMode):
 
     def __init__(
         self,
-        shapes: dict[int, tuple[int, ...]],
+        record_reshape: Callable[[torch.Size, torch.Size], None],
         record_noise: Callable[[str], None],
         record_parameter: Callable[[object], None],
     ) -> None:
         super().__init__()
-        self.shapes, self.record_noise, self.record_parameter = shapes, record_noise, record_parameter
+        self.record_reshape, self.record_noise, self.record_parameter = record_reshape, record_noise, record_parameter
 
     @override
     def __torch_function__(
@@ -200,10 +219,8 @@ class _FunctionObserver(TorchFunctionMode):
             if kwargs.pop("dropout_p", 0.0) > 0:
                 self.record_noise(name)
         returned = func(*args, **kwargs)
-        if name in RESHAPES and returned.dim() == 2:
-            source = args[0] if args else kwargs["input"]
-            if source.dim() >= 3 and len(returned) == len(source):
-                self.shapes[returned.shape[1]] = tuple(source.shape[1:])
+        if name in RESHAPES:
+            self.record_reshape((args[0] if args else kwargs["input"]).shape, returned.shape)
         return returned
 
 

@@ -20,6 +20,7 @@ from common.map.keras_attributes import is_keras_layer
 from common.map.random_layers import seed_python
 from torch_impl.float64 import keep_float64
 from torch_impl.keras_module import KerasModule
+from torch_impl.unregistered_modules import check_registration
 
 BACKEND = "torch"
 HIDDEN_PACKAGES = ("tensorflow", "tensorflow_text")
@@ -90,6 +91,7 @@ def build_module(key: str, factory: str, arguments: Mapping[str, object], seed: 
         raise UserError(
             f"{key}={factory}: returned {type(model).__name__}{reason}, not a torch.nn.Module or keras.Model"
         )
+    check_registration(f"{key}={factory}", model)
     return model
 
 

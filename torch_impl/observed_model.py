@@ -75,19 +75,22 @@ class ObservedModel:
                 path, for the first micro-batch. The layers then compute on these arrays, and no gradients are computed.
         """
         self._prepare(weights, training)
-        losses, outputs, calls, unflattened_shapes = [], [], {}, {}
+        losses, outputs, calls, unflattened_shapes, reshaped_shapes = [], [], {}, {}, {}
         for index, micro_batch in enumerate(to_tensors(list(shard), self.device)):
             if index == 0:
                 with ForwardTrace(self.model, replacements, paths) as trace:
                     batch_outputs, batch_losses = self._forward(micro_batch)
                 calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
+                reshaped_shapes = trace.reshaped_shapes
             else:
                 batch_outputs, batch_losses = self._forward(micro_batch)
             if replacements is None:
                 (sum_losses(self.task, batch_outputs, micro_batch).sum() / weight).backward()
             losses.append(batch_losses.detach().cpu().numpy())
             outputs.append(batch_outputs.detach().cpu().numpy())
-        self.observation = Observation(outputs, losses, calls, unflattened_shapes, self._read_gradients())
+        self.observation = Observation(
+            outputs, losses, calls, unflattened_shapes, self._read_gradients(), reshaped_shapes
+        )
         return self.observation
 
     def compute_perturbed(

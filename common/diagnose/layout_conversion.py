@@ -89,7 +89,11 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
             unflattened_shape = None  # A flattened another array of this size
         has_indices = any(call.received is not None and call.received.dtype.kind != "f" for call in (call_a, call_b))
         received = None if has_indices else convert_layout(call_a.received, call_b.received, unflattened_shape)
-        output_shape = None if layer.kind == "linear" else unflattened_shape  # a linear layer mixes all features
+        output_shape = unflattened_shape
+        if layer.kind == "linear":  # it mixes all features, and the model may divide what it returns
+            reshaped_shape = a.reshaped_shapes.get(layer.path_a)
+            is_moved = reshaped_shape != b.reshaped_shapes.get(layer.path_b) or len({*(reshaped_shape or ())}) == 1
+            output_shape = reshaped_shape if is_moved else None
         returned = convert_layout(call_a.returned, call_b.returned, output_shape)
         is_known = returned is not None or layer.kind in RECURRENT  # which may return one state or all states
         if (received is not None or has_indices) and is_known:

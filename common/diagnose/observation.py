@@ -1,7 +1,7 @@
 """The report of a process of one framework on one computation of its model, as plain NumPy arrays."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class Observation:
         unflattened_shapes: Shape of an example before the model flattened it for a layer, by the layer's path.
         gradients: Gradients of the shard's part of the mean loss over the global batch, by parameter, in PyTorch's
             layout.
+        reshaped_shapes: Shape of an example after the model divided what a linear layer returned into several axes.
     """
 
     outputs: list[np.ndarray]
@@ -27,6 +28,7 @@ class Observation:
     calls: Mapping[str, RecordedCall]
     unflattened_shapes: Mapping[str, tuple[int, ...]]
     gradients: dict[str, np.ndarray]
+    reshaped_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ class LayerDescription:
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
         composite: The path of the layer that contains this one as a part, such as Keras's MultiHeadAttention; or None.
         connection: What the layer receives; None if the pass did not return from it.
+        reshaped_shape: The shape of one example after the model divided the features that the layer returned into
+            several axes; None if it did not.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class LayerDescription:
     unflattened_shape: tuple[int, ...] | None = None
     composite: str | None = None
     connection: Connection | None = None
+    reshaped_shape: tuple[int, ...] | None = None
 
     @property
     def groups(self) -> int:

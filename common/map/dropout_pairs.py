@@ -45,6 +45,7 @@ def pair_dropouts(
     keras_description: ModelDescription,
     torch_inputs: Mapping[str, np.ndarray],
     keras_inputs: Mapping[str, np.ndarray],
+    can_differ: bool = False,
 ) -> list[DropoutPair]:
     """Pair the dropout layers in the order of execution.
 
@@ -53,6 +54,7 @@ def pair_dropouts(
         keras_description: The description of Keras's model.
         torch_inputs: The arrays that PyTorch's dropout layers receive, by path.
         keras_inputs: The arrays that Keras's dropout layers receive, by path.
+        can_differ: Whether the layers may receive different values, if the shapes say what corresponds.
 
     Raises:
         UserError: The models have different dropout layers, or the layers receive different arrays.
@@ -74,8 +76,9 @@ def pair_dropouts(
             torch_input, keras_input = _sort_elements(torch_input), _sort_elements(keras_input)
         is_moved = unit == "channel" and not torch_description.is_keras
         if is_moved or not _are_equal(torch_input, keras_input):
-            layout = _find_layout(torch_input, keras_input, torch_layer.unflattened_shape)
-            if layout is None:
+            layout = _find_layout(torch_input, keras_input, torch_layer.unflattened_shape, can_differ)
+            has_counterpart = layout is not None or (can_differ and torch_input.shape == keras_input.shape)
+            if not has_counterpart:
                 raise UserError(f"{torch_path} (PyTorch) and {keras_path} (Keras) drop elements of different inputs")
         pairs.append(DropoutPair(torch_layer.name, keras_layer.name, torch_layer.noise, layout))
     return pairs
@@ -95,14 +98,17 @@ def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _find_layout(
-    torch_input: np.ndarray, keras_input: np.ndarray, unflattened_shape: Shape | None
+    torch_input: np.ndarray, keras_input: np.ndarray, unflattened_shape: Shape | None, can_differ: bool
 ) -> ChannelLayout | None:
     """Return the layout in which both inputs are equal once PyTorch's channels are moved last; None if there is none.
+
+    If the inputs may differ, the layout is that of a moved array of Keras's shape which is not PyTorch's shape.
 
     Args:
         torch_input: The input of PyTorch's layer.
         keras_input: The input of Keras's layer.
         unflattened_shape: The shape of PyTorch's examples before the model flattened them; None if it did not.
+        can_differ: Whether the inputs may have different values.
     """
     if torch_input.size != keras_input.size or len(torch_input) != len(keras_input):
         return None
@@ -110,6 +116,7 @@ def _find_layout(
         if shape is None or len(shape) <= 1:
             continue
         moved = move_channels_last(torch_input.reshape(-1, *shape))
-        if _are_equal(moved.reshape(keras_input.shape), keras_input):
+        has_moved_shape = moved.shape == keras_input.shape != torch_input.shape
+        if (can_differ and has_moved_shape) or _are_equal(moved.reshape(keras_input.shape), keras_input):
             return ChannelLayout(torch_input.shape[1:], tuple(shape))
     return None

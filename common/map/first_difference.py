@@ -31,7 +31,10 @@ def explain_first_difference(
         unflattened_shape = pair.torch.unflattened_shape
         if unflattened_shape == pair.keras.unflattened_shape:
             unflattened_shape = None
-        output_shape = unflattened_shape if pair.torch.kind != "linear" else None  # a linear layer mixes all features
+        output_shape = unflattened_shape
+        if pair.torch.kind == "linear":  # it mixes all features, and the model may divide what it returns
+            is_same = pair.torch.reshaped_shape == pair.keras.reshaped_shape
+            output_shape = None if is_same else pair.torch.reshaped_shape
         output_gap = smallest_difference(torch_call.returned, keras_call.returned, output_shape)
         if output_gap is None:
             uncompared.append(pair)

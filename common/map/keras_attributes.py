@@ -3,6 +3,8 @@
 No process of `common` imports Keras, so this reads the classes by name.
 """
 
+from typing import Any
+
 from common.map.factory import collect_plain_attributes
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
 from common.map.layer_kinds import find_kind
@@ -51,3 +53,9 @@ def get_keras_attributes(layer: object) -> dict[str, object]:
     if isinstance(momentum, int | float):
         attributes["momentum"] = 1 - momentum
     return attributes
+
+
+def list_own_variables(layer: Any) -> list[Any]:  # noqa: ANN401  a keras.Layer, and its variables
+    """Return the variables of a layer without those of the layers in it. Those of a recurrent layer are its cell's."""
+    owner = layer.cell if is_recurrent(layer) and hasattr(layer, "cell") else layer
+    return [*owner._trainable_variables, *owner._non_trainable_variables]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
 from common.map.sublayers import KerasTarget, Sublayer, iterate_owned_variables
-from common.map.transformation import TransformationStep
+from common.map.transformation import TransformationStep, transpose_kernel
 
 Variables = dict[str, VariableDescription]
 Shape = tuple[int, ...]
@@ -92,6 +92,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
             layer.composite if len(pieces) == 1 else layer.path,
             layer.unflattened_shape,
             layer.attributes,
+            layer.reshaped_shape,
         )
     used = {target.name for piece in pieces for target in piece.targets.values()}
     for role, name in names.items():
@@ -118,7 +119,7 @@ def _split_known_kind(layer: LayerDescription, names: dict[str, str], shapes: di
         return [_Piece("PReLU", (math.prod(shapes["alpha"]),), targets)]
     if kind in TRANSPOSED_CONVOLUTIONS and "kernel" in names:
         *window, outputs, inputs = shapes["kernel"]
-        targets = _build_targets(names, names["kernel"], _transpose_kernel(len(window)))
+        targets = _build_targets(names, names["kernel"], (transpose_kernel(2 + len(window)),))
         return [_Piece("transposed convolution", (layer.groups, inputs, outputs, *window), targets)]
     if kind in CONVOLUTIONS and {"kernel", "depthwise_kernel"} & names.keys():
         return _split_convolution(layer, names, shapes)
@@ -168,7 +169,7 @@ def _split_convolution(layer: LayerDescription, names: dict[str, str], shapes: d
     """
     if "Depthwise" not in layer.kind and "kernel" in names:
         *window, inputs, outputs = shapes["kernel"]
-        targets = _build_targets(names, names["kernel"], _transpose_kernel(len(window)))
+        targets = _build_targets(names, names["kernel"], (transpose_kernel(2 + len(window)),))
         return [_Piece("convolution", (layer.groups, outputs, inputs, *window), targets)]
     role = "kernel" if "kernel" in names else "depthwise_kernel"
     *window, channels, multiplier = shapes[role]
@@ -181,16 +182,11 @@ def _split_convolution(layer: LayerDescription, names: dict[str, str], shapes: d
     if "pointwise_kernel" not in names:
         return [_Piece("convolution", sizes, _build_targets(names, names[role], steps))]
     *window, inputs, outputs = shapes["pointwise_kernel"]
-    pointwise = _build_targets(names, names["pointwise_kernel"], _transpose_kernel(len(window)))
+    pointwise = _build_targets(names, names["pointwise_kernel"], (transpose_kernel(2 + len(window)),))
     return [
         _Piece("convolution", sizes, {"weight": KerasTarget(names[role], steps)}),
         _Piece("convolution", (1, outputs, inputs, *window), pointwise),
     ]
-
-
-def _transpose_kernel(window_axes: int) -> Steps:
-    """Return the step from (a, b, *window) to (*window, b, a)."""
-    return (TransformationStep("transpose", (*range(2, 2 + window_axes), 1, 0)),)
 
 
 def _build_reshaped(name: str, shape: Shape) -> KerasTarget:

@@ -21,6 +21,7 @@ def use_keras_layouts(
                     if isinstance(target, KerasTarget)
                 },
                 unflattened_shape=None,
+                reshaped_shape=None,
             )
             for sublayer in torch_sublayers
         ],
@@ -33,6 +34,7 @@ def use_keras_layouts(
                     if isinstance(target, KerasTarget)
                 },
                 unflattened_shape=None,
+                reshaped_shape=None,
             )
             for sublayer in keras_sublayers
         ],

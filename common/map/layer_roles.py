@@ -4,12 +4,15 @@ The labels of a layer say what it is, and at every further level what the layers
 in both models mean equal surroundings (the refinement of colors of a graph).
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import groupby, permutations
 
 from common.map.description import Connection, LayerDescription
 from common.map.sublayers import Sublayer
 
+MAX_SIBLINGS = 4  # of layers on one input, whose orders are all tried
 LEVELS = 8  # the number of layers before and after a layer that its last label depends on
 SETTINGS = ("stride", "dilation")  # those that have the same values in both frameworks
 Labels = Mapping[str, Hashable]  # by the path of the layer
@@ -36,6 +39,22 @@ class LayerRoles:
             labels = self._refine(labels)
             self.levels.append(labels)
 
+    def get_source(self, path: str) -> str | None:
+        """Return the path of the layer whose output a layer receives, if that is known."""
+        return self._sources.get(path)
+
+    def order_by_source(self, sublayers: list[Sublayer]) -> list[Sublayer]:
+        """Return sublayers in the order in which the pass entered the layers whose outputs they receive.
+
+        A functional model of Keras computes parallel branches side by side, and PyTorch one after the other. The order
+        stays if a source is unknown.
+        """
+        places = {path: place for place, path in enumerate(self.levels[0])}
+        sources = [self._sources.get(sublayer.path) for sublayer in sublayers]
+        if any(source not in places for source in sources):
+            return sublayers
+        return sorted(sublayers, key=lambda sublayer: places[self._sources[sublayer.path] or ""])
+
     def _refine(self, labels: Labels) -> Labels:
         """Return labels that depend on the labels of the layers before and after, too."""
         consumers: dict[str, list[Hashable]] = defaultdict(list)
@@ -56,7 +75,8 @@ def order_by_roles(
 ) -> list[Sublayer]:
     """Return the sublayers of Keras in the order of their counterparts in PyTorch.
 
-    The deepest level decides at which both have the same labels. Sublayers of one label keep the order of execution.
+    The deepest level decides at which both have the same labels. Sublayers of one label keep the order
+    of the layers before them, or of execution.
 
     Args:
         torch_matches: Sublayers of one signature.
@@ -65,13 +85,55 @@ def order_by_roles(
         keras_roles: The roles in Keras's model.
     """
     for torch_level, keras_level in zip(reversed(torch_roles.levels), reversed(keras_roles.levels), strict=True):
-        torch_labels = [torch_level[sublayer.path] for sublayer in torch_matches]
-        by_label: dict[Hashable, list[Sublayer]] = defaultdict(list)
-        for sublayer in keras_matches:
-            by_label[keras_level[sublayer.path]].append(sublayer)
-        if Counter(torch_labels) == {label: len(sublayers) for label, sublayers in by_label.items()}:
-            return [by_label[label].pop(0) for label in torch_labels]
+        torch_groups, keras_groups = _group(torch_matches, torch_level), _group(keras_matches, keras_level)
+        if {label: len(group) for label, group in torch_groups.items()} == {
+            label: len(group) for label, group in keras_groups.items()
+        }:
+            counterparts: dict[int, Sublayer] = {}
+            for label, group in torch_groups.items():
+                torch_group = torch_roles.order_by_source(group)
+                keras_group = keras_roles.order_by_source(keras_groups[label])
+                ordered = _order_siblings(torch_group, keras_group, torch_roles, keras_roles)
+                counterparts |= {id(torch): keras for torch, keras in zip(torch_group, ordered, strict=True)}
+            return [counterparts[id(sublayer)] for sublayer in torch_matches]
     raise AssertionError("the first labels are equal")
+
+
+def _group(sublayers: Sequence[Sublayer], level: Labels) -> dict[Hashable, list[Sublayer]]:
+    """Return the sublayers by label."""
+    groups: dict[Hashable, list[Sublayer]] = defaultdict(list)
+    for sublayer in sublayers:
+        groups[level[sublayer.path]].append(sublayer)
+    return groups
+
+
+def _order_siblings(
+    torch_matches: Sequence[Sublayer], ordered: list[Sublayer], torch_roles: LayerRoles, keras_roles: LayerRoles
+) -> list[Sublayer]:
+    """Return Keras's sublayers with those on one input in the order in which their names are most like PyTorch's.
+
+    The words of the names count, such as those of theta_f_fc and stack_theta_f. The order stays if no other is better.
+    """
+
+    def get_sources(number: int) -> tuple[str | None, str | None]:
+        return torch_roles.get_source(torch_matches[number].path), keras_roles.get_source(ordered[number].path)
+
+    for sources, group in groupby(range(len(ordered)), get_sources):
+        places = list(group)
+        if None in sources or not 2 <= len(places) <= MAX_SIBLINGS:
+            continue
+        words = [_split_words(torch_matches[place].path) for place in places]
+        siblings = max(  # the first one of equal sums, which is the given order
+            permutations([ordered[place] for place in places]),
+            key=lambda choice: sum(len(a & _split_words(b.path)) for a, b in zip(words, choice, strict=True)),
+        )
+        ordered[places[0] : places[-1] + 1] = siblings
+    return ordered
+
+
+def _split_words(path: str) -> set[str]:
+    """Return the words of the last name of a path. Numbers count layers, and each framework has its own."""
+    return set(re.findall("[a-z]+", re.split(r"[./]", path)[-1].lower()))
 
 
 def _normalize(setting: object) -> object:

@@ -4,19 +4,22 @@ A layer that one framework has, such as a norm, may be a class of a library in t
 one variable, their shapes and their order tell which ones are counterparts.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from common.map.description import ModelDescription
 from common.map.layer_roles import LayerRoles
 from common.map.pair_sublayers import list_unpaired, pair_by_signature
-from common.map.sublayers import LayerPair, Sublayer, list_variable_names
-from common.map.transformation import TransformationStep
+from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources, list_variable_names
+from common.map.transformation import TransformationStep, transpose_kernel
 
 
 def list_single_variables(sublayers: list[Sublayer], description: ModelDescription) -> list[Sublayer]:
     """Return the sublayers that have a single variable, as sublayers of the kind "parameter"."""
     return [
-        Sublayer(
+        sublayer
+        if sublayer.kind == "parameter"
+        else Sublayer(
             "parameter",
             sublayer.path,
             description.variables[name].shape,
@@ -46,6 +49,40 @@ def pair_single_variables(
     unpaired = list_unpaired(torch_singles, keras_singles, layer_pairs)
     layer_pairs += _pair_transposed(*unpaired, torch_roles, keras_roles)
     return layer_pairs + _pair_by_shape(*list_unpaired(torch_singles, keras_singles, layer_pairs))
+
+
+def divide_by_kind(sublayers: list[Sublayer], paired_names: Collection[str]) -> tuple[list[Sublayer], list[Sublayer]]:
+    """Return the layers of known kinds, and the single variables of other classes, that have no counterpart."""
+    unpaired = [sublayer for sublayer in sublayers if not {*sublayer.variable_names} & {*paired_names}]
+    known = [sublayer for sublayer in unpaired if sublayer.kind != "parameter"]
+    return known, [sublayer for sublayer in unpaired if sublayer.kind == "parameter"]
+
+
+def list_pieces(sublayers: list[Sublayer], description: ModelDescription) -> list[Sublayer]:
+    """Return the variables of layers as sublayers of the kind "parameter", with kernels in Keras's layout.
+
+    The other model may compute the same in a class of its own, with variables of its own.
+    """
+    return [
+        sublayer if sublayer.kind == "parameter" else _build_piece(sublayer, role, variable, description)
+        for sublayer in sublayers
+        for role, variable in sublayer.variables.items()
+    ]
+
+
+def _build_piece(
+    sublayer: Sublayer, role: str, variable: TorchSources | KerasTarget, description: ModelDescription
+) -> Sublayer:
+    if isinstance(variable, KerasTarget):
+        piece, sizes = KerasTarget(variable.name), description.variables[variable.name].shape
+        return Sublayer("parameter", sublayer.path, sizes, {role: piece})
+    sizes = sublayer.sizes[1:] if sublayer.kind.endswith("convolution") else sublayer.sizes
+    if role != "weight" or len(sizes) == 1:
+        sizes = description.variables[variable.sources[0].name].shape
+        return Sublayer("parameter", sublayer.path, sizes, {role: variable})
+    step = transpose_kernel(len(sizes))
+    sizes = tuple(sizes[axis] for axis in step.numbers)
+    return Sublayer("parameter", sublayer.path, sizes, {role: replace(variable, steps=(*variable.steps, step))})
 
 
 def reshape_single(torch_sizes: tuple[int, ...], keras_sizes: tuple[int, ...]) -> TransformationStep:

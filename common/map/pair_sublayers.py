@@ -29,9 +29,14 @@ def pair_by_signature(
     for signature in dict.fromkeys(sublayer.signature for sublayer in torch_sublayers):
         torch_matches = [sublayer for sublayer in torch_sublayers if sublayer.signature == signature]
         keras_matches = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
-        torch_words, keras_words = _number_words(torch_matches), _number_words(keras_matches)
         if len(torch_matches) != len(keras_matches):
             continue
+        if signature[0] == "parameter":
+            named = _pair_by_role(torch_matches, keras_matches)
+            layer_pairs += named
+            torch_matches = [sublayer for sublayer in torch_matches if all(sublayer is not a for a, _ in named)]
+            keras_matches = [sublayer for sublayer in keras_matches if all(sublayer is not b for _, b in named)]
+        torch_words, keras_words = _number_words(torch_matches), _number_words(keras_matches)
         if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
             keras_matches = [keras_matches[keras_words.index(numbered_word)] for numbered_word in torch_words]
         else:
@@ -86,6 +91,33 @@ def list_unpaired(
         [sublayer for sublayer in torch_sublayers if sublayer not in torch_paired],
         [sublayer for sublayer in keras_sublayers if sublayer not in keras_paired],
     )
+
+
+def _pair_by_role(torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer]) -> list[LayerPair]:
+    """Pair single variables whose role has the same last word in both models equally often, in the order of execution.
+
+    Such a word is "bias", or the "g" of a variable "weight_g". Nothing is paired if all variables have one role.
+    """
+    torch_words, keras_words = (
+        [_get_role_word(sublayer) for sublayer in part] for part in (torch_sublayers, keras_sublayers)
+    )
+    if len({*torch_words}) == 1 or len({*keras_words}) == 1:
+        return []
+    return [
+        LayerPair(torch, keras)
+        for word in dict.fromkeys(torch_words)
+        if torch_words.count(word) == keras_words.count(word)
+        for torch, keras in zip(
+            [sublayer for sublayer, other in zip(torch_sublayers, torch_words, strict=True) if other == word],
+            [sublayer for sublayer, other in zip(keras_sublayers, keras_words, strict=True) if other == word],
+            strict=True,
+        )
+    ]
+
+
+def _get_role_word(sublayer: Sublayer) -> str:
+    (role,) = sublayer.variables
+    return role.rpartition("_")[2]
 
 
 def _align(scores: Mapping[tuple[int, int], int], rows: int, columns: int) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ then single variables of equal shapes: a layer that one framework has may be a c
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from common.map.assumed_layout import USUAL_LAYOUT, AssumedLayout
 from common.map.description import ModelDescription
@@ -14,9 +15,15 @@ from common.map.keras_layers import split_keras_layers
 from common.map.keras_pairs import pair_by_path, use_keras_layouts
 from common.map.layer_norm_axes import align_layer_norms
 from common.map.layer_roles import LayerRoles
-from common.map.pair_single_variables import list_single_variables, pair_single_variables, reshape_single
+from common.map.pair_single_variables import (
+    divide_by_kind,
+    list_pieces,
+    list_single_variables,
+    pair_single_variables,
+    reshape_single,
+)
 from common.map.pair_sublayers import align_sublayers, list_unpaired, pair_by_signature
-from common.map.pointwise_layers import align_pointwise_layers
+from common.map.pointwise_layers import align_pointwise_layers, align_wide_convolutions
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources
 from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep, find_unselected, merge_steps
@@ -83,6 +90,7 @@ def pair_variables(
     else:
         torch_sublayers = layout.align(split_torch_layers(torch_description), keras_sublayers)
         torch_sublayers = align_pointwise_layers(torch_sublayers, keras_sublayers)
+        torch_sublayers = align_wide_convolutions(torch_sublayers, keras_sublayers)
         keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
     if torch_description.is_keras:
@@ -99,6 +107,13 @@ def pair_variables(
         torch_roles,
         keras_roles,
     )
+    paired_names = {name for pair in layer_pairs for sublayer in pair for name in sublayer.variable_names}
+    torch_parts, keras_parts = (
+        [list_pieces(part, description) for part in divide_by_kind(unpaired, paired_names)]
+        for unpaired, description in ((torch_unpaired, torch_description), (keras_unpaired, keras_description))
+    )
+    for torch_part, keras_part in zip(torch_parts, reversed(keras_parts), strict=True):
+        layer_pairs += pair_by_signature(torch_part, keras_part, torch_roles, keras_roles)
     torch_names = _list_names(torch_sublayers)
     layer_pairs.sort(key=lambda pair: torch_names.index(pair.torch.variable_names[0]))
     # The sizes of a convolution are (groups, outputs, inputs, *window).
@@ -218,9 +233,13 @@ def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[Variabl
     for role, sources, target in roles:
         assert isinstance(sources, TorchSources)
         assert isinstance(target, KerasTarget)
-        steps = [*sources.steps, *_permute_flattened(layer_pair, role, convolved_axes), *target.steps]
+        permutations = (
+            _permute_flattened(layer_pair, role, convolved_axes),
+            _permute_reshaped(layer_pair, role, convolved_axes),
+        )
+        steps = [*sources.steps, *chain.from_iterable(permutations), *target.steps]
         if torch.kind == "parameter" and torch.sizes != keras.sizes:
-            steps = [reshape_single(torch.sizes, keras.sizes)]
+            steps = [*sources.steps, reshape_single(torch.sizes, keras.sizes)]
         transformation = ParameterTransformation(sources.sources, sources.joined, merge_steps(steps))
         pairs.append(VariablePair(target.name, transformation))
     return pairs
@@ -232,10 +251,8 @@ def _permute_flattened(layer_pair: LayerPair, role: str, convolved_axes: set[int
     PyTorch flattens (channels, *window), Keras (*window, channels). There are no steps if the models flatten nothing
     before this layer, or flatten the axes in the same order.
     """
-    torch, before, after = layer_pair.torch, layer_pair.torch.unflattened_shape, layer_pair.keras.unflattened_shape
-    if before is None or after is None or after != (*before[1:], before[0]):
-        return []
-    if before == after and len(before) - 1 not in convolved_axes:  # equal sizes do not show whether there are channels
+    torch, before = layer_pair.torch, layer_pair.torch.unflattened_shape
+    if before is None or not _moves_channels(before, layer_pair.keras.unflattened_shape, convolved_axes):
         return []
     window = tuple(range(1, len(before)))
     if torch.kind == "linear":
@@ -251,3 +268,28 @@ def _permute_flattened(layer_pair: LayerPair, role: str, convolved_axes: set[int
         TransformationStep("transpose", axes),
         TransformationStep("reshape", torch.sizes),
     ]
+
+
+def _permute_reshaped(layer_pair: LayerPair, role: str, convolved_axes: set[int]) -> list[TransformationStep]:
+    """Return the steps that reorder the features of a linear layer that the models divide into axes with channels."""
+    torch, shape = layer_pair.torch, layer_pair.torch.reshaped_shape
+    if shape is None or not _moves_channels(shape, layer_pair.keras.reshaped_shape, convolved_axes):
+        return []
+    inputs = torch.sizes[1:] if role == "weight" else ()
+    axes = tuple(range(len(shape) + len(inputs)))
+    return [
+        TransformationStep("reshape", (*shape, *inputs)),
+        TransformationStep("transpose", (*axes[1 : len(shape)], 0, *axes[len(shape) :])),
+        TransformationStep("reshape", (torch.sizes[0], *inputs)),
+    ]
+
+
+def _moves_channels(torch: tuple[int, ...], keras: tuple[int, ...] | None, convolved_axes: set[int]) -> bool:
+    """Check whether the first axis of an example in PyTorch is the last one in Keras, its channels.
+
+    Args:
+        torch: The shape of an example in PyTorch.
+        keras: The shape of an example in Keras, if it has several axes.
+        convolved_axes: The numbers of axes of the model's convolutions, which equal sizes do not show.
+    """
+    return keras == (*torch[1:], torch[0]) and (torch != keras or len(torch) - 1 in convolved_axes)

@@ -1,5 +1,8 @@
 """Alignment of linear layers with convolutions whose window has a single element: both compute the same.
 
+A convolution of one channel whose window is as wide as its input computes the same as one of an axis less, whose
+channels are the columns of the input: networks of texts are written in both ways.
+
 The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs); that of a convolution is
 (groups, outputs, inputs, *window).
 """
@@ -34,6 +37,37 @@ def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: lis
         _reshape(sublayer, counterparts[sublayer.signature]) if sublayer.signature in counterparts else sublayer
         for sublayer in torch_sublayers
     ]
+
+
+def align_wide_convolutions(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
+    """Return PyTorch's sublayers with convolutions of one channel as those of an axis less, if only Keras has these.
+
+    Args:
+        torch_sublayers: PyTorch's sublayers.
+        keras_sublayers: Keras's sublayers.
+    """
+    signatures = {sublayer.signature for sublayer in keras_sublayers}
+    return [_drop_channel(sublayer, signatures) for sublayer in torch_sublayers]
+
+
+def _drop_channel(sublayer: Sublayer, signatures: set[tuple[str, tuple[int, ...]]]) -> Sublayer:
+    weight = sublayer.variables.get("weight")
+    if (
+        sublayer.kind != "convolution"
+        or sublayer.sizes[2] != 1
+        or len(sublayer.sizes) < 5
+        or sublayer.signature in signatures
+    ):
+        return sublayer
+    groups, outputs, _, *window, width = sublayer.sizes
+    sizes = (groups, outputs, width, *window)
+    if (sublayer.kind, sizes) not in signatures:
+        return sublayer
+    assert isinstance(weight, TorchSources)
+    axes = (0, len(window) + 1, *range(1, len(window) + 1))
+    steps = TransformationStep("reshape", (outputs, *window, width)), TransformationStep("transpose", axes)
+    variables = {**sublayer.variables, "weight": replace(weight, steps=(*weight.steps, *steps))}
+    return replace(sublayer, sizes=sizes, variables=variables, output=None)  # the arrays have other axes
 
 
 def _get_pointwise_size(sublayer: Sublayer) -> tuple[int, ...] | None:

@@ -24,6 +24,8 @@ OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relat
 # A gradient whose norm is less than this share of the largest gradient's norm is compared relative to that share of the
 # largest norm, because it consists mostly of rounding errors.
 SMALL_GRADIENT_SHARE = 1e-4
+# Outputs that differ by less, and by more than the tolerance, differ by the rounding of float32.
+ROUNDED_DIFFERENCE = 1e-7
 MODES = {False: "evaluation mode", True: "training mode"}
 
 
@@ -73,7 +75,7 @@ def prove_models(
         proof.measured[f"outputs in {mode}"] = difference
         if difference > OUTPUT_TOLERANCE:
             passes = computation.add_calls(torch_pass, keras_pass)
-            cause = explain_first_difference(parameter_map.layer_pairs, *passes, OUTPUT_TOLERANCE)
+            cause = _explain_outputs(computation, training, passes, parameter_map, difference)
             proof.errors.append(f"in {mode} the outputs differ by {difference:.1e} of their norm; {cause}")
             return proof
         projections = draw_projections(outputs, torch_pass.outputs, stream)
@@ -154,6 +156,36 @@ class Computation:
             replace(torch_pass, gradients=torch_gradients, updated=torch_updated),
             replace(keras_pass, gradients=keras_gradients, updated=keras_updated),
         )
+
+
+def _explain_outputs(
+    computation: Computation,
+    training: bool,
+    passes: tuple[ComputedPass, ComputedPass],
+    parameter_map: ParameterMap,
+    difference: float,
+) -> str:
+    """Return a sentence that explains why the outputs of two passes differ.
+
+    Args:
+        computation: The computation, which this function repeats.
+        training: Whether the passes are in training mode.
+        passes: The passes, with the calls of all layers.
+        parameter_map: The correspondence between the variables.
+        difference: The largest relative difference of the outputs.
+    """
+    cause = explain_first_difference(parameter_map.layer_pairs, *passes, OUTPUT_TOLERANCE)
+    for framework, first, second in zip(("PyTorch", "Keras"), passes, computation.run(training), strict=True):
+        pairs = [(array, second.outputs[name]) for name, array in first.outputs.items()]
+        if any(relative_difference(*pair) > OUTPUT_TOLERANCE for pair in pairs):
+            return (
+                f"{framework}'s model returns something else when the same inputs are computed again, because it draws "
+                "random numbers; draw them in training mode only, in a layer that is recognized as noise (see "
+                f"docs/custom_models.md); {cause}"
+            )
+    if difference < ROUNDED_DIFFERENCE:
+        return f"{cause}; so small a difference is that of a constant or a table that one model computes in float32"
+    return cause
 
 
 def _compare_gradients(

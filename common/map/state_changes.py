@@ -5,7 +5,7 @@ correspond.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -37,9 +37,10 @@ def compare_statistics(
         tolerance: The largest relative difference.
 
     Returns:
-        Errors, and notes about the variance.
+        Errors, and a note about the variance if there is any.
     """
-    errors, notes = [], []
+    errors: list[str] = []
+    variances: list[tuple[LayerPair, int, float]] = []
     momenta: dict[str, list[LayerPair]] = {}
     transformations = {pair.keras: pair.transformation for pair in parameter_map.variable_pairs}
     for pair in _list_with_statistics(parameter_map):
@@ -60,14 +61,29 @@ def compare_statistics(
             if role == "running_var" and count is not None:
                 unchanged_share = (1 - torch_momentum) * before
                 expected = unchanged_share + (after - unchanged_share) * (count - 1) / count
-                difference = relative_difference(after, keras_after)
-                notes.append(
-                    f"{pair}: the batch's variance enters the moving variance unbiased in PyTorch and biased in Keras, "
-                    f"{count} / {count - 1} times as large; after this step they differ by {difference:.1e}"
-                )
+                variances.append((pair, count, relative_difference(after, keras_after)))
             if (difference := relative_difference(expected, keras_after)) > tolerance:
                 errors.append(f"{pair}: {role} differs by {difference:.1e} of its norm after a training step")
-    return [*(f"{difference}, in {name_pairs(pairs)}" for difference, pairs in momenta.items()), *errors], notes
+    return [
+        *(f"{difference}, in {name_pairs(pairs)}" for difference, pairs in momenta.items()),
+        *errors,
+    ], _note_variances(variances)
+
+
+def _note_variances(variances: Sequence[tuple[LayerPair, int, float]]) -> list[str]:
+    """Return a note on the layers whose moving variances differ by definition, or no note if there are none.
+
+    Args:
+        variances: For each pair, the number of values of a channel in the batch, and the difference after a step.
+    """
+    if not variances:
+        return []
+    pairs, counts, differences = zip(*variances, strict=True)
+    return [
+        f"{name_pairs(pairs)}: the batch's variance enters the moving variance unbiased in PyTorch and biased in "
+        f"Keras, at most {min(counts)} / {min(counts) - 1} times as large; after this step they differ by "
+        f"{max(differences):.1e}"
+    ]
 
 
 def compare_state(

@@ -48,6 +48,8 @@ class Sublayer:
         output: The path of the layer whose output is that of this sublayer; None if no layer returns it.
         composite: The path of the layer that computes this sublayer together with others; None if there is none.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
+        reshaped_shape: The shape of one example after the model divided the features that the layer returned into
+            several axes; None if it did not.
         settings: Settings that should be equal on both sides, such as epsilon.
     """
 
@@ -59,6 +61,7 @@ class Sublayer:
     composite: str | None = None
     unflattened_shape: tuple[int, ...] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
+    reshaped_shape: tuple[int, ...] | None = None
 
     @property
     def signature(self) -> tuple[str, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from common.map.description import LayerDescription, ModelDescription, VariableDescription
 from common.map.sublayers import Sublayer, TorchSources, iterate_owned_variables
-from common.map.transformation import SourceParameter, TransformationStep
+from common.map.transformation import SourceParameter, TransformationStep, transpose_kernel
 
 Variables = dict[str, VariableDescription]
 # For each class of PyTorch: the kind of the sublayer, and the role whose shape gives the sizes.
@@ -28,6 +28,8 @@ SIMPLE_KINDS = {
 }
 RECURRENT_KINDS = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN", "LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
 TRANSPOSED_LINEAR = "transformers.Conv1D"  # its weight is (inputs, outputs)
+# Layers whose weight PyTorch may compute from other parameters, and the list of these parameters.
+KERNEL_KINDS = {kind for kind in SIMPLE_KINDS if kind.startswith(("Linear", "Conv"))} | {"ParametrizationList"}
 # Every parameter of a layer of another class becomes a sublayer.
 KNOWN_KINDS = {*SIMPLE_KINDS, *RECURRENT_KINDS, "MultiheadAttention", TRANSPOSED_LINEAR}
 
@@ -66,8 +68,16 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         if kind.endswith("convolution"):
             sizes = (layer.groups, *sizes)
         sources = {role: _build_source(name) for role, name in names.items()}
-        shape, settings = layer.unflattened_shape, layer.attributes
-        yield Sublayer(kind, layer.path, sizes, sources, layer.path, unflattened_shape=shape, settings=settings)
+        yield Sublayer(
+            kind,
+            layer.path,
+            sizes,
+            sources,
+            layer.path,
+            unflattened_shape=layer.unflattened_shape,
+            settings=layer.attributes,
+            reshaped_shape=layer.reshaped_shape,
+        )
         return
     if _is_linear({role: variables[name].shape for role, name in names.items()}):
         sources = {role: _build_source(name) for role, name in names.items()}
@@ -75,9 +85,27 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         return
     for role, name in names.items():
         if not variables[name].constant:
-            sources = {role: _build_source(name)}
-            shape, settings = variables[name].shape, layer.attributes
-            yield Sublayer("parameter", layer.path, shape, sources, layer.path, settings=settings)
+            yield _build_parameter(layer, role, variables[name])
+
+
+def _build_parameter(layer: LayerDescription, role: str, variable: VariableDescription) -> Sublayer:
+    """Return a single parameter of a layer."""
+    sources, shape = _build_source(variable.name), variable.shape
+    if layer.kind in KERNEL_KINDS and len(shape) > 1:
+        sources, shape = _build_kernel_part(sources, shape)
+    return Sublayer("parameter", layer.path, shape, {role: sources}, layer.path, settings=layer.attributes)
+
+
+def _build_kernel_part(sources: TorchSources, shape: tuple[int, ...]) -> tuple[TorchSources, tuple[int, ...]]:
+    """Return a parameter from which a layer computes its weight, in Keras's layout without axes of size 1.
+
+    Weight norm, for example, computes the weight from a direction of the weight's shape and a length for each output.
+    """
+    step = transpose_kernel(len(shape))
+    moved = tuple(shape[axis] for axis in step.numbers)
+    sizes = tuple(size for size in moved if size > 1) if moved.count(1) == len(moved) - 1 else moved
+    steps = (step,) if sizes == moved else (step, TransformationStep("reshape", sizes))
+    return replace(sources, steps=(*sources.steps, *steps)), sizes
 
 
 def _is_linear(shapes: dict[str, tuple[int, ...]]) -> bool:

@@ -165,6 +165,11 @@ def find_unselected(transformations: Iterable[ParameterTransformation], shapes: 
     return {name for name, mask in selected.items() if name not in whole and not mask.all()}
 
 
+def transpose_kernel(axes: int) -> TransformationStep:
+    """Return the step from (a, b, *window), the layout of PyTorch's kernels, to (*window, b, a), that of Keras's."""
+    return TransformationStep("transpose", (*range(2, axes), 1, 0))
+
+
 def select_rows(array: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:
     """Return a view of rows of the first axis. Raise ValueError if the array does not have them."""
     if array.ndim == 0 or len(rows) != 2 or not rows[0] < rows[1] <= len(array):

@@ -37,7 +37,12 @@ def pair_noises(models: PairedModels | None, descriptions: Mapping[str, ModelDes
     try:
         return [
             asdict(pair)
-            for pair in pair_dropouts(models.torch_description, models.keras_description, *models.dropout_inputs)
+            for pair in pair_dropouts(
+                models.torch_description,
+                models.keras_description,
+                *models.dropout_inputs,
+                can_differ=models.proof is None,
+            )
         ]
     except UserError as error:
         advice = "make them the same, or set model.dropout_semantics=native"

@@ -143,6 +143,7 @@ ONE_SIDED_FILES = {
         "keras_backend.py",
         "models/linear.py",
         "state_dict.py",
+        "unregistered_modules.py",
     ],
     "tf_impl": [
         "models/layout.py",

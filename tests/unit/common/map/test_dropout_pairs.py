@@ -16,12 +16,14 @@ def described(*layers: DropoutDescription) -> ModelDescription:
     return ModelDescription([], {}, [], True, dropouts={f"at.{layer.name}": layer for layer in layers})
 
 
-def paired(torch: np.ndarray, keras: np.ndarray, flattened: tuple[int, ...] | None = None) -> ChannelLayout | None:
+def paired(
+    torch: np.ndarray, keras: np.ndarray, flattened: tuple[int, ...] | None = None, can_differ: bool = False
+) -> ChannelLayout | None:
     descriptions = (
         described(DropoutDescription(DROPOUT, "a", unflattened_shape=flattened)),
         described(DropoutDescription(DROPOUT, "b")),
     )
-    (pair,) = pair_dropouts(*descriptions, {"at.a": torch}, {"at.b": keras})
+    (pair,) = pair_dropouts(*descriptions, {"at.a": torch}, {"at.b": keras}, can_differ)
     assert (pair.torch, pair.keras) == ("a", "b")
     return pair.layout
 
@@ -35,6 +37,13 @@ def test_layouts() -> None:
     assert paired(SQUARE, SQUARE) is None
     assert paired(IMAGES.reshape(2, -1), LAST.reshape(2, -1), (3, 4, 5)) == ChannelLayout((60,), (3, 4, 5))
     assert paired(IMAGES, LAST.reshape(2, -1)) == ChannelLayout((3, 4, 5), (3, 4, 5))
+
+
+def test_models_that_may_differ_drop_by_shape() -> None:
+    assert paired(IMAGES, IMAGES + 1, can_differ=True) is None
+    assert paired(IMAGES, LAST + 1, can_differ=True) == ChannelLayout((3, 4, 5), (3, 4, 5))
+    with pytest.raises(UserError, match="drop elements of different inputs"):
+        paired(IMAGES, IMAGES[:, :2], can_differ=True)
 
 
 def test_what_does_not_drop_the_same() -> None:
