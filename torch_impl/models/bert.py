@@ -134,7 +134,8 @@ def _attend_unpadded(
     row_starts = torch.arange(0, (rows + 1) * width, width, device=places.device)
     bounds = torch.searchsorted(places, row_starts, out_int32=True)  # the first token of each example, and t
     query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
-    out: torch.Tensor = varlen_attn(query, key, value, bounds, bounds, width, width)
+    out = varlen_attn(query, key, value, bounds, bounds, width, width)
+    assert isinstance(out, torch.Tensor)  # without the numbers that it can also return
     return out[None]
 
 

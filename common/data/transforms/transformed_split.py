@@ -123,21 +123,21 @@ class TransformedSplit:
         """Return the examples after the transforms, but not mixed. Ragged arrays keep their padding and masks."""
         source, examples = gather_examples(self.source, ids, batch)
         streams = Streams()
-        arrays = {
-            name: source[name].astype(dtype) if None in shape else np.empty((len(ids), *shape), dtype)
-            for name, (shape, dtype) in self.specs.items()
-        }
+        arrays = {}
+        for name, (shape, dtype) in self.specs.items():
+            sizes = [size for size in shape if size is not None]
+            is_ragged = len(sizes) < len(shape)
+            arrays[name] = source[name].astype(dtype) if is_ragged else np.empty((len(ids), *sizes), dtype)
         for row, key in enumerate(derive_keys(EXAMPLES, self.seed, self.epoch, ids)):
             example = examples[row]
             for step in self.transforms.steps:
                 example = step.transform(example, streams.start(key, step.index))
             for name, array in example.items():
                 shape, dtype = self.specs[name]
-                if None in shape:
-                    shape = examples[row][name].shape
-                if (array.shape, array.dtype) != (shape, dtype):
+                expected = examples[row][name].shape if None in shape else shape
+                if (array.shape, array.dtype) != (expected, dtype):
                     self._refuse(f"example {ids[row]}", name, array)
-                arrays[name][(row, *map(slice, shape))] = array
+                arrays[name][row, ...][tuple(map(slice, array.shape))] = array
         return {**{name: array for name, array in source.items() if name not in examples[0]}, **arrays}
 
     def _refuse(self, title: str, name: str, array: np.ndarray) -> None:
