@@ -36,7 +36,7 @@ from common.run_module import module_command
 SCRIPT_PRECISIONS = ("float32", "bfloat16")
 COLUMNS = ("premise", "hypothesis", "label")  # of the data files that scripts can read
 CUSTOM = "custom_ddp"  # the script that trains a user's own model
-CUSTOM_TASKS = ("classification", "language_model", "regression")
+CUSTOM_LOSSES = {"classification": "cross_entropy", "language_model": "cross_entropy", "regression": "mse"}  # by task
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 # A contestant trains, and does nothing else, until the benchmark ends it.
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
@@ -142,10 +142,17 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
 
 def _check_custom(name: str, config: Config) -> None:
     """Raise UserError if the script that trains a user's own model cannot train the one of this config."""
-    model = config.model
-    if not isinstance(model, CustomModelSettings) or model.torch is None or config.task.kind not in CUSTOM_TASKS:
+    model, task, data = config.model, config.task, config.data
+    if not isinstance(model, CustomModelSettings) or model.torch is None or task.kind not in CUSTOM_LOSSES:
         raise UserError(
-            f"{name}: can only train model=custom model.torch=... with task={', '.join(CUSTOM_TASKS)}; remove it from "
+            f"{name}: can only train model=custom model.torch=... with task={', '.join(CUSTOM_LOSSES)}; remove it from "
+            "bench.contestants"
+        )
+    loss = CUSTOM_LOSSES[task.kind]
+    others = task.label_weights is not None or getattr(task, "label_smoothing", 0) or getattr(data, "weight", None)
+    if getattr(task, "loss", loss) != loss or others or getattr(data, "transforms", None):
+        raise UserError(
+            f"{name}: can only compute the loss {loss}, without weights, smoothing and transforms; remove it from "
             "bench.contestants"
         )
 
@@ -206,7 +213,8 @@ def _build_script_arguments(
         return arguments | {
             "model": config.model.torch,
             "arguments": json.dumps(config.model.arguments),
-            "data": _write_arrays(inputs.cache.train, output),
+            "loss": CUSTOM_LOSSES[config.task.kind],
+            "data": _write_arrays(name, inputs.cache.train, output),
             "channels": json.dumps(list(inputs.initial.hf_config["channels"])),
         }
     return arguments | {
@@ -216,8 +224,15 @@ def _build_script_arguments(
     }
 
 
-def _write_arrays(split: Split, output: Path) -> Path:
-    """Write the inputs and the labels of all training examples. Return the file."""
+def _write_arrays(name: str, split: Split, output: Path) -> Path:
+    """Write the inputs and the labels of all training examples. Return the file.
+
+    Raises:
+        UserError: The examples have different lengths. A loop that padded all of them alike would be slower than those
+            of users.
+    """
+    if any(None in shape for shape in split.example_shapes.values()):
+        raise UserError(f"{name}: needs examples of one shape; remove it from bench.contestants")
     path = output / "train.npz"
     if not path.exists():
         ids = np.arange(len(split))

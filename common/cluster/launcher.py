@@ -18,6 +18,7 @@ from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
 from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, report_write_errors
 from common.records.summary import SUMMARY
+from common.run.chief import FAILED_START
 from common.run.context import RunContext
 from common.run.files import replace_text
 from common.run.prepare import prepare_restart
@@ -27,6 +28,7 @@ from common.training.stop import Stop
 
 log = logging.getLogger("lockstep")
 
+USER_ERROR_START = "error: "  # start of the line with a mistake that a user can fix
 PROCESSES = "processes.json"  # file in the run directory: the ids of the run's processes on this machine, by name
 
 
@@ -119,11 +121,11 @@ def _find_peer_outcome(monitor: PeerMonitor) -> Outcome | None:
     return None
 
 
-def _find_user_error(run_dir: Path) -> str:
-    """Return the last line of train.log that reports a mistake that a user can fix; empty if there is none."""
+def _find_line(run_dir: Path, start: str) -> str:
+    """Return the last line of train.log that starts in this way; empty if there is none."""
     log_file = run_dir / "train.log"  # it is absent if no attempt has begun
     lines = log_file.read_text(errors="replace").splitlines() if log_file.exists() else []
-    return next((line for line in reversed(lines) if line.startswith("error: ")), "")
+    return next((line for line in reversed(lines) if line.startswith(start)), "")
 
 
 def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome) -> None:
@@ -132,15 +134,18 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
     if hosts.host_index:
         if outcome.problem:
             end = f"{status}: {outcome.problem}{point_to_log(run_dir)}"
-            print(_find_user_error(run_dir) or end, file=sys.stderr)
+            print(_find_line(run_dir, USER_ERROR_START) or end, file=sys.stderr)
         return
     has_summary = (run_dir / SUMMARY).exists()  # the chief has written it
     if not has_summary:
         problem = outcome.problem
-        if outcome.exit_code == USER_ERROR and problem and not problem.startswith(f"{chief} "):
-            error = _find_user_error(run_dir) or f"{status}: {problem}{point_to_log(run_dir)}"
+        of_chief = problem is not None and problem.startswith(f"{chief} ")
+        if outcome.exit_code == USER_ERROR and problem and not of_chief:
+            error = _find_line(run_dir, USER_ERROR_START) or f"{status}: {problem}{point_to_log(run_dir)}"
             print(error, file=sys.stderr)
-            problem = error.removeprefix("error: ")
+            problem = error.removeprefix(USER_ERROR_START)
+        elif outcome.exit_code == FAILURE and of_chief:
+            problem = _find_line(run_dir, FAILED_START).removeprefix(FAILED_START) or problem
         write_aborted_summary(run_dir, context.config, context.framework, status, problem)
     report_end(run_dir, outcome.exit_code)
     if has_summary and outcome.problem and not outcome.problem.startswith(f"{chief} ") and outcome.exit_code == FAILURE:

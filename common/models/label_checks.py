@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import cycle
 from typing import NoReturn
 
 import numpy as np
@@ -31,7 +30,7 @@ from common.errors import UserError
 
 def check_labels(config: Config, cache: Cache) -> None:
     """Raise UserError if the task cannot use the labels. What only the model decides, `check_classes` checks."""
-    for location, title, task, split in _iterate_tasks(config, cache):
+    for location, title, task, split in _iterate_all(config, cache):
         problem = _find_output_problem(config.task, task, split) or _find_problem(task, split)
         problem = problem or _find_wrong_label(task, split, math.inf)
         if problem:
@@ -60,7 +59,8 @@ def check_classes(config: Config, cache: Cache, classes: int | list[int | None] 
             several outputs.
     """
     counts = classes if isinstance(classes, list) else [classes]
-    for (location, title, task, split), count in zip(_iterate_tasks(config, cache), cycle(counts), strict=False):
+    tasks = [*_iterate_all(config, cache)]
+    for (location, title, task, split), count in zip(tasks, counts * (len(tasks) // len(counts)), strict=True):
         if count is None:
             continue
         weights = task.label_weights
@@ -72,11 +72,10 @@ def check_classes(config: Config, cache: Cache, classes: int | list[int | None] 
 
 
 def _iterate_tasks(config: Config, cache: Cache) -> Iterator[tuple[str, str, TaskSettings, Split]]:
-    """Yield the tasks of both splits, which is one for each output, and the task of labels that transforms change.
+    """Yield the tasks of both splits, which is one for each output.
 
     Yields:
-        The key that names the data, the key of the task, the task, and the split without its transforms, or the first
-        examples with the transformed labels.
+        The key that names the data, the key of the task, the task, and the split without its transforms.
     """
     for name, split in (("train", get_source(cache.train)), ("validation", get_source(cache.validation))):
         path = getattr(config.data, name, None)
@@ -87,15 +86,19 @@ def _iterate_tasks(config: Config, cache: Cache) -> Iterator[tuple[str, str, Tas
                 yield location, output.key, output.task, split.outputs[output.name]
         else:
             yield location, f"task={config.task.kind}", config.task, split
-    transformed = cache.train
-    if (
-        isinstance(transformed, TransformedSplit)
-        and transformed.makes_labels
-        and not isinstance(split, MultiOutputSplit)
-    ):
-        ids = np.arange(min(CHECKED_EXAMPLES, len(transformed)))
-        labels = ArraySplit({}, Column(transformed.gather(ids, ids)["labels"]), task=config.task)
-        yield KEY, f"task={config.task.kind}", config.task, labels
+
+
+def _iterate_all(config: Config, cache: Cache) -> Iterator[tuple[str, str, TaskSettings, Split]]:
+    """Yield what `_iterate_tasks` does, and the task of the labels that transforms make for the first examples."""
+    yield from _iterate_tasks(config, cache)
+    split = cache.train
+    is_single = not isinstance(config.task, MultiOutputSettings)
+    if is_single and isinstance(split, TransformedSplit) and split.transforms_labels and not split.transforms.mixing:
+        ids = np.arange(min(CHECKED_EXAMPLES, len(split)))
+        labels = split.gather(ids, ids)["labels"]
+        if labels.dtype.kind in "ub":
+            labels = labels.astype(np.int32)  # as the cache stores those of the data
+        yield KEY, f"task={config.task.kind}", config.task, ArraySplit({}, Column(labels), task=config.task)
 
 
 def _refuse(location: str, title: str, task: TaskSettings, problem: str) -> NoReturn:

@@ -57,7 +57,7 @@ def _answer_normality(comparison: Comparison) -> Answer:
     """Answer whether the groups of seeds differ by more than chance and their margins explain."""
     tones = {EQUIVALENT: "good", DIFFERENT: "bad"}
     groups = comparison.group_comparisons
-    if len(groups) == 1:  # whose sentence is that of the report
+    if len(groups) == 1:  # its sentence already heads the report
         lines = [f"{describe_metric_name(name)}: {m.verdict}" for name, m in groups[0].judgement.metrics.items()]
     else:
         lines = [f"{group.verdict}: {group.sentence}" for group in groups]

@@ -25,6 +25,8 @@ from common.training.strategy import Strategy
 
 log = logging.getLogger("lockstep")
 
+FAILED_START = "failed: "  # start of the line of train.log with the error of a chief that could not begin to train
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -153,10 +155,12 @@ def _describe_ending(error: Exception, context: RunContext) -> Ending:
     return Ending("failed", FAILURE, describe_error(error))
 
 
-def log_stack_trace(run_dir: Path, error: Exception) -> None:
+def log_stack_trace(run_dir: Path, error: Exception, last_line: str = "") -> None:
     """Write the stack trace of an unexpected error to train.log, unless the disk is full."""
     with suppress(OSError), (run_dir / "train.log").open("a") as file:
         traceback.print_exception(error, file=file)
+        if last_line:
+            print(last_line, file=file)
 
 
 def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> Ending:

@@ -12,6 +12,7 @@ from common.config.schema import Config
 from common.data.batch_plan import count_steps_for, steps_per_epoch
 from common.data.batches import Split
 from common.data.padding import choose_padding
+from common.data.transforms.transformed_split import get_source
 from common.errors import UserError
 from common.metrics.compute import check_functions
 from common.training.schedule import find_highest_rate
@@ -55,7 +56,8 @@ def complete_config(config: Config, split: Split, parameters: int) -> Config:
         config = replace(config, train=replace(config.train, padding="global"))  # a shard is one micro-batch
     elif train.padding == "auto":
         replicas, supports_unpadded = config.strategy.replicas or 1, config.model.supports_unpadded
-        padding = choose_padding(split, train.global_batch_size, train.seed, replicas, supports_unpadded, parameters)
+        source = get_source(split)  # transforms change the lengths of all examples alike
+        padding = choose_padding(source, train.global_batch_size, train.seed, replicas, supports_unpadded, parameters)
         config = replace(config, train=replace(config.train, padding=padding))
     _warn_of_unlikely_settings(config, examples)
     return config

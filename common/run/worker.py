@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from common.errors import USER_ERROR, Interrupted, UserError, describe_error
-from common.run.chief import log_stack_trace, train_as_chief
+from common.run.chief import FAILED_START, log_stack_trace, train_as_chief
 from common.run.context import RunContext
 from common.run.directory import make_profile_path
 from common.run.summary import write_aborted_summary
@@ -105,13 +105,15 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
 
 @contextmanager
 def record_failed_start(context: RunContext) -> Iterator[None]:
-    """Record an unexpected error within the context, before the first step, and raise it again."""
+    """Log an unexpected error of the chief within the context, before the first step, and raise it again.
+
+    The command records it, unless another process has failed before.
+    """
     try:
         yield
     except Exception as error:
         if context.is_chief and not isinstance(error, UserError | Interrupted):
-            log_stack_trace(context.run_dir, error)
-            write_aborted_summary(context.run_dir, context.config, context.framework, "failed", describe_error(error))
+            log_stack_trace(context.run_dir, error, f"{FAILED_START}{describe_error(error)}")
         raise
 
 

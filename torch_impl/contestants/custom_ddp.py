@@ -40,7 +40,7 @@ writer = RowWriter(args) if rank == 0 else None
 
 def compute_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the mean squared error of numbers, or the mean cross-entropy of classes."""
-    if labels.is_floating_point():
+    if args.loss == "mse":
         return mse_loss(outputs.flatten(), labels.flatten())
     return cross_entropy(outputs.flatten(0, -2), labels.flatten())
 

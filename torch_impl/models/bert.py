@@ -19,9 +19,8 @@ from typing_extensions import override
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.aligned_layers import AlignedLayer, use_dropout_keys
 
-# What PyTorch's variable-length attention computes: FlashAttention 2, which needs an NVIDIA GPU of the generation of
-# A100 or newer
-FLASH_DTYPES = (torch.bfloat16, torch.float16)
+# What PyTorch's variable-length attention, FlashAttention 2, computes in bfloat16: it needs an NVIDIA GPU of the
+# generation of A100 or newer.
 FLASH_CAPABILITY = (8, 0)
 FLASH_SIZES = range(8, 257, 8)  # of a head
 
@@ -83,8 +82,8 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
     """Compute attention: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
     It has the signature of an attention function of transformers. If `places` is passed, the batch is unpadded and n is
-    1. Unless PyTorch has a kernel for that, the tokens are then padded for the computation to the shape [examples,
-    width] of `attention_mask`.
+    1. Unless PyTorch has a kernel for that and nothing is dropped, the tokens are then padded for the computation to
+    the shape [examples, width] of `attention_mask`.
     """
     is_aligned = dropout > 0 and isinstance(module.dropout, AlignedLayer)
     if places is None and is_aligned:
@@ -113,7 +112,9 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
 
 
 def _is_flash_available(query: torch.Tensor) -> bool:
-    if query.device.type != "cuda" or query.dtype not in FLASH_DTYPES or query.shape[-1] not in FLASH_SIZES:
+    if query.device.type != "cuda" or query.dtype != torch.bfloat16 or query.shape[-1] not in FLASH_SIZES:
+        return False
+    if torch.version.cuda is None or not torch.backends.cuda.is_flash_attention_available():
         return False
     return torch.cuda.get_device_capability(query.device) >= FLASH_CAPABILITY
 

@@ -3,7 +3,7 @@
 PyTorch multiplies float32 matrices on a CPU with MKL, which is slow on processors that are not Intel's: on an AMD
 processor with AVX-512, oneDNN was 2.3 times as fast. For bfloat16, PyTorch uses oneDNN itself.
 
-A call of oneDNN costs more than one of MKL, about 50 microseconds. Small products stay with MKL.
+A call of oneDNN costs about 50 microseconds more than one of MKL, so small products stay with MKL.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn import Linear, Module
 from torch.nn.functional import linear
 from typing_extensions import override
 
-SMALLEST_PRODUCT = 2**24  # multiplications from which on oneDNN is faster, on a processor on which both are equal
+SMALLEST_PRODUCT = 2**24  # multiplications of oneDNN; measured where both libraries reach the same rate
 
 
 class _SavedContext(FunctionCtx):

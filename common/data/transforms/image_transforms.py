@@ -120,6 +120,9 @@ class RandomCrop(ImageTransform):
     @override
     def draw(self, height: int, width: int, generator: np.random.Generator) -> tuple[int, int]:
         rows, columns = self._size(height, width)
+        largest = (height + 2 * self.padding, width + 2 * self.padding)
+        fits = rows <= largest[0] and columns <= largest[1]  # images may have different heights
+        require(fits, "random_crop: size", self.size, f"at most {[*largest]}, the padded image")
         top = generator.integers(0, height + 2 * self.padding - rows, endpoint=True)
         left = generator.integers(0, width + 2 * self.padding - columns, endpoint=True)
         return int(top), int(left)

@@ -30,7 +30,8 @@ def gather_examples(source: Split, ids: np.ndarray, batch: np.ndarray) -> tuple[
     """
     arrays = source.gather(ids, batch)
     lengths: Mapping[str, np.ndarray] = source.array_lengths(ids) if isinstance(source, RaggedSplit) else {}
-    names = [name for name in arrays if name.removesuffix("_mask") not in lengths or name in lengths]
+    masks = {f"{name}_mask" for name in lengths if name != "labels"}
+    names = [name for name in arrays if name not in masks]
     examples = [
         {name: arrays[name][row, : lengths[name][row]] if name in lengths else arrays[name][row, ...] for name in names}
         for row in range(len(ids))

@@ -32,7 +32,7 @@ class TokenMasking:
     vocabulary: int
     probability: float = 0.15
     special: Sequence[int] = ()
-    array: str = ""  # the tokens; empty: the only input that is some
+    array: str = ""  # the tokens; empty: the only input of tokens
     ignored_label: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class TokenMasking:
 
 @dataclass(frozen=True)
 class SpanCorruption:
-    """Cut spans out of the tokens and make them what a decoder writes, as T5 is pretrained (Raffel et al., 2020).
+    """Cut spans out of the tokens and make them a decoder's targets, as T5 is pretrained (Raffel et al., 2020).
 
     The share `probability` of the tokens is cut out, in spans of `mean_length` tokens on average, none of which touch.
     The tokens begin with one that stays and end with a span, as in T5. The k-th span is replaced by the token
@@ -83,7 +83,7 @@ class SpanCorruption:
     start_token: int = 0
     probability: float = 0.15
     mean_length: float = 3.0
-    array: str = ""  # the tokens; empty: the only input that is some
+    array: str = ""  # the tokens; empty: the only input of tokens
     decoder_array: str = "decoder_input_ids"
 
     def __post_init__(self) -> None:
@@ -96,6 +96,10 @@ class SpanCorruption:
         """Return the transform with the name of the tokens. Raise UserError if it does not fit the examples."""
         array = _find_tokens("span_corruption", self.array, example)
         length = len(example[array])
+        if not isinstance(self.decoder_array, str) or self.decoder_array in example:
+            raise UserError(
+                f"{KEY}: span_corruption: decoder_array={self.decoder_array}: must be a name that no array has"
+            )
         if others := [name for name in example if name not in (array, "labels") and example[name].shape == (length,)]:
             raise UserError(
                 f"{KEY}: span_corruption: changes the number of tokens, but not {others[0]}; remove that array. "
@@ -109,8 +113,8 @@ class SpanCorruption:
             )
         if spans > self.first_sentinel + 1:
             raise UserError(
-                f"{KEY}: span_corruption: first_sentinel={self.first_sentinel}: is the first of {spans}, which count "
-                "down; take the last token of the vocabulary"
+                f"{KEY}: span_corruption: first_sentinel={self.first_sentinel}: too small for {spans} sentinels, which "
+                "count down from it"
             )
         return replace(self, array=array)
 
@@ -123,6 +127,12 @@ class SpanCorruption:
         """Return the example with shorter tokens, labels and the inputs of a decoder."""
         tokens = example[self.array]
         cut, spans = self._count(len(tokens))
+        is_sentinel = (tokens <= self.first_sentinel) & (tokens > self.first_sentinel - spans)
+        if is_sentinel.any():
+            raise UserError(
+                f"{KEY}: span_corruption: the data has the token {tokens[is_sentinel][0]}, which is a sentinel; choose "
+                f"a first_sentinel such that no example has it or the {spans - 1} tokens before it"
+            )
         kept_lengths, cut_lengths = (_divide(count, spans, generator) for count in (len(tokens) - cut, cut))
         ends = np.stack([kept_lengths, cut_lengths], 1).cumsum()  # of the parts, which are kept and cut out in turn
         parts = np.split(tokens, ends[:-1])
@@ -147,7 +157,7 @@ def _divide(count: int, parts: int, generator: np.random.Generator) -> np.ndarra
 
 
 def _find_tokens(transform: str, array: str, example: Example) -> str:
-    """Return the name of the tokens of an example: `array`, or if it is empty, the only input that is some."""
+    """Return the name of the tokens of an example: `array`, or if it is empty, the only input of tokens."""
     is_tokens = {name: value.ndim == 1 and value.dtype.kind == "i" for name, value in example.items()}
     names = [array] if array else [name for name in is_tokens if is_tokens[name] and name != "labels"]
     if len(names) != 1 or not is_tokens.get(names[0]):

@@ -85,11 +85,6 @@ class TransformedSplit:
         arrays = [getattr(step.transform, "arrays", ["labels"]) for step in self.transforms.steps]
         return any("labels" in names for names in arrays)
 
-    @property
-    def makes_labels(self) -> bool:
-        """Return whether a transform of one example may change labels, and no examples are mixed."""
-        return self.transforms_labels and self.transforms.mixing is None
-
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return the transformed examples. Ragged arrays are padded to the longest of the examples `batch`."""
         mixing = self.transforms.mixing
@@ -145,8 +140,8 @@ class TransformedSplit:
         shape, dtype = self.specs[name]
         if None in shape:
             raise UserError(
-                f"{KEY}: {name} becomes {describe_arrays({name: array})} in {title}, another length; examples of "
-                "different lengths must keep theirs"
+                f"{KEY}: {name} becomes {array.dtype} {[*array.shape]} in {title}; examples of different lengths must "
+                "keep their shape, and have the same type"
             )
         raise UserError(
             f"{KEY}: {name} becomes {dtype} {[*shape]} in the first example, but in {title} "
@@ -174,14 +169,31 @@ def transform_split(source: Split, transforms: TransformList, classes: int, seed
     key = derive_keys(EXAMPLES, seed, 0, first)[0]
     for step in transforms.steps:
         steps.append(Step(step.name, step.index, step.transform.bind(example)))
+        before = {name: (example[name].shape, example[name].dtype) for name in ragged if name in example}
         example = steps[-1].transform(example, streams.start(key, step.index))
         check_types(step.name, example)
+        _check_ragged(step.name, before, example)
     mixing = None if transforms.mixing is None else transforms.mixing.bind(example, classes)
     specs = {
         name: ((None, *array.shape[1:]) if name in ragged else array.shape, array.dtype)
         for name, array in example.items()
     }
     return TransformedSplit(source, TransformList(tuple(steps), mixing), specs, seed)
+
+
+def _check_ragged(step: str, before: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], after: Example) -> None:
+    """Raise UserError if a transform changes the shape of an array whose lengths differ, or the type of such labels.
+
+    A batch is padded before the transforms, and another type might not have the label that pads.
+    """
+    for name, (shape, dtype) in before.items():
+        array = after[name]
+        rule = "examples of different lengths must keep their shape" if array.shape != shape else ""
+        if name == "labels" and array.dtype != dtype:
+            rule = "labels of different lengths must keep their type"
+        if rule:
+            change = f"from {dtype} {[*shape]} to {array.dtype} {[*array.shape]}"
+            raise UserError(f"{KEY}: {step}: changes {name} {change}; {rule}")
 
 
 def check_types(name: str, example: Example) -> None:

@@ -76,6 +76,20 @@ def test_a_mistake_that_another_rank_reports(launch: Launch, run_dir: Path, caps
     assert capsys.readouterr().err == "error: no GPU here\n"
 
 
+LOG_REASON = "open(sys.argv[1] + '/train.log', 'a').write('failed: RuntimeError: no device\\n'); "
+
+
+def test_the_chief_could_not_begin_to_train(launch: Launch, run_dir: Path) -> None:
+    assert launch(LOG_REASON + "sys.exit(1)", "time.sleep(60)") == 1
+    assert summary(run_dir)["error"] == "RuntimeError: no device"
+
+
+def test_an_error_that_follows_that_of_another_rank_is_not_the_reason(launch: Launch, run_dir: Path) -> None:
+    code = "time.sleep(0.3); " + LOG_REASON + "sys.exit(1)"
+    assert launch(code, "print('error: no GPU here', flush=True); sys.exit(2)") == 2
+    assert summary(run_dir)["error"] == "no GPU here"
+
+
 def test_the_summary_of_an_earlier_command_does_not_stand_for_this_one(launch: Launch, run_dir: Path) -> None:
     (run_dir / "summary.json").write_text(json.dumps(WRITTEN))
     assert launch("sys.exit(3)", "time.sleep(60)") == 1

@@ -147,7 +147,7 @@ def test_another_environment_and_plan_and_rounding_are_noted(make_group: MakeGro
     notes = judge(base + other).notes
     assert sum("the environments differ in python (3.11 | 3.12)" in note for note in notes) == 1
     assert any("different batch plans (version 1 | version 2)" in note for note in notes)
-    assert any("also differ in train.compile (False | True), which changes how" in note for note in notes)
+    assert any("also differ in train.compile (False | True), which changes" in note for note in notes)
 
 
 def test_mistakes_are_named(make_group: MakeGroup) -> None:

@@ -94,6 +94,8 @@ def test_where_attention_has_variable_length(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, size: int, capability: tuple[int, int], is_available: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     query = SimpleNamespace(device=torch.device("cuda"), dtype=dtype, shape=(1, 2, 5, size))
     assert bert._is_flash_available(cast(torch.Tensor, query)) is is_available
     assert not bert._is_flash_available(torch.zeros(1, 2, 5, size, dtype=dtype))

@@ -67,6 +67,10 @@ def uneven(example: Arrays, generator: np.random.Generator) -> Arrays:
     return {**example, "images": example["images"][: 3 + int(example["labels"])]}
 
 
+def narrow(example: Arrays, generator: np.random.Generator) -> Arrays:
+    return {**example, "labels": example["labels"].astype(np.uint8)}
+
+
 def undefined(example: Arrays, generator: np.random.Generator) -> Arrays:
     return {**example, "images": example["images"] * np.float32("nan" if example["labels"] == 2 else 1)}
 

@@ -18,6 +18,7 @@ from tests.unit.common.data.transforms.samples import (
     IMAGE_SPLIT,
     IMAGES,
     LABELS,
+    RAGGED_SPLIT,
     TOKEN_SPLIT,
     TOKENS,
     transformed,
@@ -117,10 +118,15 @@ def test_mistakes(transform: Any, expected: str) -> None:
     [
         (
             {"first_sentinel": 0},
-            "span_corruption: first_sentinel=0: is the first of 2, which count down; take the last",
+            "span_corruption: first_sentinel=0: too small for 2 sentinels, which count down from it",
+        ),
+        ({"first_sentinel": 7}, "span_corruption: the data has the token 6, which is a sentinel; choose a first_sent"),
+        (
+            {"first_sentinel": 999, "decoder_array": "tokens"},
+            "span_corruption: decoder_array=tokens: must be a name th",
         ),
         (
-            {"first_sentinel": 99, "probability": 0.9, "mean_length": 1},
+            {"first_sentinel": 999, "probability": 0.9, "mean_length": 1},
             "span_corruption: 40 tokens are too few for 36 spans of 36 tokens together; take longer",
         ),
     ],
@@ -132,7 +138,7 @@ def test_spans_that_do_not_fit(arguments: dict[str, float], expected: str) -> No
 def test_an_array_beside_the_corrupted_tokens_is_refused() -> None:
     columns = {"tokens": Column(TOKENS), "attention_mask": Column(np.ones_like(TOKENS))}
     text = explain(
-        {"span_corruption": {"first_sentinel": 99, "array": "tokens"}}, source=ArraySplit(columns, Column(TOKENS))
+        {"span_corruption": {"first_sentinel": 999, "array": "tokens"}}, source=ArraySplit(columns, Column(TOKENS))
     )
     assert text.startswith("span_corruption: changes the number of tokens, but not attention_mask; remove that array.")
 
@@ -158,7 +164,10 @@ def test_examples_that_do_not_fit() -> None:
     assert explain("mixup", source=ragged) == "x has examples of different lengths, which cannot be mixed; pad them"
     tokens = ArraySplit({"x": Column(np.arange(70), np.array([0, 30, 70]))}, Column(np.zeros(2, np.int32)))
     assert explain({"span_corruption": {"first_sentinel": 99}}, source=tokens) == (
-        "x becomes x int64 [28] in example 0, another length; examples of different lengths must keep theirs"
+        "span_corruption: changes x from int64 [30] to int64 [28]; examples of different lengths must keep their shape"
+    )
+    assert explain(f"{HERE}:narrow", source=RAGGED_SPLIT) == (
+        f"{HERE}:narrow: changes labels from int32 [40] to uint8 [40]; labels of different lengths must keep their type"
     )
 
 
