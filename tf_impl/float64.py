@@ -71,10 +71,12 @@ def _make_constant_function(original: Callable[..., tf.Tensor]) -> Callable[...,
 
     def make_constant(*args: object, **kwargs: object) -> tf.Tensor:
         constant = original(*args, **kwargs)
-        has_type = "dtype" in signature.bind(*args, **kwargs).arguments
-        if has_type or constant.dtype != tf.float32 or not _keeps_float64.get():
+        arguments = signature.bind(*args, **kwargs).arguments
+        if arguments.get("dtype") is not None or constant.dtype != tf.float32 or not _keeps_float64.get():
             return constant
-        return original(*args, **kwargs, dtype=tf.float64)
+        if isinstance(arguments.get("value"), tf.Tensor):
+            return tf.cast(constant, tf.float64)
+        return original(**{**arguments, "dtype": tf.float64})
 
     return make_constant
 

@@ -185,6 +185,8 @@ class ForwardTrace:
 
     def _record_reshape(self, before: tf.TensorShape, after: tf.TensorShape) -> None:
         """Record that the model flattened examples, or divided their features into several axes."""
+        if before.rank is None or after.rank is None:
+            return
         if len(before) >= 3 and len(after) == 2 and after[0] == before[0]:
             self._shapes[after[1]] = tuple(before[1:])
         if len(after) >= 3 and len(before) == 2 and after[0] == before[0]:

@@ -9,38 +9,41 @@ import torch
 
 from common.errors import UserError
 
+MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))  # those in which PyTorch registers modules, parameters and hooks
+
 
 def list_unregistered(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Return the modules in lists, tuples and dicts of a model's modules, by a path such as blocks.0.fc1."""
-    known = {id(module) for module in model.modules()}
+    seen = {id(module) for module in model.modules()}  # of modules and containers
     unregistered: dict[str, torch.nn.Module] = {}
-    roots = [(name, module) for name, module in model.named_modules()]
-    while roots:
-        prefix, owner = roots.pop(0)
+    owners = [*model.named_modules()]
+    while owners:
+        prefix, owner = owners.pop(0)
         for name, value in vars(owner).items():
-            if name.startswith("_") or not isinstance(value, list | tuple | dict):
+            if name in MODULE_ATTRIBUTES:
                 continue
-            for path, root in _iterate_modules(f"{prefix}.{name}".lstrip("."), value):
+            for path, root in _iterate_modules(f"{prefix}.{name}".lstrip("."), value, seen):
                 modules = {f"{path}.{name}".rstrip("."): module for name, module in root.named_modules()}
-                new = {path: module for path, module in modules.items() if id(module) not in known}
-                known |= {id(module) for module in new.values()}
-                unregistered |= new
-                roots += new.items()
+                added = {path: module for path, module in modules.items() if id(module) not in seen}
+                seen |= {id(module) for module in added.values()}
+                unregistered |= added
+                owners += added.items()
     return unregistered
 
 
 def check_registration(key: str, model: torch.nn.Module) -> None:
-    """Raise UserError if an unregistered module has variables of its own, or computes something else in training mode.
+    """Raise UserError if an unregistered module has trainable parameters of its own, or drops elements.
 
     Args:
         key: The config key and the factory, with which the error begins.
         model: The model.
     """
-    known = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    registered = {id(parameter) for parameter in model.parameters()}
     for path, module in list_unregistered(model).items():
-        variables = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-        reason = "are not trained, copied or saved" if any(id(tensor) not in known for tensor in variables) else ""
-        if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+        trainable = [parameter for parameter in module.parameters(recurse=False) if parameter.requires_grad]
+        reason = "are not trained, copied or saved" if any(id(x) not in registered for x in trainable) else ""
+        rate = getattr(module, "dropout", 0)
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd) or (isinstance(rate, int | float) and rate > 0):
             reason = "do not know whether the model is in training mode"
         if reason:
             raise UserError(
@@ -49,11 +52,12 @@ def check_registration(key: str, model: torch.nn.Module) -> None:
             )
 
 
-def _iterate_modules(path: str, value: object) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the modules in nested lists, tuples and dicts, with their paths."""
+def _iterate_modules(path: str, value: object, seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield the modules in nested lists, tuples and dicts, with their paths. `seen` gets the ids of the containers."""
     if isinstance(value, torch.nn.Module):
         yield path, value
-    elif isinstance(value, list | tuple | dict):
+    elif isinstance(value, list | tuple | dict) and id(value) not in seen:
+        seen.add(id(value))
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for name, item in items:
-            yield from _iterate_modules(f"{path}.{name}", item)
+            yield from _iterate_modules(f"{path}.{name}", item, seen)

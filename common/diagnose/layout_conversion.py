@@ -14,6 +14,7 @@ from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, perturb
 from common.map.array_differences import move_channels_last, relative_difference
 from common.map.description import RecordedCall
+from common.map.reshaped_features import has_moved
 
 RECURRENT = ("LSTM", "GRU", "RNN")
 
@@ -90,10 +91,9 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         has_indices = any(call.received is not None and call.received.dtype.kind != "f" for call in (call_a, call_b))
         received = None if has_indices else convert_layout(call_a.received, call_b.received, unflattened_shape)
         output_shape = unflattened_shape
-        if layer.kind == "linear":  # it mixes all features, and the model may divide what it returns
-            reshaped_shape = a.reshaped_shapes.get(layer.path_a)
-            is_moved = reshaped_shape != b.reshaped_shapes.get(layer.path_b) or len({*(reshaped_shape or ())}) == 1
-            output_shape = reshaped_shape if is_moved else None
+        if layer.kind == "linear":  # mixes all features; the model may divide them afterwards
+            divided_a, divided_b = a.reshaped_shapes.get(layer.path_a), b.reshaped_shapes.get(layer.path_b)
+            output_shape = divided_a if has_moved(divided_a, divided_b) or has_moved(divided_b, divided_a) else None
         returned = convert_layout(call_a.returned, call_b.returned, output_shape)
         is_known = returned is not None or layer.kind in RECURRENT  # which may return one state or all states
         if (received is not None or has_indices) and is_known:

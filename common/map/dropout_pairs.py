@@ -77,8 +77,8 @@ def pair_dropouts(
         is_moved = unit == "channel" and not torch_description.is_keras
         if is_moved or not _are_equal(torch_input, keras_input):
             layout = _find_layout(torch_input, keras_input, torch_layer.unflattened_shape, can_differ)
-            has_counterpart = layout is not None or (can_differ and torch_input.shape == keras_input.shape)
-            if not has_counterpart:
+            can_correspond = can_differ and unit != "channel" and torch_layer.unflattened_shape is None
+            if layout is None and not (can_correspond and _are_alike(torch_input.shape, keras_input.shape)):
                 raise UserError(f"{torch_path} (PyTorch) and {keras_path} (Keras) drop elements of different inputs")
         pairs.append(DropoutPair(torch_layer.name, keras_layer.name, torch_layer.noise, layout))
     return pairs
@@ -91,6 +91,11 @@ def _list_rates(description: ModelDescription) -> str:
 def _sort_elements(array: np.ndarray) -> np.ndarray:
     """Return the sorted elements of each example, [n, elements]."""
     return np.sort(array.reshape(len(array), -1))
+
+
+def _are_alike(torch: Shape, keras: Shape) -> bool:
+    """Check whether two shapes are equal, and would not be if only PyTorch had the channels first."""
+    return torch == keras and (len(torch) < 3 or len({*torch[1:]}) > 1)
 
 
 def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from common.map.activations import explain_activations
 from common.map.array_differences import has_strides, list_different_settings, smallest_difference
 from common.map.description import ComputedPass
+from common.map.reshaped_features import has_moved
 from common.map.sublayers import LayerPair
 
 
@@ -32,9 +33,9 @@ def explain_first_difference(
         if unflattened_shape == pair.keras.unflattened_shape:
             unflattened_shape = None
         output_shape = unflattened_shape
-        if pair.torch.kind == "linear":  # it mixes all features, and the model may divide what it returns
-            is_same = pair.torch.reshaped_shape == pair.keras.reshaped_shape
-            output_shape = None if is_same else pair.torch.reshaped_shape
+        if pair.torch.kind == "linear":  # mixes all features; the model may divide them afterwards
+            torch_shape, keras_shape = pair.torch.reshaped_shape, pair.keras.reshaped_shape
+            output_shape = torch_shape if torch_shape != keras_shape and has_moved(torch_shape, keras_shape) else None
         output_gap = smallest_difference(torch_call.returned, keras_call.returned, output_shape)
         if output_gap is None:
             uncompared.append(pair)

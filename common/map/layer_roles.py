@@ -46,14 +46,14 @@ class LayerRoles:
     def order_by_source(self, sublayers: list[Sublayer]) -> list[Sublayer]:
         """Return sublayers in the order in which the pass entered the layers whose outputs they receive.
 
-        A functional model of Keras computes parallel branches side by side, and PyTorch one after the other. The order
-        stays if a source is unknown.
+        A functional model of Keras computes parallel branches side by side, and PyTorch one after the other.
         """
         places = {path: place for place, path in enumerate(self.levels[0])}
-        sources = [self._sources.get(sublayer.path) for sublayer in sublayers]
-        if any(source not in places for source in sources):
-            return sublayers
         return sorted(sublayers, key=lambda sublayer: places[self._sources[sublayer.path] or ""])
+
+    def knows_sources(self, sublayers: Sequence[Sublayer]) -> bool:
+        """Check whether the layers are known whose outputs sublayers receive."""
+        return all(self._sources.get(sublayer.path) in self.levels[0] for sublayer in sublayers)
 
     def _refine(self, labels: Labels) -> Labels:
         """Return labels that depend on the labels of the layers before and after, too."""
@@ -91,8 +91,12 @@ def order_by_roles(
         }:
             counterparts: dict[int, Sublayer] = {}
             for label, group in torch_groups.items():
-                torch_group = torch_roles.order_by_source(group)
-                keras_group = keras_roles.order_by_source(keras_groups[label])
+                torch_group, keras_group = group, keras_groups[label]
+                if torch_roles.knows_sources(group) and keras_roles.knows_sources(keras_group):
+                    torch_group, keras_group = (
+                        torch_roles.order_by_source(torch_group),
+                        keras_roles.order_by_source(keras_group),
+                    )
                 ordered = _order_siblings(torch_group, keras_group, torch_roles, keras_roles)
                 counterparts |= {id(torch): keras for torch, keras in zip(torch_group, ordered, strict=True)}
             return [counterparts[id(sublayer)] for sublayer in torch_matches]

@@ -53,7 +53,8 @@ def pair_single_variables(
 
 def divide_by_kind(sublayers: list[Sublayer], paired_names: Collection[str]) -> tuple[list[Sublayer], list[Sublayer]]:
     """Return the layers of known kinds, and the single variables of other classes, that have no counterpart."""
-    unpaired = [sublayer for sublayer in sublayers if not {*sublayer.variable_names} & {*paired_names}]
+    paired = {*paired_names}
+    unpaired = [sublayer for sublayer in sublayers if paired.isdisjoint(sublayer.variable_names)]
     known = [sublayer for sublayer in unpaired if sublayer.kind != "parameter"]
     return known, [sublayer for sublayer in unpaired if sublayer.kind == "parameter"]
 
@@ -77,7 +78,7 @@ def _build_piece(
         piece, sizes = KerasTarget(variable.name), description.variables[variable.name].shape
         return Sublayer("parameter", sublayer.path, sizes, {role: piece})
     sizes = sublayer.sizes[1:] if sublayer.kind.endswith("convolution") else sublayer.sizes
-    if role != "weight" or len(sizes) == 1:
+    if role != "weight" or not sublayer.kind.endswith(("linear", "convolution")):
         sizes = description.variables[variable.sources[0].name].shape
         return Sublayer("parameter", sublayer.path, sizes, {role: variable})
     step = transpose_kernel(len(sizes))

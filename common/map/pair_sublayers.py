@@ -31,17 +31,13 @@ def pair_by_signature(
         keras_matches = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
         if len(torch_matches) != len(keras_matches):
             continue
-        if signature[0] == "parameter":
-            named = _pair_by_role(torch_matches, keras_matches)
-            layer_pairs += named
-            torch_matches = [sublayer for sublayer in torch_matches if all(sublayer is not a for a, _ in named)]
-            keras_matches = [sublayer for sublayer in keras_matches if all(sublayer is not b for _, b in named)]
-        torch_words, keras_words = _number_words(torch_matches), _number_words(keras_matches)
-        if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
-            keras_matches = [keras_matches[keras_words.index(numbered_word)] for numbered_word in torch_words]
-        else:
-            keras_matches = order_by_roles(torch_matches, keras_matches, torch_roles, keras_roles)
-        layer_pairs += map(LayerPair, torch_matches, keras_matches)
+        for torch_group, keras_group in _divide_by_role(torch_matches, keras_matches):
+            torch_words, keras_words = _number_words(torch_group), _number_words(keras_group)
+            if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
+                ordered = [keras_group[keras_words.index(numbered_word)] for numbered_word in torch_words]
+            else:
+                ordered = order_by_roles(torch_group, keras_group, torch_roles, keras_roles)
+            layer_pairs += map(LayerPair, torch_group, ordered)
     return layer_pairs
 
 
@@ -93,25 +89,31 @@ def list_unpaired(
     )
 
 
-def _pair_by_role(torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer]) -> list[LayerPair]:
-    """Pair single variables whose role has the same last word in both models equally often, in the order of execution.
+def _divide_by_role(
+    torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]
+) -> list[tuple[list[Sublayer], list[Sublayer]]]:
+    """Divide single variables of one signature by the last word of their roles, if both models use the same words.
 
-    Such a word is "bias", or the "g" of a variable "weight_g". Nothing is paired if all variables have one role.
+    Such a word is the "g" of a variable "weight_g". If only "bias" is in both models equally often, the biases are
+    divided from the rest: Keras's other words, such as gamma, may mean something else in PyTorch.
     """
+    if torch_sublayers[0].kind != "parameter":
+        return [(torch_sublayers, keras_sublayers)]
     torch_words, keras_words = (
-        [_get_role_word(sublayer) for sublayer in part] for part in (torch_sublayers, keras_sublayers)
+        [_get_role_word(sublayer) for sublayer in sublayers] for sublayers in (torch_sublayers, keras_sublayers)
     )
-    if len({*torch_words}) == 1 or len({*keras_words}) == 1:
-        return []
+    if Counter(torch_words) != Counter(keras_words):
+        torch_words, keras_words = (
+            [word if word == "bias" else "" for word in words] for words in (torch_words, keras_words)
+        )
+    if Counter(torch_words) != Counter(keras_words):
+        return [(torch_sublayers, keras_sublayers)]
     return [
-        LayerPair(torch, keras)
-        for word in dict.fromkeys(torch_words)
-        if torch_words.count(word) == keras_words.count(word)
-        for torch, keras in zip(
+        (
             [sublayer for sublayer, other in zip(torch_sublayers, torch_words, strict=True) if other == word],
             [sublayer for sublayer, other in zip(keras_sublayers, keras_words, strict=True) if other == word],
-            strict=True,
         )
+        for word in dict.fromkeys(torch_words)
     ]
 
 

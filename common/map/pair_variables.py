@@ -24,6 +24,7 @@ from common.map.pair_single_variables import (
 )
 from common.map.pair_sublayers import align_sublayers, list_unpaired, pair_by_signature
 from common.map.pointwise_layers import align_pointwise_layers, align_wide_convolutions
+from common.map.reshaped_features import has_moved
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources
 from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep, find_unselected, merge_steps
@@ -292,4 +293,4 @@ def _moves_channels(torch: tuple[int, ...], keras: tuple[int, ...] | None, convo
         keras: The shape of an example in Keras, if it has several axes.
         convolved_axes: The numbers of axes of the model's convolutions, which equal sizes do not show.
     """
-    return keras == (*torch[1:], torch[0]) and (torch != keras or len(torch) - 1 in convolved_axes)
+    return has_moved(torch, keras) and (torch != keras or len(torch) - 1 in convolved_axes)

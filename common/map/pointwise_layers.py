@@ -54,7 +54,7 @@ def _drop_channel(sublayer: Sublayer, signatures: set[tuple[str, tuple[int, ...]
     weight = sublayer.variables.get("weight")
     if (
         sublayer.kind != "convolution"
-        or sublayer.sizes[2] != 1
+        or (sublayer.sizes[0], sublayer.sizes[2]) != (1, 1)
         or len(sublayer.sizes) < 5
         or sublayer.signature in signatures
     ):

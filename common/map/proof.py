@@ -180,11 +180,11 @@ def _explain_outputs(
         if any(relative_difference(*pair) > OUTPUT_TOLERANCE for pair in pairs):
             return (
                 f"{framework}'s model returns something else when the same inputs are computed again, because it draws "
-                "random numbers; draw them in training mode only, in a layer that is recognized as noise (see "
-                f"docs/custom_models.md); {cause}"
+                "random numbers or keeps a state; draw numbers in training mode only, in a layer that is recognized as "
+                f"noise (see docs/custom_models.md); {cause}"
             )
     if difference < ROUNDED_DIFFERENCE:
-        return f"{cause}; so small a difference is that of a constant or a table that one model computes in float32"
+        return f"{cause}; so small a difference may be that of a constant or a table that one model computes in float32"
     return cause
 
 

@@ -8,6 +8,11 @@ from collections.abc import Collection, Mapping
 from common.map.description import RecordedCall
 
 
+def has_moved(torch: tuple[int, ...] | None, keras: tuple[int, ...] | None) -> bool:
+    """Check whether the first axis of an example in PyTorch, its channels, is the last one in Keras."""
+    return torch is not None and keras == (*torch[1:], torch[0])
+
+
 def find_reshaped_layers(
     calls: Mapping[str, RecordedCall], linear_paths: Collection[str], shape: tuple[int, ...]
 ) -> tuple[str | None, list[str]]:

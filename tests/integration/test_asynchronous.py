@@ -14,7 +14,7 @@ from common.training.rows import read_rows
 from tests.conftest import PACED, SMALL_IMAGES, in_matrix
 
 EXAMPLES, BATCH, WORKERS, EPOCHS = 1437, 150, 2, 4
-CLUSTER = [f"strategy.workers={WORKERS}", "strategy.parameter_servers=1"]
+CLUSTER = [f"strategy.workers={WORKERS}", "strategy.parameter_servers=2"]
 LEARNERS = 3  # workers of the long runs
 
 

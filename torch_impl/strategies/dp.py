@@ -40,6 +40,7 @@ from torch_impl.optimizer import Optimizer
 from torch_impl.step import MicroBatch, compute_evaluation_sums, compute_outputs, evaluate, seed_dropout, sum_losses
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
+from torch_impl.unregistered_modules import list_unregistered
 
 Shard = list[MicroBatch]
 Replica = Callable[..., torch.Tensor]  # a copy of the model, called with the inputs by name
@@ -71,6 +72,8 @@ class DP(Strategy[DpSettings]):
             raise UserError("model.buffers=average: DataParallel keeps the buffers of one GPU only; use strategy=ddp")
         if self.on_gpus and isinstance(self.model, KerasModule) and self.world_size > 1:
             raise UserError("strategy=dp: the replicas of a Keras model would share the variables of one GPU; use ddp")
+        if not isinstance(self.model, KerasModule) and (path := next(iter(list_unregistered(self.model)), "")):
+            raise UserError(f"strategy=dp: does not copy {path}, a layer in a list; use nn.ModuleList or strategy=ddp")
         self.cpu_replicas = [] if self.on_gpus else [copy.deepcopy(self.model) for _ in self.devices]
         threads = max(1, count_cores() // self.world_size)
         self.pool = ThreadPoolExecutor(self.world_size, initializer=torch.set_num_threads, initargs=(threads,))

@@ -130,7 +130,8 @@ class Constants(keras.Layer):
         self.head, self.identity = L.Dense(6), tf.eye(6)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return self.head(x @ self.identity) * tf.constant([0.1] * 6) + tf.range(0.0, 6.0)
+        rate = tf.constant([0.1] * 6, None)
+        return self.head(x @ self.identity) * rate + tf.range(0.0, 6.0)
 
 
 def constants() -> keras.Layer:

@@ -42,8 +42,13 @@ def test_layouts() -> None:
 def test_models_that_may_differ_drop_by_shape() -> None:
     assert paired(IMAGES, IMAGES + 1, can_differ=True) is None
     assert paired(IMAGES, LAST + 1, can_differ=True) == ChannelLayout((3, 4, 5), (3, 4, 5))
+    for other in (IMAGES[:, :2], np.zeros((2, 60))):
+        with pytest.raises(UserError, match="drop elements of different inputs"):
+            paired(IMAGES, other, can_differ=True)
     with pytest.raises(UserError, match="drop elements of different inputs"):
-        paired(IMAGES, IMAGES[:, :2], can_differ=True)
+        paired(SQUARE, SQUARE + 1, can_differ=True)  # channels first or last
+    with pytest.raises(UserError, match="drop elements of different inputs"):
+        paired(IMAGES.reshape(2, -1), LAST.reshape(2, -1) + 1, (3, 4, 5), can_differ=True)
 
 
 def test_what_does_not_drop_the_same() -> None:
