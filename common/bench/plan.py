@@ -149,8 +149,8 @@ def _check_custom(name: str, config: Config) -> None:
             "bench.contestants"
         )
     loss = CUSTOM_LOSSES[task.kind]
-    others = task.label_weights is not None or getattr(task, "label_smoothing", 0) or getattr(data, "weight", None)
-    if getattr(task, "loss", loss) != loss or others or getattr(data, "transforms", None):
+    weights = task.label_weights, getattr(data, "weight", None), getattr(task, "label_smoothing", None)
+    if getattr(task, "loss", loss) != loss or any(weights) or getattr(data, "transforms", None):
         raise UserError(
             f"{name}: can only compute the loss {loss}, without weights, smoothing and transforms; remove it from "
             "bench.contestants"
