@@ -75,18 +75,19 @@ def two_of_three() -> keras.Layer:
     return keras.Sequential([L.Dense(6), L.Dense(6), L.Dense(6)])
 
 
-class TwoKernels(keras.Layer):
-    """A layer of no known kind that has two kernels of the same shape."""
+class ThreeKernels(keras.Layer):
+    """A layer of no known kind that has three kernels of the same shape."""
 
     def build(self, shape: tuple[int, ...]) -> None:
-        self.kernels = [self.add_weight(shape=(6, 6), name=name) for name in ("first", "second")]
+        self.kernels = [self.add_weight(shape=(6, 6), name=name) for name in ("first", "second", "third")]
 
     def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
-        return keras.ops.matmul(keras.ops.tanh(keras.ops.matmul(x, self.kernels[0])), self.kernels[1])
+        hidden = keras.ops.tanh(keras.ops.matmul(x, self.kernels[0]))
+        return keras.ops.matmul(hidden, self.kernels[1] + self.kernels[2])
 
 
-def two_kernels() -> keras.Layer:
-    return keras.Sequential([TwoKernels()])
+def three_kernels() -> keras.Layer:
+    return keras.Sequential([ThreeKernels()])
 
 
 def turned_scores() -> keras.Layer:

@@ -525,7 +525,16 @@ def test_of_several_processes_one_builds_a_model(
         with pytest.raises(Timeout):
             FileLock(lock).acquire(timeout=0)
         return custom.UserModel(
-            {}, {"statistics": [], "mixing_layers": {}, "mixed_gradients": {}, "restricted": {}, "buffers": {}}, []
+            {},
+            {
+                "shapes": {},
+                "statistics": [],
+                "mixing_layers": {},
+                "mixed_gradients": {},
+                "restricted": {},
+                "buffers": {},
+            },
+            [],
         )
 
     monkeypatch.setattr(custom, "build", build)
