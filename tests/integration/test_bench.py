@@ -46,8 +46,8 @@ def test_a_users_own_model_takes_its_turns(tmp_path: Path) -> None:
     files = [f"data.{split}={tmp_path}/{split}.npz" for split in ("train", "validation")]
     model = ["model=custom", "model.torch=examples.tabular.model_torch:build", "data=arrays", *files, "task=regression"]
     places = [f"cache_dir={tmp_path / 'cache'}", f"bench.output={tmp_path / 'out'}"]
-    names = "bench.contestants=[custom_ddp,torch_ddp]"
-    command = [sys.executable, "-m", "common.bench", *model, *places, *SHORT, names]
+    names = ["bench.contestants=[custom_ddp]", "bench.reference=custom_ddp"]
+    command = [sys.executable, "-m", "common.bench", *model, *places, *SHORT, *names]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert completed.returncode == 0, completed.stdout + completed.stderr + read_log_ends(tmp_path / "out")
     result = json.loads((tmp_path / "out" / "bench.json").read_text())
