@@ -14,7 +14,7 @@ MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))  # those in which PyTorch
 
 def list_unregistered(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Return the modules in lists, tuples and dicts of a model's modules, by a path such as blocks.0.fc1."""
-    seen = {id(module) for module in model.modules()}  # of modules and containers
+    listed_ids = {id(module) for module in model.modules()}  # of modules and containers
     unregistered: dict[str, torch.nn.Module] = {}
     owners = [*model.named_modules()]
     while owners:
@@ -22,10 +22,10 @@ def list_unregistered(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
         for name, value in vars(owner).items():
             if name in MODULE_ATTRIBUTES:
                 continue
-            for path, root in _iterate_modules(f"{prefix}.{name}".lstrip("."), value, seen):
+            for path, root in _iterate_modules(f"{prefix}.{name}".lstrip("."), value, listed_ids):
                 modules = {f"{path}.{name}".rstrip("."): module for name, module in root.named_modules()}
-                added = {path: module for path, module in modules.items() if id(module) not in seen}
-                seen |= {id(module) for module in added.values()}
+                added = {path: module for path, module in modules.items() if id(module) not in listed_ids}
+                listed_ids |= {id(module) for module in added.values()}
                 unregistered |= added
                 owners += added.items()
     return unregistered
@@ -52,12 +52,12 @@ def check_registration(key: str, model: torch.nn.Module) -> None:
             )
 
 
-def _iterate_modules(path: str, value: object, seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the modules in nested lists, tuples and dicts, with their paths. `seen` gets the ids of the containers."""
+def _iterate_modules(path: str, value: object, listed_ids: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield the modules in nested containers with their paths, and add the ids of the containers to `listed_ids`."""
     if isinstance(value, torch.nn.Module):
         yield path, value
-    elif isinstance(value, list | tuple | dict) and id(value) not in seen:
-        seen.add(id(value))
+    elif isinstance(value, list | tuple | dict) and id(value) not in listed_ids:
+        listed_ids.add(id(value))
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for name, item in items:
-            yield from _iterate_modules(f"{path}.{name}", item, seen)
+            yield from _iterate_modules(f"{path}.{name}", item, listed_ids)

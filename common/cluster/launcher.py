@@ -18,11 +18,10 @@ from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
 from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, report_write_errors
 from common.records.summary import SUMMARY
-from common.run.chief import FAILED_START
 from common.run.context import RunContext
 from common.run.files import replace_text
 from common.run.prepare import prepare_restart
-from common.run.progress import point_to_log, report_end
+from common.run.progress import FAILED_START, point_to_log, report_end
 from common.run.summary import RESTARTS, count_restarts, write_aborted_summary
 from common.training.stop import Stop
 

@@ -25,8 +25,6 @@ from common.training.strategy import Strategy
 
 log = logging.getLogger("lockstep")
 
-FAILED_START = "failed: "  # start of the line of train.log with the error of a chief that could not begin to train
-
 
 @dataclass(frozen=True)
 class Ending:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # a run starts sooner without this import
 
 log = logging.getLogger("lockstep")
 
+FAILED_START = "failed: "  # start of the line of train.log with the error of a chief that could not begin to train
+
 
 def log_to(run_dir: Path | None) -> None:
     """Send Lockstep's messages to standard output, and to train.log of the run directory if there is one.

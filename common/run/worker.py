@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from common.errors import USER_ERROR, Interrupted, UserError, describe_error
-from common.run.chief import FAILED_START, log_stack_trace, train_as_chief
+from common.run.chief import log_stack_trace, train_as_chief
 from common.run.context import RunContext
 from common.run.directory import make_profile_path
+from common.run.progress import FAILED_START
 from common.run.summary import write_aborted_summary
 from common.training.loop import Loop, Profile
 from common.training.stop import Stop

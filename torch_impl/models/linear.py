@@ -12,7 +12,7 @@ from torch.nn import Linear, Module
 from torch.nn.functional import linear
 from typing_extensions import override
 
-SMALLEST_PRODUCT = 2**24  # multiplications of oneDNN; measured where both libraries reach the same rate
+SMALLEST_PRODUCT = 2**24  # multiplications of oneDNN; measured on a processor that both libraries use equally well
 
 
 class _SavedContext(FunctionCtx):

@@ -106,26 +106,27 @@ class RandomCrop(ImageTransform):
     def _size(self, height: int, width: int) -> tuple[int, int]:
         return (height, width) if self.size is None else read_size("random_crop: size", self.size)
 
+    def _count_places(self, height: int, width: int) -> tuple[int, int]:
+        """Return how many rows and columns a crop can begin at. Raise UserError if it does not fit into the image."""
+        rows, columns = self._size(height, width)
+        largest = height + 2 * self.padding, width + 2 * self.padding
+        fits = rows <= largest[0] and columns <= largest[1]
+        require(fits, "random_crop: size", self.size, f"at most {[*largest]}, the padded image")
+        return largest[0] - rows + 1, largest[1] - columns + 1
+
     @override
     def bind(self, example: Example) -> Self:
         bound = super().bind(example)
         height, width = example[bound.arrays[0]].shape[:2]
-        size, largest = self._size(height, width), (height + 2 * self.padding, width + 2 * self.padding)
-        fits = size[0] <= largest[0] and size[1] <= largest[1]
-        require(fits, "random_crop: size", self.size, f"at most {[*largest]}, the padded image")
+        self._count_places(height, width)
         if self.padding and "labels" in bound.arrays:
             check_ignored_label("random_crop", example["labels"], self.ignored_label)
         return bound
 
     @override
     def draw(self, height: int, width: int, generator: np.random.Generator) -> tuple[int, int]:
-        rows, columns = self._size(height, width)
-        largest = (height + 2 * self.padding, width + 2 * self.padding)
-        fits = rows <= largest[0] and columns <= largest[1]  # images may have different heights
-        require(fits, "random_crop: size", self.size, f"at most {[*largest]}, the padded image")
-        top = generator.integers(0, height + 2 * self.padding - rows, endpoint=True)
-        left = generator.integers(0, width + 2 * self.padding - columns, endpoint=True)
-        return int(top), int(left)
+        tops, lefts = self._count_places(height, width)  # images may have different heights
+        return int(generator.integers(0, tops)), int(generator.integers(0, lefts))
 
     @override
     def apply(self, image: np.ndarray, draw: tuple[int, int], is_labels: bool) -> np.ndarray:

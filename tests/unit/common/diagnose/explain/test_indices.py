@@ -1,4 +1,4 @@
-"""What an embedding receives on both sides."""
+"""Explain what an embedding receives on both sides."""
 
 import numpy as np
 
