@@ -5,6 +5,11 @@ elements along the last axis, are hashed to the key of the row. The key of the r
 row decide whether the element is dropped, or give it a normal number. All keys are int64; overflow wraps around.
 """
 
+import shutil
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+
 import torch
 
 from common.data.dropout import (
@@ -26,13 +31,13 @@ def apply_mask(x: torch.Tensor, factor: float, mask: torch.Tensor) -> torch.Tens
 
 def compute_mask(row_keys: torch.Tensor, features: int, rate: float) -> torch.Tensor:
     """Return the mask of elements that are not dropped, bool [..., features], from the keys of their rows."""
-    hash_to_mask = _opaque_hash_to_mask if torch.compiler.is_compiling() else _hash_to_mask
+    hash_to_mask = _opaque_hash_to_mask if _is_compiled_for_cpu(row_keys) else _fuse(_hash_to_mask, row_keys)
     return hash_to_mask(row_keys, features, compute_threshold(rate))
 
 
 def compute_normal(row_keys: torch.Tensor, features: int, table: torch.Tensor) -> torch.Tensor:
     """Return normal numbers [..., features] from the keys of their rows and `compute_normal_table`."""
-    hash_elements = _opaque_hash_elements if torch.compiler.is_compiling() else _hash_elements
+    hash_elements = _opaque_hash_elements if _is_compiled_for_cpu(row_keys) else _fuse(_hash_elements, row_keys)
     words = hash_elements(row_keys, features)
     return table[words & 0xFFFF] + table[(words >> 16) & 0xFFFF]
 
@@ -42,11 +47,11 @@ def _hash_to_mask(row_keys: torch.Tensor, features: int, threshold: int) -> torc
 
 
 def _hash_elements(row_keys: torch.Tensor, features: int) -> torch.Tensor:
-    words = torch.stack([row_keys], -1).view(torch.int32)  # low and high 32 bits of each key, [..., 2]
-    x = torch.arange(features, dtype=torch.int32, device=row_keys.device) * COLUMN_STRIDE + words[..., 1:]
+    low, high = row_keys[..., None].int(), (row_keys[..., None] >> 32).int()  # the halves of each key
+    x = torch.arange(features, dtype=torch.int32, device=row_keys.device) * COLUMN_STRIDE + high
     x *= FIRST_MULTIPLIER  # in place, which saves a fifth of the time
     x ^= (x >> 15) & 0x1FFFF
-    x += words[..., :1]
+    x += low
     x *= SECOND_MULTIPLIER
     x ^= (x >> 14) & 0x3FFFF
     x *= FIRST_MULTIPLIER
@@ -64,6 +69,10 @@ def hash_rows(example_keys: torch.Tensor, site_key: torch.Tensor, shape: torch.S
     Returns:
         int64 [n, *shape]
     """
+    return _fuse(_hash_rows, example_keys)(example_keys, site_key, shape)
+
+
+def _hash_rows(example_keys: torch.Tensor, site_key: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     row_keys = _mix(example_keys ^ site_key)
     for size in shape:
         row_keys = _mix(row_keys[..., None] + torch.arange(1, size + 1, device=row_keys.device))
@@ -75,13 +84,18 @@ def hash_token_rows(example_keys: torch.Tensor, site_key: torch.Tensor, tokens: 
 
     They are the keys that `hash_rows` returns for the same tokens in a padded input [n, positions, features].
     """
-    examples, positions = tokens
+    return _fuse(_hash_token_rows, example_keys)(example_keys, site_key, *tokens)
+
+
+def _hash_token_rows(
+    example_keys: torch.Tensor, site_key: torch.Tensor, examples: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
     return _mix(_mix(example_keys ^ site_key)[examples] + (positions + 1))
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
     """Apply one step of SplitMix64, an invertible hash, to int64 words."""
-    return _opaque_hash(x) if torch.compiler.is_compiling() else _split_mix(x)
+    return _opaque_hash(x) if _is_compiled_for_cpu(x) else _split_mix(x)
 
 
 def _split_mix(x: torch.Tensor) -> torch.Tensor:
@@ -91,7 +105,30 @@ def _split_mix(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-# Inductor must not compile these operations: overflow of signed integers is undefined in the C++ that it generates.
+def _is_compiled_for_cpu(keys: torch.Tensor) -> bool:
+    return torch.compiler.is_compiling() and not keys.is_cuda
+
+
+def _fuse(function: Callable[..., torch.Tensor], keys: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """Return a function of keys on a GPU as one kernel instead of up to forty, which take long to launch."""
+    return _compile(function) if keys.is_cuda and not torch.compiler.is_compiling() and _has_triton() else function
+
+
+@cache
+def _compile(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    # Kernels are compiled in this process: the pool that would compile them stays, with hundreds of MB per process.
+    return torch.compile(function, dynamic=True, options={"compile_threads": 1})
+
+
+@cache
+def _has_triton() -> bool:
+    """Check whether torch.compile can make kernels: it needs Triton, a C compiler and a GPU since Volta."""
+    has_compiler = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+    return find_spec("triton") is not None and has_compiler and torch.cuda.get_device_capability() >= (7, 0)
+
+
+# Inductor must not compile these operations for a CPU: overflow of signed integers is undefined in the C++ that it
+# generates. In the kernels that it makes for a GPU it wraps around.
 _opaque_hash_to_mask = torch.library.custom_op("lockstep::keeps", _hash_to_mask, mutates_args=())
 _opaque_hash_to_mask.register_fake(
     lambda row_keys, features, threshold: row_keys.new_empty(*row_keys.shape, features, dtype=torch.bool)

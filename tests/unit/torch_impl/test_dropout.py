@@ -1,19 +1,21 @@
 """Tests that aligned dropout has the masks of the reference, for padded and unpadded tokens, features and channels."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import Dropout, Dropout2d, Linear, Sequential
 
 from common.data.batches import GlobalBatch
-from common.data.dropout import derive_example_keys, derive_site_key
+from common.data.dropout import compute_normal_table, derive_example_keys, derive_site_key
 from tests.conftest import MakeConfig
 from tests.unit import reference_dropout
 from tests.unit.reference_losses import CLASSIFICATION
 from tests.unit.torch_impl.ready import make_ready
 from torch_impl.aligned_layers import align_dropout, use_dropout_keys
 from torch_impl.batches import to_tensors
-from torch_impl.dropout import apply_mask, compute_mask, hash_rows, hash_token_rows
+from torch_impl.dropout import apply_mask, compute_mask, compute_normal, hash_rows, hash_token_rows
 from torch_impl.models import build_model
 from torch_impl.step import backward
 from torch_impl.task import build_task_functions
@@ -44,6 +46,26 @@ def test_unpadded_tokens_have_the_hashes_of_padded_ones() -> None:
     examples = torch.tensor([index for index, length in enumerate(lengths) for _ in range(length)])
     positions = torch.cat([torch.arange(length) for length in lengths])
     assert torch.equal(hash_token_rows(tensor(KEYS), site, (examples, positions)), padded[examples, positions])
+
+
+def test_hashes_can_be_compiled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU computes the traced graph as one kernel; here its operations are computed one by one."""
+    site, tokens = torch.tensor(derive_site_key("a")), (torch.tensor([0, 2]), torch.tensor([1, 3]))
+    table = torch.from_numpy(compute_normal_table())
+
+    def compute() -> list[torch.Tensor]:
+        rows = [hash_rows(tensor(KEYS), site, torch.Size([4, 6])), hash_token_rows(tensor(KEYS), site, tokens)]
+        return [*rows, compute_mask(rows[0], 5, 0.3), compute_normal(rows[1], 5, table)]
+
+    expected, traced = compute(), []
+
+    def compile_function(function: Callable[..., torch.Tensor], keys: torch.Tensor) -> Callable[..., torch.Tensor]:
+        traced.append(function)
+        return torch.compile(function, dynamic=True, fullgraph=True, backend="aot_eager")
+
+    monkeypatch.setattr("torch_impl.dropout._fuse", compile_function)
+    monkeypatch.setattr("torch_impl.dropout._is_compiled_for_cpu", lambda keys: False)
+    assert all(map(torch.equal, compute(), expected)) and len(traced) == 4
 
 
 def test_layers_drop_only_in_training() -> None:
