@@ -38,5 +38,5 @@ def describe_layers(trace: ForwardTrace, names_by_id: Mapping[int, str]) -> list
 
 def describe_variable(name: str, variable: keras.Variable, is_changed: bool) -> VariableDescription:
     """Describe a variable. is_changed: whether forward passes in training mode change it."""
-    constant = not variable.trainable and not is_changed
-    return VariableDescription(name, tuple(variable.shape), variable.trainable, constant)
+    is_constant = not variable.trainable and not is_changed
+    return VariableDescription(name, tuple(variable.shape), variable.trainable, is_constant)

@@ -118,7 +118,7 @@ class DescribedModel:
                 for name, variable in tensors.items()
             },
             unused=[name for name in tensors if name not in used],
-            channels=self.has_channels,
+            has_channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(moving_statistics),
             dropouts={
@@ -129,7 +129,7 @@ class DescribedModel:
                 if (name := noise_names[id(layer)])
             },
             buffers=self.buffers,
-            noise=[
+            unaligned_noise=[
                 *self.other_dropouts,
                 *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
                 *training.random_layers,

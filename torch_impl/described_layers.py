@@ -43,7 +43,7 @@ def describe_variable(name: str, tensor: torch.Tensor, is_changed: bool) -> Vari
     """Describe a parameter or buffer. is_changed: whether forward passes in training mode change it."""
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     trainable = is_parameter and tensor.requires_grad
-    return VariableDescription(name, tuple(tensor.shape), trainable, constant=not is_parameter and not is_changed)
+    return VariableDescription(name, tuple(tensor.shape), trainable, is_constant=not is_parameter and not is_changed)
 
 
 def _get_variables_by_role(module: torch.nn.Module) -> dict[str, torch.Tensor]:

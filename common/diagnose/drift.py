@@ -1,6 +1,7 @@
-"""The drift of the weights: the distance that rounding errors alone may move them in a few training steps.
+"""The drift of the weights: how far rounding errors alone may move them in a few training steps.
 
-Two runs whose weights differ by no more than the drift count as equal.
+The diagnosis tolerates a multiple of the drift, NOISE_FACTOR of common.diagnose.rounding. The multiple also covers what
+is left out here: the learning-rate factors of parameter groups and of Muon.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from common.training.schedule import compute_learning_rate, find_update_settings
 
 
 class RoundingDrift:
-    """The distance that rounding errors in the gradients may move a run's weights, added up over the steps.
+    """How far rounding errors in the gradients may move a run's weights, added up over the steps.
 
     Adam divides the gradient of an element by its own size. An element whose gradient holds only rounding errors
     therefore moves at random, by at most the learning rate in each step.
@@ -36,12 +37,13 @@ class RoundingDrift:
         Args:
             run: The run whose weights drift.
             gradients: Gradients of the run's first step, by parameter.
-            gradient_noise: Norm of the rounding error of each of these gradients; taken for the later steps too.
+            gradient_noise: Norm of the rounding error of each of these gradients, which is assumed for later steps too.
         """
-        self._gradient_norms = _norms(gradients)
-        self._weight_norms = [_norms(state.weights) for state in run.states]
+        self._gradient_norms = _compute_norms(gradients)
+        self._weight_norms = [_compute_norms(state.weights) for state in run.states]
         self._drift_norms = [dict.fromkeys(gradient_noise, 0.0)]
         drift: dict[str, np.ndarray | float] = {}
+        # A run that ended early, or an asynchronous one, has fewer states. The settings have the momentum of the step.
         for batch, state in zip(run.batches, run.states[1:], strict=False):
             rate, settings = compute_learning_rate(run.config, batch.step), find_update_settings(run.config, batch.step)
             for name, noise in gradient_noise.items():
@@ -58,8 +60,8 @@ class RoundingDrift:
     def compute_weight_drift(self, steps: int, name: str) -> float:
         """Return the norm of a weight's drift after `steps` steps, relative to the weight's norm.
 
-        A moving statistic has no gradient, but depends on all parameters: its drift is that of all parameters as one
-        vector.
+        A moving statistic has no gradient, but depends on all parameters, so its drift is the drift of all parameters
+        together, as one vector.
         """
         drift, weights = self._drift_norms[steps], self._weight_norms[steps]
         if name in drift:
@@ -73,45 +75,47 @@ class RoundingDrift:
         return change / abs(loss) if loss else 0.0
 
 
-def _norms(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _compute_norms(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {name: compute_norm(array) for name, array in arrays.items()}
 
 
 def _compute_change(
-    settings: OptimizerSettings, noise: float, slots: Mapping[str, np.ndarray], step: int
+    settings: OptimizerSettings, noise_per_element: float, slots: Mapping[str, np.ndarray], step: int
 ) -> np.ndarray | float:
     """Return how far an update moves each element by noise in its gradient, before the learning rate.
 
-    SGD moves it over all steps in which the momentum keeps the noise. The other optimizers divide by a size of the
-    gradient, so an element moves by 1 at most.
+    With SGD, noise moves an element by noise / (1 - momentum) in total. The other optimizers divide the gradient by an
+    average of its size, so the quotient counts as 1 at most. The formulas are those of the update rules in
+    common/training.
     """
     if not slots:  # SGD without momentum, or a parameter that is not trained
-        return noise
-    momentum = 0.0 if isinstance(settings, MuonSettings) else settings.momentum  # only its matrices have one
-    epsilon, rest = settings.epsilon or 0.0, 1 - (momentum or 0.0)
+        return noise_per_element
+    # Muon updates only matrices with its momentum, which have a case of their own, and the other parameters as AdamW.
+    momentum = 0.0 if isinstance(settings, MuonSettings) else settings.momentum or 0.0
+    epsilon, momentum_gain = settings.epsilon or 0.0, 1 / (1 - momentum)
     match settings:
         case SgdSettings():
-            return noise / rest
+            return noise_per_element * momentum_gain
         case AdamaxSettings():
-            size = slots["exp_inf"]
+            divisor = slots["exp_inf"]
         case RmspropSettings(centered=centered):
             mean = slots["grad_avg"] if centered else 0.0
-            size = np.sqrt(np.maximum(slots["square_avg"] - np.square(mean), 0.0))
+            divisor = np.sqrt(np.maximum(slots["square_avg"] - np.square(mean), 0.0))
         case AdagradSettings():
-            size = np.sqrt(slots["sum"])
+            divisor = np.sqrt(slots["sum"])
         case AdadeltaSettings():
-            size = np.sqrt((slots["square_avg"] + epsilon) / (slots["acc_delta"] + epsilon))
+            divisor = np.sqrt((slots["square_avg"] + epsilon) / (slots["acc_delta"] + epsilon))
         case AdafactorSettings():
             variance = slots.get("variance")
             if variance is None:
                 rows = slots["row_var"]
                 variance = rows * slots["col_var"] / np.maximum(rows.mean(-2, keepdims=True), epsilon)
-            size = np.sqrt(np.maximum(variance, epsilon**2))
+            divisor = np.sqrt(np.maximum(variance, epsilon**2))
         case MuonSettings() if "momentum_buffer" in slots:
             norm = compute_norm(slots["momentum_buffer"])
-            gain = NEWTON_SCHULZ[0] ** settings.ns_steps  # by which the iterations multiply a small singular value
-            return min(1.0, gain * noise / norm) if norm else 0.0
+            gain = NEWTON_SCHULZ[0] ** settings.ns_steps  # the iterations multiply a small singular value by this
+            return min(1.0, gain * noise_per_element / norm) if norm else 0.0
         case _:
-            size = np.sqrt(slots["exp_avg_sq"] / (1 - (settings.beta2 or 0.0) ** step))
-    change = np.minimum(1.0, noise / np.where(size > 0, size + epsilon, 1.0)) / rest
-    return np.where(size > 0, change, 0.0)
+            divisor = np.sqrt(slots["exp_avg_sq"] / (1 - (settings.beta2 or 0.0) ** step))
+    quotient = np.minimum(1.0, noise_per_element / np.where(divisor > 0, divisor + epsilon, 1.0))
+    return np.where(divisor > 0, quotient * momentum_gain, 0.0)

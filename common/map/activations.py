@@ -1,4 +1,7 @@
-"""Activations by their values: which function two models compute between two layers, as in a difference of GELUs."""
+"""Recognition of activation functions by their inputs and outputs.
+
+It tells apart the exact GELU in one model and its tanh approximation in the other, for example.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,7 +10,7 @@ import numpy as np
 
 from common.map.description import RecordedCall
 
-TOLERANCE = 1e-13  # of the largest value
+TOLERANCE = 1e-13  # of a difference, relative to the largest output
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -24,7 +27,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-    "nothing": lambda x: x,
+    "no activation": lambda x: x,  # also for a ReLU of positive inputs, which changes nothing
     "the exact GELU": _gelu,
     "the tanh approximation of GELU": _gelu_tanh,
     "the tanh approximation of GELU with 0.79788456 instead of sqrt(2 / pi)": lambda x: _gelu_tanh(x, 0.79788456),
@@ -45,13 +48,15 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 def explain_activations(
     torch_before: RecordedCall, torch_after: RecordedCall, keras_before: RecordedCall, keras_after: RecordedCall
 ) -> str | None:
-    """Return a sentence if both models compute activations between two layers, and different ones.
+    """Return a sentence if the models apply different known activations between the same two layers; None otherwise.
+
+    The caller appends the place.
 
     Args:
         torch_before: The call of the layer before the activation in PyTorch's model.
-        torch_after: The call of the layer after it.
-        keras_before: The same in Keras's model.
-        keras_after: The same in Keras's model.
+        torch_after: The call of the layer after the activation in PyTorch's model.
+        keras_before: The call of the layer before the activation in Keras's model.
+        keras_after: The call of the layer after the activation in Keras's model.
     """
     torch_name, keras_name = _find_activation(torch_before, torch_after), _find_activation(keras_before, keras_after)
     if torch_name is None or keras_name is None or torch_name == keras_name:
@@ -60,7 +65,10 @@ def explain_activations(
 
 
 def _find_activation(before: RecordedCall, after: RecordedCall) -> str | None:
-    """Return the name of the function that computes what a layer receives from what the layer before it returns."""
+    """Return the name of the activation that turns the output of `before` into the input of `after`.
+
+    If no known one does, return None.
+    """
     if before.returned is None or after.received is None or before.returned.size != after.received.size:
         return None
     inputs, outputs = before.returned.ravel(), after.received.ravel()

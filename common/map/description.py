@@ -1,7 +1,7 @@
 """Descriptions of a user's model that a process without the model's framework can read.
 
-A process of PyTorch or of Keras creates them. The variables are parameters and buffers in PyTorch. A role is the name
-of a variable within its layer, such as "weight" or "kernel".
+A process of PyTorch or of Keras creates them and sends them, pickled, to the process that compares. The variables are
+parameters and buffers in PyTorch. A role is the name of a variable within its layer, such as "weight" or "kernel".
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,25 @@ Arrays = dict[str, np.ndarray]  # by the name of the variable, input or output
 
 @dataclass(frozen=True)
 class VariableDescription:
-    """A parameter or buffer of PyTorch, or a variable of Keras: a floating-point one, or one that training changes."""
+    """A parameter or buffer of PyTorch, or a variable of Keras.
+
+    Only floating-point variables and those that training changes are described.
+    """
 
     name: str
     shape: tuple[int, ...]
     trainable: bool
-    constant: bool = False  # whether nothing changes it, such as a mask
+    is_constant: bool = False  # whether neither the optimizer nor a forward pass changes it, as with a mask
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Input of a layer: the sizes of an example in ascending order, and the path of the layer that computes it.
+    """Input of a layer.
 
-    The path is None if no other layer with variables does.
+    Attributes:
+        received_sizes: The sizes of the axes of one example in ascending order, because the frameworks order axes
+            differently.
+        source: The path of the layer with variables that computed the input; None if there is none.
     """
 
     received_sizes: tuple[int, ...]
@@ -91,33 +97,34 @@ class ModelDescription:
 
     Attributes:
         layers: The layers that own variables, in the order in which a forward pass enters them.
-        variables: All floating-point variables, and the other `buffers`, by name.
+        variables: All floating-point variables, and the `buffers` of other types, by name.
         unused: The names of variables that belong to no layer that the forward pass enters.
-        channels: Whether an input has channels, which are PyTorch's second axis and Keras's last axis.
+        has_channels: Whether an input has channels, which are PyTorch's second axis and Keras's last axis.
         outputs: The shapes of the outputs by name.
         statistics: The names of BatchNorm's moving means and variances.
-        buffers: The other variables that forward passes in training mode change, by name, and whether their new values
-            depend on the examples.
+        buffers: The variables besides `statistics` that forward passes in training mode change, by name. The value is
+            whether the change depends on the examples.
         dropouts: The dropout and noise layers that can be aligned, by path, in the order of execution.
-        noise: The layers that draw random numbers in a way that cannot be aligned, by path.
+        unaligned_noise: The layers that draw random numbers in a way that cannot be aligned, by path.
         unsupported: A sentence for each part of the model that cannot be trained, such as a Keras regularizer.
-        restricted: The trained variables that forward passes move back into a range.
+        restricted: The trained variables that forward passes change in place if they lie outside a range, as a clamp
+            does.
         mixing_layer: The first layer whose output for an example depends on the other examples of its batch, in
             evaluation mode; None if the outputs of the model do not.
-        mixed_gradient: The first parameter whose gradient is not the sum of the gradients of single examples, such as
-            that of a layer with a hook; None if there is none or `mixing_layer` explains it.
+        mixed_gradient: The first parameter whose gradient for a batch is not the sum of its gradients for the single
+            examples, for example because of a hook; None if there is none, or if `mixing_layer` is set.
         is_keras: Whether the model of PyTorch's side is a Keras model, whose names and layouts are Keras's.
     """
 
     layers: list[LayerDescription]
     variables: dict[str, VariableDescription]
     unused: list[str]
-    channels: bool
+    has_channels: bool
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     statistics: list[str] = field(default_factory=list)
     buffers: dict[str, bool] = field(default_factory=dict)
     dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
-    noise: list[str] = field(default_factory=list)
+    unaligned_noise: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
     restricted: list[str] = field(default_factory=list)
     mixing_layer: str | None = None
@@ -140,10 +147,10 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class ComputedPass:
-    """A forward pass in float64, and what was asked for about it afterwards.
+    """A forward pass in float64, with the results that the caller asked for.
 
-    A gradient needs a scalar. It is the sum over all elements of the floating-point outputs, each of which is
-    multiplied by a random factor. The factors of an output are its projection.
+    The gradients are those of a scalar: the sum of all elements of the floating-point outputs, each times a random
+    factor. The factors of an output are called its projection.
 
     Attributes:
         outputs: The outputs by name, including outputs of integers.
@@ -171,7 +178,8 @@ class ObservedPass:
 
     Attributes:
         calls: The calls of layers by path, in the order in which they returned.
-        dropout_functions: The layers that called dropout functions, which dropped nothing, as "path (function)".
+        dropout_functions: The calls of dropout functions, which return their input unchanged during the pass, as
+            "path (function)".
         changed: The new values of the variables that the pass changed, by name.
         has_drawn: Whether the pass drew random numbers.
     """

@@ -96,7 +96,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         )
     used = {target.name for piece in pieces for target in piece.targets.values()}
     for role, name in names.items():
-        if name not in used and not variables[name].constant:
+        if name not in used and not variables[name].is_constant:
             targets, settings = {role: KerasTarget(name)}, layer.attributes
             yield Sublayer("parameter", layer.path, shapes[role], targets, layer.path, settings=settings)
 

@@ -10,19 +10,27 @@ from common.map.keras_paths import layers_by_path, variables_by_path
 TRAINING_METHODS = ("train_step", "compute_loss")  # methods of keras.Model that `fit` calls
 
 
-def find_lost_parts(model: Any) -> list[str]:  # noqa: ANN401  a keras.Layer, as below
-    """Return a sentence for each part of a model that training does not compute, with what to do about it."""
-    penalized, sentences = [], []
-    for name, variable in variables_by_path(model).items():
+def find_lost_parts(model: Any) -> list[str]:  # noqa: ANN401  a keras.Layer
+    """Return a sentence for each part of a model that a training run would ignore: what it is, and what to do about it.
+
+    Args:
+        model: The model, after a forward pass in training mode. Keras uses the regularizers and constraints of its
+            trainable variables only.
+    """
+    penalties, sentences = [], []
+    variables = {name: variable for name, variable in variables_by_path(model).items() if variable.trainable}
+    for name, variable in variables.items():
         if variable.regularizer is not None:
-            penalized.append(f"variable {name} has a regularizer ({type(variable.regularizer).__name__})")
+            kind = type(variable.regularizer).__name__
+            penalties.append(f"variable {name} has a regularizer ({kind}), whose loss training does not add")
         if variable.constraint is not None:
             sentences.append(
                 f"variable {name} has a constraint ({type(variable.constraint).__name__}), which training does not "
                 "apply; remove it"
             )
-    penalized += [
-        f"layer {path} has an activity regularizer ({type(layer.activity_regularizer).__name__})"
+    penalties += [
+        f"layer {path} has an activity regularizer ({type(layer.activity_regularizer).__name__}), whose loss training "
+        "does not add"
         for path, layer in layers_by_path(model).items()
         if getattr(layer, "activity_regularizer", None) is not None
     ]
@@ -31,16 +39,16 @@ def find_lost_parts(model: Any) -> list[str]:  # noqa: ANN401  a keras.Layer, as
         for path, layer in layers_by_path(model).items()
         if getattr(layer, "renorm", False)
     ]
-    if not penalized and model.losses:
-        penalized = ["the model adds losses with add_loss"]
-    sentences += [f"{part}, whose loss training does not add; remove it" for part in penalized]
+    if not penalties and model.losses:
+        penalties = ["the model calls add_loss, whose losses training does not add"]
+    sentences += [f"{penalty}; remove it" for penalty in penalties]
     remedy = (
         "return keras.Model(model.inputs, model.outputs)"
         if getattr(model, "inputs", None)
-        else "return a model without it, such as one inside it"
+        else "return a model that does not override it, such as the network inside"
     )
     sentences += [
-        f"the model overrides {name}, which training does not call; {remedy}, and compute its loss with task=custom"
+        f"the model overrides {name}, which training does not call; {remedy}, and compute the loss with task=custom"
         for name in TRAINING_METHODS
         if _overrides(model, name)
     ]

@@ -190,7 +190,7 @@ def _choose_map(
     for parameter_map in maps:
         keras_weights = map_weights(parameter_map, weights, keras_description)
         computation = Computation(torch_side, keras_side, weights, keras_weights)
-        differences.append(_measure_outputs(computation, torch_description.channels))
+        differences.append(_measure_outputs(computation, torch_description.has_channels))
         if differences[-1] <= OUTPUT_TOLERANCE:
             break
     return maps[differences.index(min(differences))]
@@ -214,7 +214,7 @@ def _agree_without_unmatched(torch_side: Side, keras_side: Side, models: PairedM
     weights = models.initial_weights | zeros
     keras_weights |= map_weights(parameter_map, weights, models.keras_description)
     computation = Computation(torch_side, keras_side, weights, keras_weights)
-    return _measure_outputs(computation, models.torch_description.channels) <= OUTPUT_TOLERANCE
+    return _measure_outputs(computation, models.torch_description.has_channels) <= OUTPUT_TOLERANCE
 
 
 def _read_inputs(side: Side, paths: Iterable[str]) -> Arrays:

@@ -135,7 +135,7 @@ def pair_variables(
     return replace(
         parameter_map,
         unmatched_torch=[
-            name for name in torch_names if name not in paired and not torch_description.variables[name].constant
+            name for name in torch_names if name not in paired and not torch_description.variables[name].is_constant
         ],
         unmatched_keras=[path for path in _list_names(keras_sublayers) if path not in variable_pairs],
     )

@@ -67,7 +67,7 @@ def prove_models(
     stream = np.random.default_rng(seed)
     for training, mode in MODES.items():
         torch_pass, keras_pass = computation.run(training)
-        outputs, error = pair_outputs(torch_pass.outputs, keras_pass.outputs, torch_description.channels)
+        outputs, error = pair_outputs(torch_pass.outputs, keras_pass.outputs, torch_description.has_channels)
         if error:
             proof.errors.append(f"in {mode} {error}")
             return proof

@@ -1,6 +1,6 @@
 """A side: a process of one framework that holds a model and computes for the calling process.
 
-No process imports both frameworks, so that a comparison of PyTorch with Keras needs two sides.
+No process imports both frameworks, so a comparison of PyTorch with Keras needs two sides.
 """
 
 import os
@@ -22,7 +22,7 @@ END_SECONDS = 5.0  # how long a process may take to end
 
 
 class Side:
-    """A process of one framework that holds an object of one class. The object's methods are called by name."""
+    """A process of one framework that holds a model. `call` calls the model's methods by name."""
 
     def __init__(
         self, package: str, module: str = "described_model", python: str | None = None, device: str = "auto"
@@ -31,7 +31,7 @@ class Side:
 
         Args:
             package: torch_impl or tf_impl.
-            module: The module of the package whose class is called, such as described_model.
+            module: The module whose class makes the model: a key of CLASSES in common.map.side_process.
             python: The interpreter of another environment, which `common.interpreter` has checked; None for this one.
             device: The value of `train.device` of the run: with "cpu", the process sees no GPU.
         """
@@ -39,11 +39,12 @@ class Side:
         self.connection, child_connection = Pipe()
         descriptor = child_connection.fileno()
         command = module_command("common.map.side_process", package, module, str(descriptor), python=python)
+        gpu_variables = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+        # After Ctrl-C `__exit__` kills the process, which then cannot remove its temporary files. So they lie in a
+        # directory of this object, which removes it.
+        self.temporary_directory = tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True)
+        environment = {**os.environ, **gpu_variables, "TMPDIR": self.temporary_directory.name}
         # The process ends when its standard input is closed.
-        hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
-        # The process is killed at a Ctrl-C. Its temporary files, also those of a library, must not remain.
-        self.directory = tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True)
-        environment = {**os.environ, **hidden, "TMPDIR": self.directory.name}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor], env=environment)
         child_connection.close()
 
@@ -60,7 +61,7 @@ class Side:
             raise self._build_end_error() from None
 
     def receive(self) -> Any:  # noqa: ANN401  the result of any method
-        """Return the result of the call. Raise UserError, in one line, if the call raised an error."""
+        """Return the result of the call. Raise a UserError of one line if the call failed or the process ended."""
         try:
             while not self.connection.poll(POLL_SECONDS):  # a process that the model forked keeps the connection open
                 if self.process.poll() is not None and not self.connection.poll():
@@ -73,7 +74,7 @@ class Side:
         return result
 
     def call(self, function: str, **arguments: object) -> Any:  # noqa: ANN401  the result of any method
-        """Call a method, and return its result. Raise UserError, in one line, if the call raised an error."""
+        """Call a method, and return its result as `receive` does."""
         self.send(function, **arguments)
         return self.receive()
 
@@ -90,8 +91,8 @@ class Side:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the process. After an error, do not wait for it."""
-        self.connection.close()
+        """End the process: wait up to END_SECONDS, or kill it at once after an error."""
+        self.connection.close()  # ends the loop of the process
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_SECONDS if kind is None else 0)
         if self.process.poll() is None:
@@ -99,7 +100,7 @@ class Side:
             self.process.wait()
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.directory.cleanup()
+        self.temporary_directory.cleanup()
 
 
 def receive_all(*sides: Side) -> tuple[Any, ...]:

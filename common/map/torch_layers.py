@@ -84,7 +84,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         yield Sublayer("linear", layer.path, variables[names["weight"]].shape, sources)
         return
     for role, name in names.items():
-        if not variables[name].constant:
+        if not variables[name].is_constant:
             yield _build_parameter(layer, role, variables[name])
 
 

@@ -28,6 +28,6 @@ def list_unpaired_layers(description: ModelDescription, unmatched: Collection[st
             continue
         listed.update(names)
         others = (name for name in layer.variables.values() if name not in names)
-        is_whole = all(description.variables[name].constant for name in others)
+        is_whole = all(description.variables[name].is_constant for name in others)
         layers.append({"path": layer.path, "kind": layer.kind, "variables": names, "is_whole": is_whole})
     return layers

@@ -27,7 +27,7 @@ def draw_constants(weights: Arrays, description: ModelDescription, seed: int) ->
         is_constant = array.dtype.kind == "f" and array.size > 0 and np.ptp(array) == 0
         if name in variances or (is_constant and name in description.buffers):  # may be a variance or a count
             drawn[name] = stream.uniform(0.5, 2, array.shape)
-        elif is_constant and not description.variables[name].constant:
+        elif is_constant and not description.variables[name].is_constant:
             drawn[name] = array + 0.2 * stream.standard_normal(array.shape)
         elif array.dtype.kind == "f" and array.ndim > 1 and array.any() and name not in description.buffers:
             drawn[name] = array * _get_gain(array, description.is_keras)

@@ -120,7 +120,9 @@ def _check_constants(paths: ConversionPaths, models: PairedModels, loaded: Loade
     """Raise UserError if a file has other values for what no training changes, which the proof did not cover."""
     description = models.torch_description if paths.to_keras else models.keras_description
     paired = models.parameter_map.torch_names | {pair.keras for pair in models.parameter_map.variable_pairs}
-    constants = [name for name, variable in description.variables.items() if variable.constant and name not in paired]
+    constants = [
+        name for name, variable in description.variables.items() if variable.is_constant and name not in paired
+    ]
     for name in constants:
         stored, own = (arrays[name].astype(np.float64) for arrays in (loaded.arrays, initial))
         if not np.allclose(stored, own, CONSTANT_ROUNDING, 0, equal_nan=True):
@@ -177,7 +179,7 @@ def _compare_outputs(
     """
     own_types = _compute(paths, sides, {}, in_float64=False)
     float64 = _compute(paths, sides, counterparts, in_float64=True)
-    pairs, error = pair_outputs(float64[0].outputs, float64[1].outputs, models.torch_description.channels)
+    pairs, error = pair_outputs(float64[0].outputs, float64[1].outputs, models.torch_description.has_channels)
     if error:
         raise UserError(f"{paths.target_place}: not written, because {error}")
     torch_pairs = [OutputPair(pair.torch, pair.torch, channels_move=False) for pair in pairs]

@@ -44,7 +44,7 @@ def describe_conversion(models: PairedModels, source: Arrays, target: Arrays, to
 
 def _list_unpaired(description: ModelDescription, paired: Iterable[str]) -> list[str]:
     names = set(paired)
-    return [name for name, variable in description.variables.items() if name not in names and not variable.constant]
+    return [name for name, variable in description.variables.items() if name not in names and not variable.is_constant]
 
 
 def _describe_sums(models: PairedModels, to_keras: bool) -> list[str]:

@@ -277,7 +277,9 @@ def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDe
     pairs = models.parameter_map.variable_pairs if models else []
     second_biases = [pair.transformation.sources[1].name for pair in pairs if pair.transformation.joined == "+"]
     description = descriptions["torch"]
-    fixed = [name for name, variable in description.variables.items() if not (variable.trainable or variable.constant)]
+    fixed = [
+        name for name, variable in description.variables.items() if not (variable.trainable or variable.is_constant)
+    ]
     return sorted({*second_biases, *description.unused, *fixed} - {*description.statistics})
 
 

@@ -22,9 +22,9 @@ def check_noise(descriptions: Mapping[str, ModelDescription], aligned: bool) -> 
                 "model.dropout_semantics=native: a Keras model on PyTorch would repeat its masks in all replicas and "
                 "after a resumption; set it to aligned"
             )
-        if description.noise and aligned:
+        if description.unaligned_noise and aligned:
             raise UserError(
-                f"model.{side}: {description.noise[0]} draws random numbers that cannot be aligned; make "
+                f"model.{side}: {description.unaligned_noise[0]} draws random numbers that cannot be aligned; make "
                 "it a dropout or noise layer of its own (docs/custom_models.md), or set model.dropout_semantics=native"
             )
 

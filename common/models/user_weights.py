@@ -45,10 +45,10 @@ def read_weights(
     parameter_map = models.parameter_map if models else None
     variables = descriptions[main].variables
     if settings.checkpoint is not None:
-        constants = {name for name, variable in variables.items() if variable.constant}
+        constants = {name for name, variable in variables.items() if variable.is_constant}
         weights |= _read_checkpoint(settings.checkpoint, weights, sides, parameter_map, constants)
     folded = fold_sums(weights, parameter_map)
-    return {name: array for name, array in folded.items() if not variables[name].constant}  # constants are not trained
+    return {name: array for name, array in folded.items() if not variables[name].is_constant}
 
 
 def fold_sums(weights: dict[str, np.ndarray], parameter_map: ParameterMap | None) -> dict[str, np.ndarray]:

@@ -148,7 +148,7 @@ def describe_recorded_model(model: RecordedModel) -> ModelDescription:
         if layer["variables"]
     ]
     owned = {name for layer in layers for name in layer.variables.values()}
-    return ModelDescription(layers, variables, [name for name in variables if name not in owned], channels=False)
+    return ModelDescription(layers, variables, [name for name in variables if name not in owned], has_channels=False)
 
 
 def _pair_names(names_a: list[str], names_b: list[str]) -> list[tuple[str, str]]:

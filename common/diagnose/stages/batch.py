@@ -1,34 +1,53 @@
 """The stage "batch": examples and arrays of each global batch.
 
-A is the reference run of a diagnosis, and B the run that is compared with it. This stage compares a whole global batch
-as the only shard of a single replica: `shard(0, 1)`, which is a list of micro-batches, here called parts.
+A is the reference run of a diagnosis, and B the run that is compared with it. How a run divides a global batch into
+shards and micro-batches is not compared: the rows of the arrays are the examples in the order of their ids.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from common.data.batches import GlobalBatch
+from common.data.batch_plan import deal_examples
+from common.data.batches import Arrays, GlobalBatch
 from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.batch_arrays import explain_array, index_examples
 from common.diagnose.findings import Stage, TensorCheck
 
-MISSING_ARRAY = "missing_array"
+MISSING_ARRAY = "missing_array"  # ends the diagnosis: no model accepts the batches of both runs
 
 
 def compare_batches(comparison: SideComparison) -> list[Stage]:
     """Compare the examples' ids and the arrays of each step, up to the first step that differs."""
     stage = Stage("batch")
-    known_examples = index_examples(part for batch in comparison.a.batches for part in batch.shard(0, 1))
+    are_unpadded = [[batch.padding == "unpadded" for batch in run.batches] for run in (comparison.a, comparison.b)]
+    is_padded = are_unpadded[0] == are_unpadded[1]
+    known_examples = index_examples(_gather_arrays(batch, is_padded) for batch in comparison.a.batches)
     for batch_a, batch_b in zip(comparison.a.batches, comparison.b.batches, strict=True):
         if _compare_ids(stage, batch_a, batch_b):
-            parts_a, parts_b = batch_a.shard(0, 1), batch_b.shard(0, 1)
-            if len(parts_a) == len(parts_b):
-                for part_a, part_b in zip(parts_a, parts_b, strict=True):
-                    _compare_arrays(stage, f"step {batch_a.step}", part_a, part_b, known_examples)
+            arrays_a, arrays_b = (_gather_arrays(batch, is_padded) for batch in (batch_a, batch_b))
+            _compare_arrays(stage, f"step {batch_a.step}", arrays_a, arrays_b, known_examples)
         if stage.causes:
             break
     return [stage]
+
+
+def _gather_arrays(batch: GlobalBatch, is_padded: bool) -> Arrays:
+    """Return the arrays of a global batch, as one micro-batch.
+
+    Args:
+        batch: The global batch.
+        is_padded: Whether to pad them and to put the rows in the order of the ids. Otherwise they are as the model
+            receives them, because only one of the runs pads its batches.
+    """
+    if not is_padded:
+        padding = "unpadded" if batch.padding == "unpadded" else "global"
+        return replace(batch, padding=padding, micro_batches=1).shard(0, 1)[0]
+    (arrays,) = replace(batch, padding="global", micro_batches=1, mark_places=False).shard(0, 1)
+    (rows,) = deal_examples(batch.split.lengths(batch.ids), 1)  # the order of the shard
+    return {name: array[np.argsort(rows)] for name, array in arrays.items()}
 
 
 def _compare_ids(stage: Stage, a: GlobalBatch, b: GlobalBatch) -> bool:
@@ -38,15 +57,16 @@ def _compare_ids(stage: Stage, a: GlobalBatch, b: GlobalBatch) -> bool:
         stage.add_mismatch(f"{step}: ids")
         stage.add_cause("batch_size", "b", "ids", f"{step} has {len(a.ids)} examples in A and {len(b.ids)} in B")
         return False
-    count = int((a.ids != b.ids).sum())
-    stage.checks.append(TensorCheck(f"{step}: ids", count / len(a.ids)))
-    if sorted(a.ids.tolist()) != sorted(b.ids.tolist()):
-        sentence = f"{step}: in B {count} of {len(a.ids)} examples are others"
+    moved_count = int((a.ids != b.ids).sum())
+    stage.checks.append(TensorCheck(f"{step}: ids", moved_count / len(a.ids)))
+    other_count = (Counter(b.ids.tolist()) - Counter(a.ids.tolist())).total()
+    if other_count:
+        sentence = f"{step}: {other_count} of B's {len(b.ids)} examples are not in A's batch"
         stage.add_cause("other_examples", "b", "ids", sentence)
-    elif count:
-        sentence = f"{step}: in B the same examples in another order"
+    elif moved_count:
+        sentence = f"{step}: B has the same examples in another order"
         stage.add_cause("order_of_examples", "b", "ids", sentence)
-    return count == 0
+    return moved_count == 0
 
 
 def _compare_arrays(
@@ -56,7 +76,16 @@ def _compare_arrays(
     b: Mapping[str, np.ndarray],
     known_examples: Mapping[str, Collection[bytes]],
 ) -> None:
-    """Compare the arrays of one micro-batch by name. `known_examples` holds the keys of A's examples in all steps."""
+    """Compare the arrays of one global batch by name.
+
+    Args:
+        stage: The stage, which gets the checks and causes.
+        step: The name of the step, for sentences.
+        a: The arrays of A.
+        b: The arrays of B.
+        known_examples: A key for each example of A in any step, by array name. They show whether a row of B is another
+            example of A.
+    """
     for name in dict.fromkeys([*a, *b]):
         tensor = f"{step}: {name}"
         if name not in a or name not in b:
@@ -65,7 +94,7 @@ def _compare_arrays(
             stage.add_cause(MISSING_ARRAY, side, name, f"{name} is in the batch of {other} only")
         elif a[name].shape != b[name].shape:
             stage.add_mismatch(tensor)
-            sentence = f"{name} is {list(a[name].shape)} in A and {list(b[name].shape)} in B"
+            sentence = f"the shape of {name} is {list(a[name].shape)} in A and {list(b[name].shape)} in B"
             stage.add_cause("shape", "b", name, sentence)
         else:
             array_a, array_b = a[name].astype(np.float64), b[name].astype(np.float64)

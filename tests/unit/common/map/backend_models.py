@@ -25,6 +25,7 @@ def tokens() -> keras.Model:
 
 
 def penalized() -> keras.Model:
-    """Build a layer with a regularizer."""
+    """Build a layer with a regularizer behind a frozen one, whose regularizer and constraint Keras ignores, too."""
     x = keras.Input((6,))
-    return keras.Model(x, layers.Dense(2, kernel_regularizer="l2")(x))
+    frozen = layers.Dense(6, kernel_regularizer="l2", kernel_constraint="non_neg", trainable=False, name="frozen")
+    return keras.Model(x, layers.Dense(2, kernel_regularizer="l2", name="dense")(frozen(x)))

@@ -24,8 +24,8 @@ def explain(torch_name: str, keras_name: str) -> str | None:
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_every_activation_is_distinguished(name: str) -> None:
-    expected = None if name == "nothing" else f"PyTorch computes nothing, Keras {name}"
-    assert explain("nothing", name) == expected
+    expected = None if name == "no activation" else f"PyTorch computes no activation, Keras {name}"
+    assert explain("no activation", name) == expected
 
 
 def test_another_function_is_not_named() -> None:

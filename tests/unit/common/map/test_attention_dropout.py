@@ -19,7 +19,7 @@ def pair_dropouts_of(pair_models: PairModels, torch: str, keras: str) -> list[Dr
     models = pair_models(torch, keras, WIDE)
     assert models.proof is not None
     assert models.proven
-    assert models.torch_description.noise == models.keras_description.noise == []
+    assert models.torch_description.unaligned_noise == models.keras_description.unaligned_noise == []
     return pair_dropouts(models.torch_description, models.keras_description, *models.dropout_inputs)
 
 
@@ -69,7 +69,7 @@ def test_rates_that_differ_are_an_error(describe_model: DescribeModel) -> None:
 def test_dropout_that_cannot_be_aligned_is_noted(
     describe_model: DescribeModel, side: str, factory: str, inputs: dict[str, str], noise: set[str]
 ) -> None:
-    layers = describe_model(side, factory, inputs).noise
+    layers = describe_model(side, factory, inputs).unaligned_noise
     if inputs == STEPS and side == "tf":  # the paths of the two layers are Keras's
         layers = [layer.rpartition(" ")[2] for layer in layers]
     assert set(layers) == noise

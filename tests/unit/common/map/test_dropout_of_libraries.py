@@ -20,7 +20,7 @@ def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:
     models = pair_models(f"{HERE}:torch_bert", f"{HERE}:keras_bert", TOKENS)
     assert models.proof is not None
     assert models.proven
-    assert models.torch_description.noise == models.keras_description.noise == []
+    assert models.torch_description.unaligned_noise == models.keras_description.unaligned_noise == []
     pairs = pair_dropouts(models.torch_description, models.keras_description, *models.dropout_inputs)
     names = ("attention.self.dropout", "attention.output.dropout", "output.dropout")
     layers = [f"bert.encoder.layer.{index}.{name}" for index in range(2) for name in names]
@@ -31,15 +31,15 @@ def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:
 @pytest.mark.parametrize(("name", "dropout"), [("gpt2", "attn_dropout"), ("llama", "attention_dropout")])
 def test_attention_of_transformers_drops_in_a_layer(describe_model: DescribeModel, name: str, dropout: str) -> None:
     description = describe_model("torch", f"{HERE}:torch_{name}", {"tokens": "int32[3,6]<20"})
-    assert description.noise == []
+    assert description.unaligned_noise == []
     assert any(path.endswith(f".{dropout}") for path in description.dropouts)
 
 
 def test_functions_that_drop_are_noted(describe_model: DescribeModel) -> None:
     torch_description = describe_model("torch", f"{HERE}:torch_functions", WIDE)
     keras_description = describe_model("tf", f"{HERE}:keras_functions", WIDE)
-    assert torch_description.noise == ["model (scaled_dot_product_attention)"]
-    assert keras_description.noise == ["model (dropout)"]
+    assert torch_description.unaligned_noise == ["model (scaled_dot_product_attention)"]
+    assert keras_description.unaligned_noise == ["model (dropout)"]
     assert keras_description.dropouts == {}
     (layer,) = torch_description.dropouts.values()  # a layer that drops and does nothing else
     assert (layer.name, layer.noise) == ("inner", Noise("drop", "element", 0.1))
@@ -47,7 +47,7 @@ def test_functions_that_drop_are_noted(describe_model: DescribeModel) -> None:
 
 def test_dropout_that_is_off_is_not_noted(pair_models: PairModels) -> None:
     models = pair_models(f"{HERE}:torch_functions", f"{HERE}:keras_functions", WIDE, rate=0.0)
-    assert models.torch_description.noise == models.keras_description.noise == []
+    assert models.torch_description.unaligned_noise == models.keras_description.unaligned_noise == []
     assert models.proven
 
 

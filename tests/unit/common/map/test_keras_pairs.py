@@ -38,7 +38,7 @@ def test_both_backends_compute_the_same(sides: Sides, name: str, inputs: dict[st
     assert list_noises(torch) == list_noises(keras)
     assert len(torch.dropouts) == noises
     assert [layer.path for layer in torch.layers] == [layer.path for layer in keras.layers]
-    assert torch.noise == torch.unsupported == []
+    assert torch.unaligned_noise == torch.unsupported == []
 
 
 def test_what_training_would_lose_is_named(describe_model: DescribeModel) -> None:

@@ -113,7 +113,7 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
     "a loss of the model": (
         (None, "with_loss"),
         [],
-        r"custom_keras:with_loss: the model adds losses with add_loss, whos",
+        r"custom_keras:with_loss: the model calls add_loss, whos",
     ),
     "a sum over replicas": (
         (None, "summed"),

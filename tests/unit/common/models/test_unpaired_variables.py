@@ -12,7 +12,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 def describe(shapes: Shapes) -> ModelDescription:
     variables = {name: VariableDescription(name, shape, trainable=True) for name, shape in shapes.items()}
-    return ModelDescription([], variables, [], channels=False)
+    return ModelDescription([], variables, [], has_channels=False)
 
 
 @pytest.mark.parametrize(
