@@ -64,6 +64,7 @@ class TrainSettings:
     checkpoint_every: int | None = key(RUN, at_least=1, unit="steps")
     checkpoint_seconds: float | None = key(RUN, above=0, unit="seconds", null="for no such checkpoints")
     keep_checkpoints: int = key(RUN, at_least=1)
+    checkpoint_gather_bytes: int = key(RUN, at_least=0, unit="bytes")
     virtual_epoch_examples: int | None = key(RUN, at_least=1, unit="examples")
     evaluate_average: bool = key(CURVE)
     early_stopping: EarlyStoppingSettings = section()

@@ -32,7 +32,8 @@ EXTENSION_STRATEGY_PREFIX = "++strategy.kind="
 OMITTED_KEYS = (
     *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
     "train.predictions",
-    *("train.checkpoint_every", "train.checkpoint_seconds", "train.keep_checkpoints", "train.max_restarts"),
+    *("train.checkpoint_every", "train.checkpoint_seconds", "train.checkpoint_gather_bytes"),
+    *("train.keep_checkpoints", "train.max_restarts"),
 )
 
 

@@ -1,6 +1,6 @@
 """Writer of safetensors files that needs no memory: the library's own holds a second copy of all tensors.
 
-It runs in the environment of the script that is recorded.
+Records and checkpoints are written with it. A record is written in the environment of the script that is recorded.
 """
 
 from __future__ import annotations
@@ -19,18 +19,24 @@ TYPES = {  # of safetensors, by NumPy's names
 ALIGNMENT = 8  # bytes of the header: a multiple, so that tensors begin at addresses that suit their types
 
 
-def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file.
+
+    Args:
+        path: The file.
+        arrays: The tensors by name.
+        metadata: Texts by name, which the file also has.
 
     Raises:
         OSError: The disk is full, for example.
         TypeError: The format has no such type.
     """
-    header, end = {}, 0
-    ordered = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)  # wide types keep their alignment
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # wide types stay aligned
     for name, array in ordered:
         if array.dtype.name not in TYPES:
-            raise TypeError(f"{name}: a record cannot hold the type {array.dtype.name}")
+            raise TypeError(f"{name}: safetensors cannot hold the type {array.dtype.name}")
         begin, end = end, end + array.nbytes
         header[name] = {"dtype": TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()

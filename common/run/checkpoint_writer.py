@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
 from typing_extensions import override
 
 from common.data.atomic_directory import MANIFEST, compute_fingerprint, publish, verify_directory, write_manifest
 from common.errors import build_write_error
 from common.models.initial_weights import WEIGHTS
+from common.recording.tensor_writer import write_tensors
 from common.run.checkpoint import (
     CHECKPOINTS_DIRECTORY,
     list_checkpoints,
@@ -76,10 +75,10 @@ class CheckpointWriter(Observer):
             partial = directory.with_suffix(".partial")
             try:
                 shutil.copytree(self.initial.directory, partial, ignore=shutil.ignore_patterns(WEIGHTS, MANIFEST))
-                save_file(state.weights, partial / WEIGHTS, metadata={"format": "pt"})
-                save_file(state.slots, partial / OPTIMIZER_FILE)
+                write_tensors(partial / WEIGHTS, state.weights, {"format": "pt"})
+                write_tensors(partial / OPTIMIZER_FILE, state.slots)
                 publish(partial, directory, extra_fields, STATE_FILE)
-            except (OSError, SafetensorError) as error:
+            except OSError as error:
                 raise build_write_error(directory, error) from error
             finally:
                 shutil.rmtree(partial, ignore_errors=True)  # frees space if the disk is full
@@ -95,7 +94,8 @@ class CheckpointWriter(Observer):
 
 
 def _copy_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: array.copy() for name, array in arrays.items()}
+    """Copy the arrays that training may change. Memory-mapped ones were made for this checkpoint."""
+    return {name: array if isinstance(array, np.memmap) else array.copy() for name, array in arrays.items()}
 
 
 def _remove(directory: Path) -> None:

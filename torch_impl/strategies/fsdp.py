@@ -41,6 +41,7 @@ from torch_impl.optimizer import Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
 from torch_impl.strategies.held_bytes import gather_held_bytes
 from torch_impl.strategies.sharded_layers import check_replaced, check_shardable, find_layers
+from torch_impl.strategies.whole_arrays import WholeArrays
 from torch_impl.task import build_task_functions
 
 
@@ -54,6 +55,7 @@ class FSDP(Strategy[FsdpSettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
         super().__init__(config, group.rank)
+        self.context = context
         local_rank = int(os.environ["LOCAL_RANK"])
         self.device = select_replica_devices(local_rank + 1, config.train.device)[local_rank]
         if self.device.type == "cuda":
@@ -150,13 +152,19 @@ class FSDP(Strategy[FsdpSettings]):
 
     @override
     def state(self) -> State:
-        """Return the whole state on the chief, which receives one array after the other, and none on other ranks."""
+        """Return the whole state on the chief, which receives one part after the other, and none on other ranks."""
         self._check_calls()
         average_statistics(self.model, dist.all_reduce, self.world_size)
         check_equal_buffers(self.model, dist.all_reduce, self.world_size)
-        weights = {name: self._gather(name, part) for name, part in self.parts.items()}
+        weight_parts = [(name, name, part) for name, part in self.parts.items()]
+        slot_parts = [(f"{slot}.{name}", name, part) for slot, name, part in self.optimizer.slot_tensors()]
+        whole_bytes = sum(
+            self.sharded[name].numel() * part.element_size() for _, name, part in (*weight_parts, *slot_parts)
+        )
+        whole_arrays = WholeArrays(self.context, whole_bytes)
+        weights = {key: self._gather(whole_arrays, name, part) for key, name, part in weight_parts}
         weights |= {name: buffer.cpu().numpy() for name, buffer in self._find_buffers().items()}
-        slots = {f"{slot}.{name}": self._gather(name, part) for slot, name, part in self.optimizer.slot_tensors()}
+        slots = {key: self._gather(whole_arrays, name, part) for key, name, part in slot_parts}
         return State(weights, slots) if self.is_chief else State({}, {})
 
     def _find_buffers(self) -> dict[str, torch.Tensor]:
@@ -164,23 +172,27 @@ class FSDP(Strategy[FsdpSettings]):
         return {**find_moving_statistics(self.model), **find_changing_buffers(self.model)}
 
     @torch.no_grad()
-    def _gather(self, name: str, part: torch.Tensor) -> np.ndarray:
+    def _gather(self, whole_arrays: WholeArrays, name: str, part: torch.Tensor) -> np.ndarray:
         """Return a whole array on the chief, and an empty one on the other ranks.
 
         Args:
+            whole_arrays: The allocator of the array.
             name: The name of the parameter that the array belongs to.
             part: The part of this rank: of the parameter, or of one of its slots.
         """
-        whole = part.new_empty(self.sharded[name].shape if self.is_chief else 0)
-        if self.is_chief:
-            for rank, rows in enumerate(whole.chunk(self.world_size)):
-                if rank == 0:
-                    rows.copy_(part)
-                elif rows.numel():
-                    dist.recv(rows, src=rank)
-        elif part.numel():
-            dist.send(part.detach(), dst=0)
-        return whole.cpu().numpy()
+        if not self.is_chief:
+            if part.numel():
+                dist.send(part.detach(), dst=0)
+            return np.empty(0)
+        whole = whole_arrays.allocate(self.sharded[name].shape, part.dtype)
+        for rank, rows in enumerate(torch.from_numpy(whole).chunk(self.world_size)):
+            if rank == 0:
+                rows.copy_(part)
+            elif rows.numel():
+                received = part.new_empty(rows.shape)  # on the device
+                dist.recv(received, src=rank)
+                rows.copy_(received)
+        return whole
 
     @override
     @torch.no_grad()

@@ -1,6 +1,7 @@
 """ZeroRedundancyOptimizer with DDP: every rank holds all parameters and gradients, but the slots of its part only."""
 
 import atexit
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,7 @@ from torch_impl.optimizer import Groups, Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
 from torch_impl.strategies.ddp import make_reaching_hook
 from torch_impl.strategies.held_bytes import gather_held_bytes
+from torch_impl.strategies.whole_arrays import WholeArrays
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import load_state
 
@@ -41,6 +43,7 @@ class Zero(Strategy[ZeroSettings]):
     def __init__(self, context: RunContext, group: Group) -> None:
         config = context.config
         super().__init__(config, group.rank)
+        self.context = context
         local_rank = int(os.environ["LOCAL_RANK"])
         self.device = select_replica_devices(local_rank + 1, config.train.device)[local_rank]
         if self.device.type == "cuda":
@@ -106,7 +109,7 @@ class Zero(Strategy[ZeroSettings]):
         """Return the weights and, on the chief, the slots of all ranks. The chief receives one slot after the other."""
         average_statistics(self.model, dist.all_reduce, self.world_size)
         check_equal_buffers(self.model, dist.all_reduce, self.world_size)
-        return State(read_weights(self.model), self.optimizer.gather_slots(self.rank))
+        return State(read_weights(self.model), self.optimizer.gather_slots(self.rank, self.context))
 
     @override
     def load(self, checkpoint: SavedState) -> None:
@@ -151,20 +154,29 @@ class PartitionedOptimizer(Optimizer):
         for name, owner in self._find_owners().items():
             dist.broadcast(self.parameters[self.names.index(name)].detach(), src=owner)
 
-    def gather_slots(self, rank: int) -> dict[str, np.ndarray]:
+    def gather_slots(self, rank: int, context: RunContext) -> dict[str, np.ndarray]:
         """Return the slots of all ranks on rank 0, and nothing on the other ranks. Every rank calls it."""
         held = {(slot, name): tensor for slot, name, tensor in self.slot_tensors()}
         parameters = dict(zip(self.names, self.parameters, strict=True))
+        shapes = {
+            (slot, name): shape
+            for name in self.names
+            for slot, shape in self.config.list_slots(name, tuple(parameters[name].shape)).items()
+        }
+        owners = self._find_owners()
+        whole_bytes = sum(math.prod(shape) * parameters[name].element_size() for (_, name), shape in shapes.items())
+        whole_arrays = WholeArrays(context, whole_bytes)
         slots: dict[str, np.ndarray] = {}
-        for name, owner in self._find_owners().items():
-            for slot, shape in self.config.list_slots(name, tuple(parameters[name].shape)).items():
-                if rank == 0:
-                    tensor = held[slot, name] if owner == 0 else parameters[name].new_empty(shape)
-                    if owner != 0:
-                        dist.recv(tensor, src=owner)
-                    slots[f"{slot}.{name}"] = tensor.detach().cpu().numpy()
-                elif rank == owner:
-                    dist.send(held[slot, name].contiguous(), dst=0)
+        for (slot, name), shape in shapes.items():
+            owner = owners[name]
+            if rank == 0:
+                tensor = held[slot, name] if owner == 0 else parameters[name].new_empty(shape)
+                if owner != 0:
+                    dist.recv(tensor, src=owner)
+                slots[f"{slot}.{name}"] = whole_arrays.allocate(shape, tensor.dtype)
+                torch.from_numpy(slots[f"{slot}.{name}"]).copy_(tensor.detach())
+            elif rank == owner:
+                dist.send(held[slot, name].contiguous(), dst=0)
         return slots
 
     def _find_owners(self) -> dict[str, int]:

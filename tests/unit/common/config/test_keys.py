@@ -28,6 +28,7 @@ EXCEPTIONS = {  # keys with another scope than their group
             "train.eval_every",
             "train.checkpoint_every",
             "train.checkpoint_seconds",
+            "train.checkpoint_gather_bytes",
             "train.keep_checkpoints",
             "train.virtual_epoch_examples",
             "train.early_stopping.patience",

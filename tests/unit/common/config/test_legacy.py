@@ -58,6 +58,7 @@ def test_configs_of_the_first_edition_are_upgraded(
         "metrics",
         "python",
         "trackers",
+        "train.checkpoint_gather_bytes",
         "train.checkpoint_seconds",
         "train.micro_batches",
         "train.compile",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from common.recording.tensor_writer import TYPES, write_tensors
@@ -22,11 +23,18 @@ def test_the_library_reads_the_file(tmp_path: Path) -> None:
         np.testing.assert_array_equal(stored[name], array)
 
 
+def test_the_library_reads_the_metadata(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "file", {"x": np.zeros(2)}, {"format": "pt"})
+    with safe_open(tmp_path / "file", "np") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert [*file.keys()] == ["x"]
+
+
 def test_a_file_without_tensors(tmp_path: Path) -> None:
     write_tensors(tmp_path / "file", {})
     assert load_file(tmp_path / "file") == {}
 
 
 def test_another_type_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="z: a record cannot hold the type complex128"):
+    with pytest.raises(TypeError, match="z: safetensors cannot hold the type complex128"):
         write_tensors(tmp_path / "file", {"z": np.zeros(2, complex)})

@@ -45,6 +45,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "train.micro_batches=3",
         "ema.decay=0.8",
         "train.evaluate_average=true",
+        "train.checkpoint_gather_bytes=0",
         "optimizer=sgd",
         "optimizer.max_grad_norm=null",
         "optimizer.clip_norm=0.01",

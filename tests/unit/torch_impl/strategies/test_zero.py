@@ -1,6 +1,7 @@
 """Tests of the strategy zero on three ranks: it computes what `single` and `ddp` compute, and divides its state."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -33,9 +34,13 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     group.close()
 
 
-def test_every_option_draws_the_curve_of_single_and_keeps_its_state(ranks: Ranks, small_config: MakeConfig) -> None:
+def test_every_option_draws_the_curve_of_single_and_keeps_its_state(
+    ranks: Ranks, small_config: MakeConfig, tmp_path: Path
+) -> None:
     cases = CASES | LAYOUT_CASES
-    settings = [(*STRATEGY, *overrides, "train.precision=float64") for overrides in cases.values()]
+    settings = [
+        (*STRATEGY, *overrides, "train.precision=float64", f"run_dir={tmp_path}") for overrides in cases.values()
+    ]
     configs = [make_ready(small_config(*overrides)).config for overrides in settings]
     for results in ranks(train_all, ["zero", "single"], configs):
         for case, (trained, single) in zip(cases, results, strict=True):
