@@ -30,7 +30,7 @@ class RuleOptimizer:
         scalars: list[Scalar] = [*self.rule.compute_scalars(rate, weight_decay, step)]
         if self.config.schedule.sets_momentum:
             settings = self.rule.settings
-            scalars.append(getattr(settings, settings.cycled_key))
+            scalars.append(getattr(settings, settings.momentum_key))
         return scalars
 
     def step(

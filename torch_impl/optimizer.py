@@ -127,7 +127,7 @@ class Optimizer:
             self._slot_holder.rule = build_rule(settings)
             return
         for group in self._optimizer.param_groups:
-            if settings.cycled_key == "momentum":
+            if settings.momentum_key == "momentum":
                 group["momentum"] = settings.momentum
             else:
                 group["betas"] = (settings.beta1, settings.beta2)

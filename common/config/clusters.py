@@ -68,9 +68,9 @@ class HostsSettings(ClusterSettings):
 
 @dataclass(frozen=True)
 class ScheduledSettings(ClusterSettings):
-    """Nodes that a scheduler assigns to a job. It starts the command on each of them."""
+    """Nodes that a scheduler assigns to a job. The scheduler starts the command on each of them."""
 
-    port: int | None = key(HOST, at_least=1024, at_most=65000, null="for one that the job's id gives")
+    port: int | None = key(HOST, at_least=1024, at_most=65000, null="for one computed from the job's id")
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ T = TypeVar("T")
 PLAN = "--plan" in sys.argv  # print the plan of the run, and do not train
 DEBUG = "--debug" in sys.argv or os.environ.get("HYDRA_FULL_ERROR") == "1"
 KEYS_HINT = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
-FIRST_ERROR_SECONDS = 3.0  # how long the other processes wait while the first one prints the error that all have
+FIRST_ERROR_SECONDS = 3.0  # how long the other ranks wait while rank 0 prints the error that all ranks have
 
 failed_jobs: list[str] = []  # the descriptions of the jobs of this sweep that have failed
 
@@ -99,9 +99,9 @@ def describe_job() -> str:
 
 
 def list_arguments_without(*keys: str) -> list[str]:
-    """Return the arguments of this job without the keys that start with `keys`, for another command.
+    """Return the arguments of this job for another command, without the keys that start with `keys`.
 
-    The command composes the same config but for these keys.
+    The other command composes the same config except for these keys.
     """
     overrides = HydraConfig.get().overrides
     flags, _ = split_flags(sys.argv[1:])
@@ -130,7 +130,7 @@ def report_user_errors(strategies: Sequence[str] = ()) -> Iterator[None]:
         if DEBUG:
             traceback.print_exc()
         if os.environ.get("LOCAL_RANK", "0") != "0":
-            time.sleep(FIRST_ERROR_SECONDS)  # torchrun ends this process when the first one has failed in the same way
+            time.sleep(FIRST_ERROR_SECONDS)  # torchrun ends this process when rank 0 has failed with the same error
         print(f"error: {escape_control_characters(explain_error(error, strategies))}", file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, UserError) else USER_ERROR)
     except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle signals
@@ -153,14 +153,14 @@ def create_parser(module: str, description: str | None, defaults: Path) -> argpa
     return parser
 
 
-def compose_options(schema: type[T], name: str, overrides: Sequence[str], keys: str, prefix: str = "") -> T:
+def compose_options(schema: type[T], name: str, overrides: Sequence[str], keys_hint: str, prefix: str = "") -> T:
     """Return conf/NAME.yaml with overrides, as an instance of a schema.
 
     Args:
         schema: a dataclass with the keys of the file.
         name: the file in conf/, without its suffix.
         overrides: arguments of the command line, without the prefix.
-        keys: a sentence that names the list of the keys, for errors.
+        keys_hint: how to list the command's keys, which replaces KEYS_HINT in errors.
         prefix: the prefix that the keys have on the command line, such as "bench.".
 
     Raises:
@@ -173,7 +173,7 @@ def compose_options(schema: type[T], name: str, overrides: Sequence[str], keys: 
     except MissingMandatoryValue as error:
         raise UserError(f"{prefix}{error.full_key}: has no value; give {prefix}{error.full_key}=...") from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(prefix + explain_error(error).replace(KEYS_HINT, keys)) from error
+        raise UserError(prefix + explain_error(error).replace(KEYS_HINT, keys_hint)) from error
     assert isinstance(options, schema)
     return options
 
@@ -200,7 +200,7 @@ def explain_error(error: Exception, strategies: Sequence[str] = ()) -> str:
 def _explain_missing_choice(config_file: str, options: Sequence[str], strategies: Sequence[str]) -> str:
     group, _, choice = config_file.rpartition("/")
     if group == "strategy":
-        built_in = {path.stem for path in Path(CONF, "strategy").glob("*.yaml")}  # of both sides
+        built_in = {path.stem for path in Path(CONF, "strategy").glob("*.yaml")}  # the strategies of both sides
         options = [*strategies, *(option for option in options if option not in built_in)]
     return f"{group}={choice}: no such choice; there are {', '.join(options)}"
 

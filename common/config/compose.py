@@ -103,12 +103,12 @@ def _complete_outputs(section: Section) -> Section:
         if kind not in OUTPUT_TASKS:
             raise UserError(f"{prefix}.kind={kind}: no such kind for an output; there are {', '.join(OUTPUT_TASKS)}")
         defaults = _to_section(prefix, OmegaConf.to_container(OmegaConf.load(Path(CONF, "task", f"{kind}.yaml"))))
-        of_task = {field: output[field] for field in output if field not in OUTPUT_KEYS}
-        placed = {"output": output.get("output"), "label": output.get("label"), "weight": output.get("weight", 1.0)}
-        placed |= {field: name for field in ("output", "label") if placed[field] is None}
-        _check_output(prefix, placed)
-        task = _convert_section(prefix, OUTPUT_TASKS[kind], {**defaults, **of_task})
-        outputs[name] = {**placed, **asdict(task)}
+        task_values = {field: output[field] for field in output if field not in OUTPUT_KEYS}
+        values = {"output": output.get("output"), "label": output.get("label"), "weight": output.get("weight", 1.0)}
+        values |= {field: name for field in ("output", "label") if values[field] is None}
+        _check_output(prefix, values)
+        task = _convert_section(prefix, OUTPUT_TASKS[kind], {**defaults, **task_values})
+        outputs[name] = {**values, **asdict(task)}
     return {**section, "outputs": outputs}
 
 
@@ -236,8 +236,8 @@ def describe_keys(extensions: Iterable[str] = ()) -> str:
     lines = []
     for name, descriptions in kinds_by_description.items():
         for description, kinds in descriptions.items():
-            of_kinds = f" ({', '.join(kinds)})" if len(descriptions) > 1 else ""
-            lines += [f"{name}{of_kinds}: {description}"] if description else []
+            kinds_suffix = f" ({', '.join(kinds)})" if len(descriptions) > 1 else ""
+            lines += [f"{name}{kinds_suffix}: {description}"] if description else []
     return "\n".join(lines)
 
 

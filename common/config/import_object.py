@@ -9,7 +9,7 @@ from common.errors import Interrupted, UserError, describe_error
 
 
 def import_object(path: str) -> Any:  # noqa: ANN401  a class, a function, or whatever the user's module has
-    """Return what a module has under a name. path: `module:name`, such as `my_models.resnet:build`.
+    """Return an object of a module. path: `module:name`, such as `my_models.resnet:build`.
 
     hydra.utils.get_object is not used: it reads `module.name`, and its errors do not say which of the two is missing.
 

@@ -1,7 +1,7 @@
 """Interpolations of OmegaConf, which are parts of a text such as ${train.seed} that stand for another value.
 
-A text of a resolved config has none: what looks like one is text. OmegaConf reads it as it stands if a backslash is
-before it, as in the config.yaml of a run.
+A resolved config has no interpolations: a ${ in it is plain text. OmegaConf reads it as text if a backslash is before
+it, as in the config.yaml of a run.
 """
 
 import re
@@ -11,12 +11,12 @@ from common.config.keys import Value
 
 
 def escape_interpolations(value: Value) -> Value:
-    r"""Return a value in which OmegaConf reads every text as it stands: \${ begins no interpolation."""
+    r"""Return a value whose texts OmegaConf reads literally, because \${ begins no interpolation."""
     return _map_texts(value, lambda text: re.sub(r"(\\*)\$\{", r"\1\1\\${", text))
 
 
 def unescape_interpolations(value: Value) -> Value:
-    """Return the value of which `escape_interpolations` made this one. Raises ValueError."""
+    """Undo `escape_interpolations`. Raise ValueError if a text has an interpolation."""
 
     def unescape(match: re.Match[str]) -> str:
         count, is_escaped = divmod(len(match[1]), 2)

@@ -41,8 +41,8 @@ class Key:
     below: float | None = None  # exclusive limit
     finite: bool = True  # whether infinity and nan are refused; keys without limits never refuse them
     unit: str = ""  # the unit of numbers, for --help
-    names_code: bool = False  # whether the text names an object, as module:name, that is imported
-    null: str = ""  # for errors, what null means, in words that follow "null", such as "for no clipping"
+    names_code: bool = False  # whether the value names a Python object to import, as module:name
+    null: str = ""  # what null means, for errors: words that follow "null", such as "for no clipping"
     type: object = None  # the annotation of the field; `list_keys` fills it in
 
     def check(self, name: str, value: Value) -> None:

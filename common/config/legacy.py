@@ -27,6 +27,7 @@ ADDED: Mapping[str, Value] = {
     "task.class_weights": None,
 }
 ADDED_TO_TRANSFORMED_DATA: Mapping[str, Value] = {"data.transforms": [], "data.transform_evaluation": False}
+# The keys of the tables below are without "optimizer.", "task." and "schedule.".
 ADDED_TO_OPTIMIZERS: Mapping[str, Value] = {"clip_norm": None, "clip_value": None, "groups": []}
 ADDED_BY_KIND: Mapping[Value, Mapping[str, Value]] = {
     "sgd": {"nesterov": False, "dampening": 0.0},
@@ -44,8 +45,7 @@ ADDED_TO_TASKS: Mapping[Value, Mapping[str, Value]] = {
     "binary": {**ADDED_TO_CLASS_TASKS, "alpha": None},
     "regression": {"quantile": 0.5},
 }
-
-ADDED_TO_SCHEDULES: Mapping[Value, Mapping[str, Value]] = {  # without "schedule."
+ADDED_TO_SCHEDULES: Mapping[Value, Mapping[str, Value]] = {
     "cosine": {"end_factor": 0.0, "cycles": 1},
     "one_cycle": {"cycle_momentum": False, "base_momentum": 0.85, "max_momentum": 0.95},
 }
@@ -69,7 +69,7 @@ def upgrade_values(flat: Mapping[str, Value]) -> dict[str, Value]:
     elif values.get("data.kind") == "mnist":
         values["data.kind"] = "hub_images"
     values = {**_upgrade_transforms(values), **values}
-    if "model.channels" in values:
+    if "model.channels" in values:  # the first version had no kinds of models
         values["model.kind"] = "convnet"
     else:
         values["model.kind"] = "bert" if "model.layers" in values else "pretrained"
@@ -93,7 +93,7 @@ def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _upgrade_buffers(flat: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the first value of model.buffers. Before this key, custom models could have no such buffers."""
+    """Return model.buffers for runs from before this key, whose custom models had no buffers that it is about."""
     return {"model.buffers": "equal"} if "model.arguments" in flat else {}
 
 

@@ -46,7 +46,7 @@ METRICS: dict[str, Metric] = {
     "bleu": Metric(("classification", "language_model"), package="sacrebleu"),
     "perplexity": Metric(("language_model",), NO_PREDICTIONS, higher_is_better=False),
 }
-# Fields of rows, summaries and comparisons, and axes of plots, whose names no value of the user may have
+# Fields of rows, summaries and comparisons, and axes of plots: no value of the user may have one of these names
 RESERVED_NAMES = {
     "validation_loss",
     "version",
@@ -56,7 +56,8 @@ RESERVED_NAMES = {
     *Summary.__annotations__,
     *METRICS,
 }
-LOWER_IS_BETTER = ("loss", "mean_absolute_error")  # values that every evaluation of a task reports, also of an output
+# Ends of the names of values of which a smaller one is better, as in "loss" and "OUTPUT_loss"
+LOWER_IS_BETTER = ("loss", "mean_absolute_error")
 
 
 def get_metric_name(metric: str) -> str:
@@ -137,7 +138,7 @@ def check_followed_value(config: Config, key: str, value: str) -> None:
     Args:
         config: The config.
         key: The full name of the key, such as schedule.metric.
-        value: Its value.
+        value: The name of a value of an evaluation, which the key holds.
     """
     values = list_values(config)
     if value in values:

@@ -12,7 +12,9 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class OneCycleSettings(ScheduleSettings):
-    """Rise from 1 / `div_factor` to 1 in `pct_start` of the schedule, then fall to `final_div_factor` times less.
+    """Rise from 1 / `div_factor` to 1 in the first part, `pct_start`, of the schedule, then fall.
+
+    The last factor is 1 / (`div_factor` * `final_div_factor`).
 
     With `three_phase`, the rate first falls back to its first value, as slowly as it rose, and then further. With
     `cycle_momentum`, the momentum falls from `max_momentum` to `base_momentum` while the rate rises, and rises again
@@ -43,7 +45,7 @@ class OneCycleSettings(ScheduleSettings):
         return self._interpolate(step, total, self.max_momentum, self.base_momentum, self.max_momentum)
 
     def _interpolate(self, step: int, total: int, first: float, peak: float, final: float) -> float:
-        """Return the value of a step between the first value, that of the peak of the rate, and the final one."""
+        """Return the value at a step: from `first` to `peak`, which the peak of the rate has, and then to `final`."""
         second_phase = [(2 * self.pct_start * total - 2, first)] if self.three_phase else []
         points = [(0.0, first), (self.pct_start * total - 1, peak), *second_phase, (total - 1.0, final)]
         for (start, start_value), (end, end_value) in pairwise(points):

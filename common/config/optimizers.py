@@ -3,8 +3,8 @@
 Each field is a key of the config, such as optimizer.weight_decay. `key(CURVE, ...)` declares its limits, and that it
 decides the loss curve. The files in conf/optimizer have the default values and explain the keys.
 
-A new kind needs a schema here, a YAML file in conf/optimizer, a rule in common/training/optimizer_rules.py, and a line
-in `optimizer.py` of each side.
+A new kind needs a schema here, a YAML file in conf/optimizer, a rule in common/training/optimizer_rules.py, a line in
+`optimizer.py` of each side, and a case in common/diagnose/drift.py unless the rule divides by the root of exp_avg_sq.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class OptimizerSettings:
     """
 
     needs: ClassVar[tuple[str, ...]] = ()  # the keys that must have a value
-    cycled_key: ClassVar[str | None] = None  # the key that a schedule sets if it cycles the momentum
+    momentum_key: ClassVar[str | None] = None  # the key that a schedule sets to cycle the momentum; None: it cannot
     uses_layout: ClassVar[bool] = False  # whether an update needs a whole parameter in PyTorch's layout
 
     kind: str = key(CURVE)
@@ -54,23 +54,23 @@ class OptimizerSettings:
         if self.uses_layout and self.semantics != "aligned":
             raise UserError(
                 f"optimizer.semantics={self.semantics}: the update of {self.kind} depends on the order of the axes, "
-                "which differs in Keras; set it to aligned"
+                "which differs in Keras; set optimizer.semantics to aligned"
             )
         clipping = [name for name in CLIPPING if getattr(self, name) is not None]
         if len(clipping) > 1:
             first, second = (f"optimizer.{name}={getattr(self, name):g}" for name in clipping[:2])
             raise UserError(f"{first} and {second}: gradients are clipped in one way; set one of them to null")
         check_groups(self.groups)
-        if self.semantics == "native" and any(group != {"frozen": True} for group in map(_list_effects, self.groups)):
+        if self.semantics == "native" and any(group != {"frozen": True} for group in map(_find_effect, self.groups)):
             raise UserError(
                 "optimizer.groups: with optimizer.semantics=native groups can only be frozen, since Keras's optimizers "
-                "have no groups; set it to aligned or keras"
+                "have no groups; set optimizer.semantics to aligned or keras, or remove the groups"
             )
 
     def with_momentum(self, momentum: Any) -> Self:  # noqa: ANN401 (the frameworks share no type of tensors)
-        """Return the settings of an update to which a schedule gives a momentum: a number, or a tensor of one."""
-        assert self.cycled_key is not None
-        return replace(self, **{self.cycled_key: momentum})
+        """Return the settings with the momentum that a schedule chose: a number, or a tensor with one element."""
+        assert self.momentum_key is not None
+        return replace(self, **{self.momentum_key: momentum})
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -78,16 +78,19 @@ class OptimizerSettings:
         raise NotImplementedError
 
     def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
-        """Return the slots of a parameter, by name: the shape of each, in PyTorch."""
+        """Return the shape of each slot of a parameter in PyTorch, by the slot's name."""
         return dict.fromkeys(self.slots, shape)
 
     def resolve(self, machine_epsilon: float) -> Self:
-        """Return the settings with the values that depend on the precision of the weights filled in."""
+        """Return the settings after filling in the values that depend on the precision of the weights."""
         return self
 
     @property
     def has_fused_operation(self) -> bool:
-        """Return whether TensorFlow has a fused operation for the update. It locks a variable that workers share."""
+        """Return whether TensorFlow has a fused operation for the update.
+
+        Such an operation locks the variable, so that several workers can update the variable at the same time.
+        """
         return False
 
     @property
@@ -96,8 +99,8 @@ class OptimizerSettings:
         return 0.0
 
 
-def _list_effects(group: object) -> object:
-    """Return what a group sets; of a preset its name."""
+def _find_effect(group: object) -> object:
+    """Return the values that a group sets, or the group itself if it is a preset such as no_decay_on_bias_and_norm."""
     return {name: value for name, value in group.items() if name != "match"} if isinstance(group, dict) else group
 
 
@@ -105,7 +108,7 @@ def _list_effects(group: object) -> object:
 class SgdSettings(OptimizerSettings):
     """Stochastic gradient descent. `dampening` is the share of the gradient that the momentum leaves out."""
 
-    cycled_key = "momentum"
+    momentum_key = "momentum"
 
     nesterov: bool = key(CURVE)
     dampening: float = key(CURVE, at_least=0, at_most=1)
@@ -137,7 +140,7 @@ class AdamSettings(OptimizerSettings):
     """Adam, and AdamW, whose weight decay is not part of the gradient. `amsgrad` keeps the largest second moment."""
 
     needs = ("beta1", "beta2", "epsilon")
-    cycled_key = "beta1"
+    momentum_key = "beta1"
 
     amsgrad: bool = key(CURVE)
 
@@ -157,7 +160,7 @@ class RmspropSettings(OptimizerSettings):
     """RMSprop. `rho` is the decay rate of the mean square; `centered` subtracts the square of the mean gradient."""
 
     needs = ("epsilon",)
-    cycled_key = "momentum"
+    momentum_key = "momentum"
 
     rho: float = key(CURVE, at_least=0, below=1)
     centered: bool = key(CURVE)
@@ -205,7 +208,7 @@ class AdamaxSettings(OptimizerSettings):
 
     needs = ("beta1", "beta2", "epsilon")
     slots = ("exp_avg", "exp_inf")
-    cycled_key = "beta1"
+    momentum_key = "beta1"
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,7 @@ class NadamSettings(OptimizerSettings):
 
     @property
     def resolved_momentum_decay(self) -> float:
-        """Return the value of `momentum_decay`, or that of the semantics."""
+        """Return `momentum_decay`, or the default of the semantics if it is null."""
         if self.momentum_decay is None:
             return 1.0 if self.semantics == "keras" else 0.004
         return self.momentum_decay
@@ -227,7 +230,7 @@ class NadamSettings(OptimizerSettings):
 
 @dataclass(frozen=True)
 class AdafactorSettings(OptimizerSettings):
-    """Adafactor. It keeps the mean squares of the rows and columns of a matrix, the last two axes of a parameter.
+    """Adafactor. For a parameter of two or more axes it keeps mean squares over the rows and columns of the last two.
 
     `epsilon`, PyTorch's `eps[0]`, limits the mean squares from below; null means the machine epsilon of the weights.
     `epsilon2`, `eps[1]`, limits the root mean square of a parameter, which is a factor of its learning rate.
@@ -241,7 +244,7 @@ class AdafactorSettings(OptimizerSettings):
     clip_threshold: float = key(CURVE, at_least=1)
 
     def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
-        """Return the slots of a parameter. Only vectors and scalars have mean squares of elements."""
+        """Return the slots of a parameter. Vectors and scalars have one mean square per element."""
         if len(shape) < 2:
             return {"variance": shape}
         return {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}

@@ -80,8 +80,8 @@ def name_job(arguments: Sequence[str], task: Sequence[str]) -> str:
     """Return the swept values of a job, such as "replicas=2,seed=1", or "" if nothing is swept.
 
     Args:
-        arguments: the arguments of the command, which sweep.
-        task: the overrides of the job, in which each key has one of the values.
+        arguments: the arguments of the command, in which the swept keys have several values.
+        task: the overrides of the job, in which each swept key has one of its values.
     """
     swept_keys = {_get_key(override) for override in find_sweeps(split_flags(arguments)[1])}
     pairs = [override.partition("=") for override in task if _get_key(override) in swept_keys]

@@ -1,8 +1,8 @@
 """Parameter groups: parts of a model that the optimizer treats differently, chosen by PyTorch's parameter names.
 
 `optimizer.groups` is a list. An element is `no_decay_on_bias_and_norm`, `{layerwise_decay: 0.9}`, or a mapping with
-`match` and what it sets: `weight_decay`, `learning_rate_scale` or `frozen`. `match` holds shell patterns, separated by
-"|". If several elements set the same value for a parameter, the last one wins.
+`match` and the values to set: `weight_decay`, `learning_rate_scale` or `frozen`. `match` holds shell patterns,
+separated by "|". If several elements set the same value for a parameter, the last one wins.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from typing import Any
 from common.errors import UserError
 
 NO_DECAY, LAYERWISE = "no_decay_on_bias_and_norm", "layerwise_decay"
-SETS = ("weight_decay", "learning_rate_scale", "frozen")
-FORMS = f"{NO_DECAY}, {{{LAYERWISE}: 0.9}}, or {{match: PATTERN, and one or more of {', '.join(SETS)}}}"
+GROUP_KEYS = ("weight_decay", "learning_rate_scale", "frozen")
+FORMS = f"{NO_DECAY}, {{{LAYERWISE}: 0.9}}, or {{match: PATTERN, and one or more of {', '.join(GROUP_KEYS)}}}"
 
 Shapes = Mapping[str, Sequence[int]]  # the shape of each trained parameter, by PyTorch's name
 
@@ -45,7 +45,7 @@ def check_groups(groups: Sequence[object]) -> None:
         if group.keys() == {LAYERWISE}:
             _check_number(LAYERWISE, group[LAYERWISE], "above 0, at most 1")
             continue
-        if not isinstance(group.get("match"), str) or len(group) < 2 or group.keys() - {"match", *SETS}:
+        if not isinstance(group.get("match"), str) or len(group) < 2 or group.keys() - {"match", *GROUP_KEYS}:
             raise UserError(f"optimizer.groups: {group} is no group; give {FORMS}")
         for name in group.keys() & {"weight_decay", "learning_rate_scale"}:
             _check_number(name, group[name])
@@ -119,7 +119,7 @@ def _choose(group: object, shapes: Shapes) -> list[str]:
     if isinstance(group, dict):
         patterns = [pattern.strip() for pattern in str(group["match"]).split("|")]
         return [name for name in shapes if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    return [name for name, shape in shapes.items() if len(shape) < 2 or name.endswith("bias")]
+    return [name for name, shape in shapes.items() if len(shape) < 2 or name.endswith("bias")]  # of NO_DECAY
 
 
 def assign_groups(groups: Sequence[object], weight_decay: float, shapes: Shapes) -> dict[str, GroupSettings]:
@@ -128,7 +128,7 @@ def assign_groups(groups: Sequence[object], weight_decay: float, shapes: Shapes)
     Args:
         groups: `optimizer.groups`, after `expand_groups`.
         weight_decay: The weight decay of parameters for which no group sets another.
-        shapes: The parameters, or a part of them.
+        shapes: The shapes of the parameters to assign, which may be some of the model's.
     """
     return _assign(groups, GroupSettings(weight_decay), shapes)
 
@@ -136,7 +136,10 @@ def assign_groups(groups: Sequence[object], weight_decay: float, shapes: Shapes)
 def _assign(groups: Sequence[object], default: GroupSettings, shapes: Shapes) -> dict[str, GroupSettings]:
     assigned = dict.fromkeys(shapes, default)
     for group in groups:
-        values = {name: group[name] for name in SETS if name in group} if isinstance(group, dict) else {}
+        if isinstance(group, dict):
+            values = {name: group[name] for name in GROUP_KEYS if name in group}
+        else:  # NO_DECAY
+            values = {"weight_decay": 0.0}
         for name in _choose(group, shapes):
-            assigned[name] = replace(assigned[name], **(values or {"weight_decay": 0.0}))
+            assigned[name] = replace(assigned[name], **values)
     return assigned

@@ -1,4 +1,4 @@
-"""Resolution of a config: the command fills in once what the user left open: the replicas, the steps, the schedule."""
+"""Resolution of a config: the command fills in the values that the user left open, such as replicas and steps."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,8 @@ from common.errors import UserError
 
 DEFAULT_REPLICAS = 2  # on a host without GPUs
 MAX_DEFAULT_WARMUP_STEPS = 50
-MACHINE_EPSILONS = {"float32": 2.0**-23, "bfloat16": 2.0**-23, "float64": 2.0**-52}  # of the weights, by precision
+# The machine epsilon of the weights, by train.precision: the weights of a bfloat16 run are float32.
+MACHINE_EPSILONS = {"float32": 2.0**-23, "bfloat16": 2.0**-23, "float64": 2.0**-52}
 
 
 def resolve_config(
@@ -26,7 +27,8 @@ def resolve_config(
         config: a config that `check_config` has checked.
         hosts: the number of hosts that take part.
         started: the number of processes of each role, if another program has started them already: "worker", "ps"
-            (parameter server) and "chief", or only "process". The config must agree or leave the numbers open.
+            (parameter server) and "chief", or only their total as "process". The config must agree or leave the numbers
+            open.
         source: the environment variable that `started` comes from, for errors.
         gpus: the number of GPUs of each host, if this machine is not one of the hosts.
 

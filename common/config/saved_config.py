@@ -1,4 +1,4 @@
-"""Reader of config.yaml, the config of a run, as data: it imports nothing and resolves nothing.
+"""Reader of config.yaml, the config of a run. It imports no module of the user and resolves no interpolation.
 
 `common.config.compose` writes the file, and converts what this module reads to a `Config`.
 """
@@ -22,7 +22,7 @@ Section = dict[str, Value]  # the values of a section by key, without the name o
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the first needs libyaml
-    """Loader that makes nothing but numbers, texts, dates, lists and mappings, each key of which is given once."""
+    """Loader that makes only numbers, texts, dates, lists and mappings, and refuses a key that is given twice."""
 
     @override
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:

@@ -22,10 +22,10 @@ def check_cycled_momentum(config: Config) -> None:
     if not config.schedule.sets_momentum:
         return
     problem = "schedule.cycle_momentum=true:"
-    if optimizer.cycled_key is None:
+    if optimizer.momentum_key is None:
         raise UserError(f"{problem} the momentum of optimizer.kind={optimizer.kind} cannot be cycled; set it to false")
-    if not getattr(optimizer, optimizer.cycled_key):
-        raise UserError(f"{problem} optimizer.{optimizer.cycled_key} has no value or is 0; set it, such as to 0.9")
+    if not getattr(optimizer, optimizer.momentum_key):
+        raise UserError(f"{problem} optimizer.{optimizer.momentum_key} has no value or is 0; set it, such as to 0.9")
     if optimizer.semantics == "native":
         raise UserError(
             f"{problem} Keras's optimizers have a fixed momentum; set optimizer.semantics to aligned or keras"

@@ -15,7 +15,7 @@ class ScheduleSettings:
     """
 
     uses_total: ClassVar[bool] = True  # whether the factors depend on `total_steps`
-    sets_momentum: ClassVar[bool] = False  # whether it also sets the optimizer's momentum
+    sets_momentum: ClassVar[bool] = False  # whether the schedule also sets the optimizer's momentum
 
     kind: str = key(CURVE)
     warmup_steps: int | None = key(CURVE, at_least=0)
@@ -31,7 +31,7 @@ class ScheduleSettings:
         raise NotImplementedError
 
     def compute_momentum(self, step: int, total: int) -> float:
-        """Return the momentum after the warm-up, if the schedule sets it. The arguments are those of the factor."""
+        """Return the momentum after the warm-up, if `sets_momentum`. The arguments are as for `compute_factor`."""
         raise NotImplementedError
 
     def check(self) -> None:

@@ -69,7 +69,7 @@ class CosineRestartsSettings(ScheduleSettings):
         length, start, cycle = float(self.first_cycle_steps), 0.0, 0
         if self.cycle_multiplier == 1:
             cycle = step // self.first_cycle_steps
-            start = float(cycle * self.first_cycle_steps)
+            start = float(cycle * self.first_cycle_steps)  # without the loop, which would take a turn for each cycle
         while step >= start + length:
             start, length, cycle = start + length, length * self.cycle_multiplier, cycle + 1
         height = self.peak_multiplier**cycle * compute_half_cosine((step - start) / length)
@@ -104,7 +104,7 @@ class StepSettings(ScheduleSettings):
 
 @dataclass(frozen=True)
 class MultiStepSettings(ScheduleSettings):
-    """Multiply the rate by `gamma` after each of these numbers of updates."""
+    """Multiply the rate by `gamma` after each number of updates in `milestones`."""
 
     uses_total = False
 
@@ -122,7 +122,7 @@ class MultiStepSettings(ScheduleSettings):
 
 @dataclass(frozen=True)
 class ExponentialSettings(ScheduleSettings):
-    """Multiply the rate by `gamma` in the course of `decay_steps` updates, a little at each of them."""
+    """Multiply the rate by `gamma` over `decay_steps` updates: by the same root of `gamma` at each update."""
 
     uses_total = False
 
@@ -136,7 +136,7 @@ class ExponentialSettings(ScheduleSettings):
 
 @dataclass(frozen=True)
 class PiecewiseSettings(ScheduleSettings):
-    """Have a factor up to each boundary, and the last factor after the last boundary.
+    """Use one of `factors` up to each boundary, and the last factor after the last boundary.
 
     As in Keras, the update with a boundary's number, from 0, still has the factor before the boundary.
     """
@@ -155,7 +155,7 @@ class PiecewiseSettings(ScheduleSettings):
         _check_increasing("boundaries", self.boundaries)
         if len(self.factors) != len(self.boundaries) + 1:
             raise UserError(
-                f"schedule.factors={self.factors}: must be one more than the {len(self.boundaries)} boundaries"
+                f"schedule.factors={self.factors}: must have one factor more than the {len(self.boundaries)} boundaries"
             )
         if not all(0 <= factor < math.inf for factor in self.factors):
             raise UserError(f"schedule.factors={self.factors}: must be finite and at least 0")
@@ -179,8 +179,8 @@ class InverseSqrtSettings(ScheduleSettings):
 class PlateauSettings(ScheduleSettings):
     """Multiply the rate by `factor` if more than `patience` evaluations in a row do not improve `metric`.
 
-    An evaluation improves it if it is better than the best one by `threshold`: a part of the best value, or a
-    difference. `cooldown` evaluations after each reduction do not count. `common.training.plateau` has the rule.
+    An evaluation improves the metric if it beats the best value so far by `threshold`, which is a share of that value
+    or a difference. `cooldown` evaluations after each reduction do not count. `common.training.plateau` has the rule.
     """
 
     uses_total = False

@@ -81,7 +81,8 @@ class TrainSettings:
         """Raise UserError if two precisions are set, or if early stopping has no evaluations to count."""
         if self.matmul_precision is not None and self.precision != "float32":
             raise UserError(
-                f"train.matmul_precision={self.matmul_precision}: is for train.precision=float32; give one of them"
+                f"train.matmul_precision={self.matmul_precision}: only works with train.precision=float32; remove one "
+                "of the two"
             )
         if self.early_stopping.patience is not None and self.eval_every is None and self.virtual_epoch_examples is None:
             raise UserError("train.early_stopping.patience: counts evaluations; give train.eval_every=... too")
@@ -92,8 +93,9 @@ class RunOptions:
     """The keys outside all sections.
 
     `metrics` names metrics of `common.config.metrics`, and functions as module:function. `extensions` names modules
-    that every process imports to add further kinds. `python` is the interpreter of the processes that train; null: that
-    of the command. Only the command that the user types reads it: never a run's config.yaml.
+    that every process imports to add further kinds. `python` is the interpreter of the training processes; null means
+    the interpreter of the command. Only the command that the user types sets it: its value in a run's config.yaml has
+    no effect.
     """
 
     run_dir: str | None = key(HOST)
@@ -123,12 +125,12 @@ class Config(RunOptions):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the slots of parameters: those of the optimizer, and AVERAGE if the run keeps an average."""
+        """The names of the arrays kept for a parameter: the optimizer's slots, and AVERAGE if the run averages."""
         has_average = self.ema.decay is not None or self.swa.start_step is not None
         return (*self.optimizer.slots, *([AVERAGE] if has_average else []))
 
     def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
-        """Return the slots of a parameter, by name: the shape of each, in PyTorch."""
+        """Return the shape of each slot of a parameter in PyTorch, by the slot's name."""
         average = {AVERAGE: shape} if AVERAGE in self.slots else {}
         return self.optimizer.list_slots(name, shape) | average
 
@@ -139,7 +141,7 @@ class Config(RunOptions):
 
 
 AVERAGE = "average"  # name of the slot that holds the average of the weights
-# The schemas of the sections that are no groups.
+# The schemas of the sections that are not groups.
 SECTIONS: dict[str, type] = {"train": TrainSettings, "ema": EmaSettings, "swa": SwaSettings}
 # The schema of each kind, by the group and the kind.
 GROUPS: dict[str, Mapping[str, type]] = {
@@ -151,7 +153,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "strategy": STRATEGIES,
     "cluster": CLUSTERS,
 }
-EXTENSIBLE_GROUPS = ("data", "model", "strategy", "cluster")  # a module that `extensions` names may add kinds
+EXTENSIBLE_GROUPS = ("data", "model", "strategy", "cluster")  # groups to which a module of `extensions` may add kinds
 
 
 def collect_keys() -> dict[str, Key]:
@@ -166,10 +168,13 @@ def collect_keys() -> dict[str, Key]:
 
 
 def list_code_keys() -> list[str]:
-    """Return the full names of the keys that name user code as module:name. `extensions` names modules besides."""
+    """Return the full names of the keys that name user code as module:name; not `extensions`, which names modules."""
     return [name for name, key in collect_keys().items() if key.names_code]
 
 
 def list_code(value: Value) -> list[str]:
-    """Return the names of user code, as module:name, that a value of one of these keys has: a text, or transforms."""
+    """Return the names of user code, as module:name, in the value of a key of `list_code_keys`.
+
+    value: a text, or the list of data.transforms.
+    """
     return [value] if isinstance(value, str) else list_functions(value)

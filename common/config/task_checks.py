@@ -1,4 +1,4 @@
-"""Checks of what tasks of several outputs and of pairs cannot be combined with."""
+"""Checks that a config fits a task of several outputs, or a task that compares the examples of a batch."""
 
 from common.config.data import NamedArraysSettings
 from common.config.metrics import RESERVED_NAMES
@@ -20,7 +20,7 @@ def check_named_labels(config: Config) -> None:
             if value in RESERVED_NAMES:
                 raise UserError(f"task.outputs.{name}: would report {value}, a name that every run has; rename it")
     if config.metrics:
-        raise UserError(f"metrics: {title} has the values of its own only; set it to []")
+        raise UserError(f"metrics: {title} reports its own values only; set it to []")
     if config.train.predictions:
         raise UserError(f"train.predictions=true: cannot be used with {title}; set it to false")
 
@@ -37,6 +37,6 @@ def check_compares_examples(config: Config) -> None:
     if isinstance(strategy, ParameterServerSettings | CentralStorageSettings):
         fitting = [kind for kind in list_strategies() if kind not in ("parameter_server", "central_storage")]
         raise UserError(
-            f"strategy={strategy.kind}: {title} compares examples of all replicas, which do not meet there; use "
-            f"{', '.join(fitting)}"
+            f"strategy={strategy.kind}: {title} compares the examples of all replicas, which this strategy does not "
+            f"gather; use {', '.join(fitting)}"
         )

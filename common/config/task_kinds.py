@@ -43,7 +43,7 @@ class OutputSettings:
         return f"task.outputs.{self.name}"
 
     def list_values(self) -> list[str]:
-        """Return the names of the values that an evaluation reports of the output."""
+        """Return the names of the values that an evaluation reports for the output."""
         return [f"{self.name}_{value}" for value in self.task.values(0.0, 0.0)]
 
 
@@ -51,9 +51,9 @@ class OutputSettings:
 class MultiOutputSettings(TaskSettings):
     """Several outputs of a model, each with a task, labels and a weight of its own.
 
-    The loss is the sum of the losses of the outputs, each multiplied by its weight. `outputs` has the keys of the
-    task of each output, and `output`, `label` and `weight`, by the name of the output. `complete_outputs` of
-    `common.config.compose` fills in those that are not given.
+    The loss is the sum of the losses of the outputs, each multiplied by its weight. `outputs` maps the name of each
+    output to the keys of its task, and to `output`, `label` and `weight`. `common.config.compose` fills in the keys
+    that the user leaves out.
     """
 
     metric = None
@@ -66,9 +66,9 @@ class MultiOutputSettings(TaskSettings):
         """The tasks of the outputs."""
         settings = []
         for name, values in self.outputs.items():
-            of_task = {field: value for field, value in values.items() if field not in OUTPUT_KEYS}
+            task = {field: value for field, value in values.items() if field not in OUTPUT_KEYS}
             output, label, weight = (values[field] for field in OUTPUT_KEYS)
-            settings.append(OutputSettings(name, output, label, weight, OUTPUT_TASKS[of_task["kind"]](**of_task)))
+            settings.append(OutputSettings(name, output, label, weight, OUTPUT_TASKS[task["kind"]](**task)))
         return settings
 
     @property
@@ -82,19 +82,19 @@ class MultiOutputSettings(TaskSettings):
 
     @override
     def values(self, loss: Means, metric: Means) -> dict[str, float]:
-        losses, metrics = (
+        losses, metrics = (  # a single number is the value of all outputs; callers that need only the names pass 0.0
             [means] * len(self.outputs) if isinstance(means, float) else means.tolist() for means in (loss, metric)
         )
         values = {"loss": sum(map(operator.mul, self.output_weights, losses))}
         for output, output_loss, output_metric in zip(self.tasks, losses, metrics, strict=True):
-            of_output = output.task.values(output_loss, output_metric)
-            values |= {f"{output.name}_{name}": value for name, value in of_output.items()}
+            output_values = output.task.values(output_loss, output_metric)
+            values |= {f"{output.name}_{name}": value for name, value in output_values.items()}
         return values
 
     @override
     def check(self) -> None:
         if not self.outputs:
-            raise UserError("task.outputs: names no output; give such as {mask: {loss: dice, weight: 0.3}, class: {}}")
+            raise UserError("task.outputs: names no output; give some, as {mask: {loss: dice, weight: 0.3}, class: {}}")
         for output in self.tasks:
             for name, declared, value in iterate_keys(output.task, f"{output.key}."):
                 if value is not None:
@@ -107,12 +107,12 @@ class MultiOutputSettings(TaskSettings):
 
 @dataclass(frozen=True)
 class ContrastiveSettings(TaskSettings):
-    """Find the partner of each example among those of all examples of the global batch.
+    """Find the partner of each example among the partners of all examples of the global batch.
 
     The model returns the embeddings of an anchor, of its partner, and of further negatives if there are any.
-    `embeddings` names these outputs; null: all outputs, or a single one [n, embeddings, size]. The logits are the
-    similarities divided by `temperature`. `symmetric` adds the search for the anchor of each partner, and takes the
-    mean of both losses.
+    `embeddings` names these outputs; null means all outputs, or a single output [n, embeddings, size]. The logits are
+    the similarities divided by `temperature`. `symmetric` also searches the anchor of each partner, and takes the mean
+    of both losses.
     """
 
     metric = "accuracy"

@@ -16,7 +16,7 @@ from typing_extensions import override
 from common.config.keys import CURVE, key
 from common.errors import UserError
 
-Means: TypeAlias = Any  # the mean over the examples, a number, or that of each output, an array float64 [outputs]
+Means: TypeAlias = Any  # a mean over the examples: a number, or an array float64 [outputs] with one for each output
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TaskSettings:
 
     metric: ClassVar[str | None]  # the name of the value that an evaluation reports besides the loss; None for none
     compares_examples: ClassVar[bool] = False  # whether the loss of an example depends on the others of its batch
-    names_labels: ClassVar[bool] = False  # whether the labels are not those that data.label names
+    names_labels: ClassVar[bool] = False  # whether the task chooses the arrays of labels instead of data.label
 
     kind: str = key(CURVE)
 
@@ -69,8 +69,8 @@ class ClassTaskSettings(TaskSettings):
     """A task with classes.
 
     `label_smoothing` is the share of a label's weight that is spread over all classes. Labels equal to `ignore_label`
-    have no loss. `gamma` is the exponent of the focal loss, and `dice_smooth` what dice adds to both terms of its
-    quotient.
+    have no loss. `gamma` is the exponent of the focal loss. The dice loss is a quotient, and `dice_smooth` is added to
+    its numerator and its denominator.
     """
 
     metric = "accuracy"
@@ -179,4 +179,4 @@ class CustomTaskSettings(TaskSettings):
     tf: str | None = key(CURVE, names_code=True)
 
 
-METRICS = ("accuracy", "mean_absolute_error", "perplexity")  # all values but the loss that an evaluation may report
+METRICS = ("accuracy", "mean_absolute_error", "perplexity")  # all values but the loss that a task itself may report

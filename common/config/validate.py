@@ -66,9 +66,9 @@ def _check_framework(config: Config, framework: str) -> None:
     """Raise UserError if this framework cannot train with the config."""
     strategy = config.strategy
     if framework not in strategy.sides:
-        (other,) = strategy.sides  # the strategy exists only there
+        (other_framework,) = strategy.sides  # the strategy exists only there
         raise UserError(
-            f"strategy={strategy.kind}: a {TITLES[other]} strategy; run it with {COMMANDS[other]} "
+            f"strategy={strategy.kind}: a {TITLES[other_framework]} strategy; run it with {COMMANDS[other_framework]} "
             f"strategy={strategy.kind}"
         )
     for section, purpose in (("model", "a model"), ("task", "losses")):
@@ -145,7 +145,7 @@ def _check_data_fits_model(config: Config) -> None:
     models = [kind for kind, schema in MODELS.items() if schema.reads == data.reads]
     data_kinds = [kind for kind, schema in DATA.items() if schema.reads == model.reads]
     remedies = {"a model of the kind": models, "data of the kind": data_kinds}
-    choices = ", or ".join(f"{what} {' or '.join(kinds)}" for what, kinds in remedies.items() if kinds)
+    choices = ", or ".join(f"{remedy} {' or '.join(kinds)}" for remedy, kinds in remedies.items() if kinds)
     raise UserError(
         f"data.kind={data.kind}: {data.reads}, but model={model.name} reads {model.reads}; choose {choices}"
     )

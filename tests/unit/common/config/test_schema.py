@@ -136,7 +136,7 @@ def test_the_convnet_chooses_data_and_optimizer(make_config: MakeConfig) -> None
         (
             ["optimizer=adafactor", "optimizer.semantics=native"],
             "optimizer.semantics=native: the update of adafactor depends on the order of the axes, which differs in "
-            "Keras; set it to aligned",
+            "Keras; set optimizer.semantics to aligned",
         ),
         (
             ["train.early_stopping.patience=2"],
@@ -157,7 +157,7 @@ def test_the_convnet_chooses_data_and_optimizer(make_config: MakeConfig) -> None
         ),
         (
             ["schedule=piecewise", "schedule.boundaries=[5,9]", "schedule.factors=[1,0.5]"],
-            "schedule.factors=[1.0, 0.5]: must be one more than the 2 boundaries",
+            "schedule.factors=[1.0, 0.5]: must have one factor more than the 2 boundaries",
         ),
         (
             ["schedule=one_cycle", "schedule.three_phase=true", "schedule.pct_start=0.6"],

@@ -93,7 +93,7 @@ def test_strategies_that_a_framework_lacks_are_refused(
         (["train.matmul_precision=tf32"], "train.matmul_precision=tf32: no such choice; there are bfloat16"),
         (
             ["train.matmul_precision=bfloat16", "train.precision=float64"],
-            "train.matmul_precision=bfloat16: is for train.precision=float32; give one of them",
+            "train.matmul_precision=bfloat16: only works with train.precision=float32; remove one of the two",
         ),
         (
             ["train.matmul_precision=bfloat16", "model=convnet", "data=digits"],
