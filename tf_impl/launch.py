@@ -87,7 +87,8 @@ def _make_processes(
         environment = make_tf_config(placed.all_processes, process)
         if context.config.train.device != "cpu":
             environment |= select_gpu(placed.workers.index(process) if process in placed.workers else None)
-        environment |= {**variables, "TF_NUM_INTRAOP_THREADS": str(placed.threads)}
+        threads = os.environ.get("TF_NUM_INTRAOP_THREADS", str(placed.threads))  # a value that the user has set is kept
+        environment |= {**variables, "TF_NUM_INTRAOP_THREADS": threads}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):
             serves = process.role != "chief"  # it does not end by itself

@@ -1,9 +1,9 @@
 """Transfer of a checkpoint between the hosts of a run, so that hosts need no shared storage.
 
-All processes of a run must start from the same checkpoint. The first host offers
-its checkpoint by step and fingerprint. A host that lacks this checkpoint fetches it. The stream has state.json and then
-the files that state.json lists, each after its size in eight bytes. The fingerprint is that of state.json. Since this
-file has the checksums of all other files, no other data can pass for the checkpoint.
+All processes of a run must start from the same checkpoint. The first host offers its checkpoint by step and
+fingerprint. A host that lacks this checkpoint fetches it as a stream of bytes: state.json and then the files that
+state.json lists, each after its size in eight bytes. The fingerprint is computed from state.json, which has the
+checksums of all other files. So no other data can pass for the checkpoint.
 """
 
 import logging
@@ -32,7 +32,7 @@ from common.run.prepare import prepare_start
 
 log = logging.getLogger("lockstep")
 
-CHUNK_BYTES = 1 << 20  # how much is read and sent at once
+CHUNK_BYTES = 1 << 20  # number of bytes that are read and sent at once
 
 
 class BrokenTransferError(Exception):
@@ -116,7 +116,7 @@ def pack_checkpoint(checkpoint: Checkpoint) -> Iterator[bytes]:
 
 
 def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Checkpoint:
-    """Write the checkpoint with this fingerprint from a stream of `pack_checkpoint`. It replaces all others of the run.
+    """Write the checkpoint with this fingerprint from a stream of `pack_checkpoint`. Remove all others of the run.
 
     The directory appears complete and verified, or not at all. Raises BrokenTransferError, and UserError if the
     checkpoint cannot be written.
@@ -126,7 +126,7 @@ def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Ch
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         _unpack_files(stream, partial, directory, fingerprint)
-        if directory.exists():  # it is damaged, or of an earlier attempt
+        if directory.exists():  # a damaged checkpoint, or the one of an earlier attempt
             directory.rename(directory.with_suffix(".removed.partial"))
         partial.rename(directory)
         for other in directory.parent.glob("step-*"):
@@ -144,9 +144,9 @@ def _unpack_files(stream: BinaryIO, partial: Path, directory: Path, fingerprint:
     try:
         checkpoint = open_unverified_checkpoint(partial)
         if checkpoint.fingerprint != fingerprint:
-            raise BrokenTransferError(f"its fingerprint is {checkpoint.fingerprint}, not {fingerprint}")
+            raise BrokenTransferError(f"the received fingerprint is {checkpoint.fingerprint}, not {fingerprint}")
         if checkpoint.position.step != parse_step(directory):
-            raise BrokenTransferError(f"it is of step {checkpoint.position.step}, not {parse_step(directory)}")
+            raise BrokenTransferError(f"the received step is {checkpoint.position.step}, not {parse_step(directory)}")
         for name in checkpoint.state["checksums"]:
             if not is_inside(name) or name == STATE_FILE:
                 raise BrokenTransferError(f"{name} is no file of a checkpoint")

@@ -9,8 +9,8 @@ import sys
 
 from common.cluster.processes import die_with_parent
 
-# Equal to those of common.training.stop. That module must be imported after the loop below, since it records at import
-# which signals are ignored.
+# The SIGNALS of common.training.stop, repeated: that module must be imported after the loop below, since it records at
+# import which signals are ignored.
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def discover_cluster(
     if isinstance(cluster, RayNodes):
         cluster = replace(cluster, gpus=count_gpus(config.train.device, cluster.gpus))
         resolved = resolve_config(config, count_used_nodes(config.strategy, cluster.count), gpus=cluster.gpus)
-        # Each attempt resolves the replicas again by the nodes of that time, unless all are on one node.
+        # Each attempt counts the nodes and resolves the replicas again, unless all replicas are on one node.
         strategy = resolved.strategy if resolved.strategy.one_process else config.strategy
         return resolved, replace(cluster, replicas=strategy.replicas)
     config = resolve_config(config, len(cluster.hosts))
@@ -64,7 +64,7 @@ def discover_cluster(
 
 
 def count_used_nodes(strategy: StrategySettings, available: int) -> int:
-    """Return how many of the available nodes a run uses: the largest number of which each has a process."""
+    """Return how many of the available nodes a run uses: the largest number that leaves no node without a process."""
     if strategy.one_process:
         return 1
     if strategy.replicas is None:

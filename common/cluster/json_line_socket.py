@@ -36,7 +36,7 @@ class JsonLineSocket:
         return self._parse(self.connection.recv(MAX_LINE_BYTES))
 
     def receive_next(self) -> list[JsonObject]:
-        """Read once, but not beyond the end of a line: what follows may be anything. Return one object or none."""
+        """Read once, but not beyond the end of a line, since other data may follow. Return one object or none."""
         waiting = self.connection.recv(MAX_LINE_BYTES, socket.MSG_PEEK)
         return self._parse(self.connection.recv(waiting.find(b"\n") + 1 or len(waiting)))
 

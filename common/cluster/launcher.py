@@ -64,7 +64,7 @@ def start(context: RunContext, hosts: HostGroup, processes: list[Process]) -> in
 
 def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process], monitor: PeerMonitor) -> Outcome:
     """Run one attempt after another, on all hosts together, until one succeeds or none may follow."""
-    config, attempt = context.config, count_restarts()
+    config, attempt = context.config, count_restarts()  # above 0 if common.cluster.ray_driver restarted this command
     last_attempt, outcome = attempt + config.train.max_restarts, None
     while True:
         if outcome and not hosts.host_index:
@@ -97,7 +97,7 @@ def _run_attempt(
         chief_inherits_stdio=not hosts.host_index,  # only the first host has the chief
         peers=PeerStatus(lambda: monitor.error, lambda: monitor.stop_signal),
         on_started=lambda pids: _record_processes(context.run_dir / PROCESSES, pids),
-        # The other processes wait longer, so that the error names the suspended process.
+        # This limit is lower than the time for which other processes wait, so the error names the suspended process.
         max_suspended_seconds=context.config.cluster.timeout / 2,
     )
     if hosts.host_index and outcome.exit_code == 0:
@@ -120,11 +120,11 @@ def _find_peer_outcome(monitor: PeerMonitor) -> Outcome | None:
     return None
 
 
-def _find_line(run_dir: Path, start: str) -> str:
-    """Return the last line of train.log that starts in this way; empty if there is none."""
+def _find_line(run_dir: Path, prefix: str) -> str:
+    """Return the last line of train.log that starts with the prefix; empty if there is none."""
     log_file = run_dir / "train.log"  # it is absent if no attempt has begun
     lines = log_file.read_text(errors="replace").splitlines() if log_file.exists() else []
-    return next((line for line in reversed(lines) if line.startswith(start)), "")
+    return next((line for line in reversed(lines) if line.startswith(prefix)), "")
 
 
 def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome) -> None:
@@ -138,12 +138,12 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
     has_summary = (run_dir / SUMMARY).exists()  # the chief has written it
     if not has_summary:
         problem = outcome.problem
-        of_chief = problem is not None and problem.startswith(f"{chief} ")
-        if outcome.exit_code == USER_ERROR and problem and not of_chief:
+        is_chief_problem = problem is not None and problem.startswith(f"{chief} ")
+        if outcome.exit_code == USER_ERROR and problem and not is_chief_problem:
             error = _find_line(run_dir, USER_ERROR_START) or f"{status}: {problem}{point_to_log(run_dir)}"
             print(error, file=sys.stderr)
             problem = error.removeprefix(USER_ERROR_START)
-        elif outcome.exit_code == FAILURE and of_chief:
+        elif outcome.exit_code == FAILURE and is_chief_problem:
             problem = _find_line(run_dir, FAILED_START).removeprefix(FAILED_START) or problem
         write_aborted_summary(run_dir, context.config, context.framework, status, problem)
     report_end(run_dir, outcome.exit_code)

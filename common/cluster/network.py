@@ -74,8 +74,8 @@ def wait_for_address(host: str, deadline: float) -> str:
 def find_own_address(hosts: Sequence[str], host_index: int) -> str:
     """Return the address by which the other hosts reach this machine. Raises OSError if there is no route to them.
 
-    A machine may resolve its own name to 127.0.1.1, which other hosts cannot reach. Therefore it is the address on the
-    route to another host, if there is one.
+    A machine may resolve its own name to 127.0.1.1, which other hosts cannot reach. Therefore the result is the address
+    on the route to another host, if `hosts` names another one.
 
     Args:
         hosts: the names of all hosts. The same name several times is one host.

@@ -33,8 +33,9 @@ from common.errors import FAILURE, USER_ERROR, PeerTimeout
 
 log = logging.getLogger("lockstep")
 
-WAIT_SECONDS = 30.0  # how long another host waits for the end of the first host's command after its own processes
-RETRY_SECONDS = 0.2
+# How long another host waits for the end of the first host's command after its own processes have ended.
+WAIT_SECONDS = 30.0
+RETRY_SECONDS = 0.2  # between two attempts to connect to the first host's command
 
 
 class PeerMonitor:
@@ -60,7 +61,7 @@ class PeerMonitor:
         self.exit_code: int | None = None
         self.token = secrets.token_hex()
         self._hosts, self._transfer = hosts, transfer
-        self._changed = Condition()  # locked while the state changes; both dictionaries have host indices as keys
+        self._changed = Condition()  # locked while the state changes; the keys of both dictionaries are host indices
         self._joined: dict[int, JsonLineSocket] = {}  # on the first host: the hosts that wait for the next attempt
         self._ready: set[int] = set()  # the indices of the joined hosts that have the checkpoint
         self._offer: OfferCheckpoint | None = None  # on the first host, while it waits for the others
@@ -70,9 +71,10 @@ class PeerMonitor:
         if hosts.is_multi_host:
             self._leader_address = (hosts.hosts[0], hosts.monitor_port(processes))
             if not hosts.host_index:
-                # Each connection has a thread: a bounded number without a request, one of each host, and fetches.
-                self._unauthenticated: list[JsonLineSocket] = []  # those without a request, the oldest first
-                self._free_fetches = BoundedSemaphore(2 * len(hosts.hosts))  # a restarted host fetches again
+                # Each connection has a thread. The number of connections is bounded: MAX_UNAUTHENTICATED that have not
+                # sent a request, one for each host, and two fetches for each host, since a restarted one fetches again.
+                self._unauthenticated: list[JsonLineSocket] = []  # without a request, the oldest first
+                self._free_fetches = BoundedSemaphore(2 * len(hosts.hosts))
                 server = socket.create_server(("", self._leader_address[1]))
                 Thread(target=self._serve, args=(server,), daemon=True).start()
 
@@ -113,16 +115,16 @@ class PeerMonitor:
         return attempt
 
     def _join_leader(self, attempt: int, timeout: float) -> int:
-        """Join an attempt as another host than the first, whose command may itself be restarted meanwhile."""
+        """Join an attempt as a host other than the first. The first host's command may be restarted meanwhile."""
         deadline, problem = time.monotonic() + timeout, ""
         while time.monotonic() < deadline:
             try:
                 leader = self._connect(None)
-            except OSError:
+            except OSError:  # the first host's command does not listen yet
                 time.sleep(RETRY_SECONDS)
                 continue
             self._connected = {0: leader}
-            self._broadcast(JoinAttempt(join=self._hosts.host_index))
+            self._broadcast(JoinAttempt(join=self._hosts.host_index))  # to the leader alone
             messages = leader.iterate()
             for message in messages:
                 match message:
@@ -142,7 +144,7 @@ class PeerMonitor:
                         self._leader_listener = Thread(target=self._listen, args=(leader, messages), daemon=True)
                         self._leader_listener.start()
                         return number
-                    case _:
+                    case _:  # AttemptEnded or NextAttempt: the attempt has ended before it began
                         self._on_attempt_end(0, leader, message)
                         return attempt
             time.sleep(RETRY_SECONDS)  # the first host has closed the connection

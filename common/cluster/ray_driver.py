@@ -1,9 +1,9 @@
 """Training on the nodes of a Ray cluster: an actor on each node starts the command that a user would start there.
 
 Each attempt uses the nodes that the cluster has then. If one of them fails, the next attempt begins from the newest
-checkpoint. The chief's host is the node that runs rank 0. Every attempt keeps it if it can, since a run directory that
-is not on shared storage is there. A placement group is Ray's reservation of resources; each of its bundles is the part
-on one node.
+checkpoint. The chief's host is the node that runs rank 0. Every attempt keeps this node if it can, since the run
+directory may be on its disk. A placement group is Ray's reservation of resources; each of its bundles is the part on
+one node.
 """
 
 import logging
@@ -45,7 +45,7 @@ LOWEST_PORT = 20_000  # Ray's own processes listen on lower ports
 RESERVE_SECONDS = 10.0  # how long Ray may take to reserve resources before the nodes are counted again
 END_SECONDS = 60.0  # how long the other commands may take to end after the first: they notice a lost host in 30 s
 POLL_SECONDS = 0.2
-NODE_SHARE = 0.001  # of the resource node:ADDRESS, of which each node has 1: it pins a command to that node
+NODE_SHARE = 0.001  # reserved amount of the resource node:ADDRESS, which only that node has: pins a command to it
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
             log.warning("%s; restarting from the newest checkpoint", outcome.problem)
             restarts += 1
     finally:
-        ray.shutdown()  # before `restore`, because it replaces the handler of SIGTERM
+        ray.shutdown()  # before `restore`, because this call replaces the handler of SIGTERM
         stop.restore()
 
 
@@ -179,12 +179,12 @@ def _plan_bundles(
     strategy: StrategySettings, uses_gpus: bool, chief_host: str, nodes: list[RayNodeInfo]
 ) -> list[dict[str, float]]:
     """Return the resources to reserve on each node of a run. A run that has begun on GPUs never continues on CPUs."""
-    count = max(1, count_used_nodes(strategy, len(nodes)))
+    node_count = max(1, count_used_nodes(strategy, len(nodes)))
     gpus = count_on_every_node(nodes, "GPU") if uses_gpus else 0
-    replicas = ceil(strategy.replicas / count) if strategy.replicas else gpus or DEFAULT_REPLICAS  # of one node
+    replicas = ceil(strategy.replicas / node_count) if strategy.replicas else gpus or DEFAULT_REPLICAS  # on each node
     cpus = max(1, min(replicas, count_on_every_node(nodes, "CPU")))
     resources = {"CPU": cpus, **({"GPU": replicas} if uses_gpus else {})}
-    bundles = [dict[str, float](resources) for _ in range(count)]
+    bundles = [dict[str, float](resources) for _ in range(node_count)]
     if chief_host in {node["NodeManagerAddress"] for node in nodes}:
         bundles[0][f"node:{chief_host}"] = NODE_SHARE
     return bundles
@@ -262,7 +262,7 @@ def _print_until_end(
 
 
 def _conclude(hosts: list[str], exit_codes: Mapping[str, int], stop: Stop) -> Outcome:
-    """Return the outcome of an attempt from the exit codes of its hosts, of which the first is the chief's."""
+    """Return the outcome of an attempt from the exit codes by host. hosts: all hosts, the chief's first."""
     if exit_codes.get(hosts[0]) == 0:
         return Outcome(0, None)
     if USER_ERROR in exit_codes.values():
@@ -273,5 +273,6 @@ def _conclude(hosts: list[str], exit_codes: Mapping[str, int], stop: Stop) -> Ou
         return Outcome(interrupted[0], None)
     if lost := [host for host in hosts if host not in exit_codes]:
         return Outcome(FAILURE, f"node {lost[0]} of the Ray cluster was lost")
-    host = max(hosts, key=lambda host: exit_codes[host])  # a killed command is more likely the cause than others
+    # A killed command, whose exit code is above 128, is more likely the cause than a command that failed.
+    host = max(hosts, key=lambda host: exit_codes[host])
     return Outcome(FAILURE, f"the command on {host} ended with exit code {exit_codes[host]}")

@@ -10,13 +10,13 @@ from typing import IO, NamedTuple
 
 import ray
 
-from common.cluster.engines.local import NUMBERS
+from common.cluster.engines.local import PROCESS_NUMBERS
 from common.errors import USER_ERROR
 from common.run_module import module_command
 
 
 class OutputLine(NamedTuple):
-    """A line that a command has printed, and whether it printed it to standard error."""
+    """A line that a command has printed, to standard error if `is_error`, else to standard output."""
 
     is_error: bool
     text: str
@@ -45,13 +45,14 @@ class NodeActor:
             environment: variables that are added to the actor's environment.
         """
         if directory is not None and not Path(directory).is_dir():
-            error = f"error: {directory}: no such directory on this node; start the command in one that all have\n"
+            error = f"error: {directory}: no such directory on this node; start in a directory that all nodes have\n"
             yield OutputLine(True, error)
             yield USER_ERROR
             return
-        # Ray limits an actor to one thread for each reserved CPU. Lockstep divides the cores among its processes. A
-        # scheduler that has started Ray on several nodes numbers these, and not the commands.
-        inherited = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", *NUMBERS)}
+        # OMP_NUM_THREADS is Ray's limit, one thread for each reserved CPU; Lockstep divides the cores among its
+        # processes. PROCESS_NUMBERS come from a scheduler that has started Ray: they number nodes, not commands.
+        dropped = ("OMP_NUM_THREADS", *PROCESS_NUMBERS)
+        inherited = {name: value for name, value in os.environ.items() if name not in dropped}
         self.child = subprocess.Popen(
             module_command("common.cluster.child_command", module, *arguments),
             cwd=directory,
@@ -90,6 +91,6 @@ def _iterate_output(child: "subprocess.Popen[str]") -> Iterator[OutputLine]:
     assert child.stdout is not None and child.stderr is not None
     for stream in (child.stdout, child.stderr):
         Thread(target=read, args=(stream, stream is child.stderr), daemon=True).start()
-    for _ in range(2):
+    for _ in range(2):  # each of the two threads ends with None
         while (line := lines.get()) is not None:
             yield line

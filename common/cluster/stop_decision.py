@@ -1,4 +1,4 @@
-"""The decision which unit of work is the last before a stop or a checkpoint, and its effect on this process.
+"""Choice of the last unit of work before a stop or a checkpoint, and its effect on this process.
 
 A unit is one batch of training or evaluation, as common.training.stop counts them on every rank. The chief asks each
 member (a rank other than the chief) how many units it has begun.
@@ -10,35 +10,36 @@ from common.training.stop import SAVE, Stop
 
 
 class StopDecision:
-    """The chief's choice of the last unit: the highest unit that a rank has begun, once no member's answer is awaited.
+    """The chief's choice of the last unit: the highest unit that any rank has begun.
 
-    signum: the signal that stops the run, or SAVE for a checkpoint. begun: the units that the chief itself has begun.
-    last: the last unit; None until it is decided.
+    The choice is made when every member has answered. signum: the signal that stops the run, or SAVE for a checkpoint.
+    begun: the number of units that the chief itself has begun. last: the last unit; None until it is decided.
     """
 
     def __init__(self, signum: int, begun: int, members: Iterable[Hashable]) -> None:
         self.signum = signum
-        self.highest = begun
+        self.highest_begun = begun
         self.awaited = set(members)  # the members that have not answered
         self.last: int | None = None
 
-    def answer(self, member: Hashable, begun: int) -> None:
-        """Count the units that a member has begun. Has no effect after the decision."""
+    def record_answer(self, member: Hashable, begun: int) -> None:
+        """Record the number of units that a member has begun. Has no effect after the decision."""
         self.awaited.discard(member)
-        self.highest = max(self.highest, begun)
+        self.highest_begun = max(self.highest_begun, begun)
 
     def decide(self, at_once: bool = False) -> bool:
-        """Fix the last unit if all answers have arrived, or `at_once`. Return whether this call has fixed it."""
+        """Fix the last unit if all members have answered, or `at_once` is true. Return whether this call fixed it."""
         if self.last is not None or (self.awaited and not at_once):
             return False
-        self.last = self.highest
+        self.last = self.highest_begun
         return True
 
 
 class LocalStop:
-    """The Stop of this process. Until one is attached, a record of what to pass to it.
+    """Proxy of this process's Stop. It keeps a signal and a last unit that arrive before the Stop is attached.
 
-    The record holds no checkpoints: no rank asks for one before all ranks have attached their Stop and begun a unit.
+    It keeps no requests for checkpoints: no rank makes one before all ranks have attached their Stop and begun a unit.
+    The methods may be called by several threads; every caller holds the lock of the channel that owns this object.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class LocalStop:
         self.last: int | None = None
 
     def attach(self, stop: Stop) -> None:
-        """Connect the Stop and pass it what has been decided until now."""
+        """Connect the Stop and pass it the signal and the last unit that have arrived before."""
         self.stop = stop
         if self.signum is not None:
             stop.freeze(self.signum)
@@ -58,7 +59,7 @@ class LocalStop:
         """Begin no further unit. Return the number of units that this process has begun."""
         if self.signum is None and signum != SAVE:
             self.signum = signum
-        # A signal that has arrived before stays: a stop saves a checkpoint too.
+        # SAVE, which is 0, does not replace an earlier signal, because a stop saves a checkpoint, too.
         return self.stop.freeze(self.signum or SAVE) if self.stop is not None else 0
 
     def decide(self, last: int) -> None:

@@ -15,7 +15,7 @@ from common.training.stop import Stop
 
 
 class StopMember:
-    """The end of a rank other than the chief. Until a Stop is attached, it answers that it has begun no unit.
+    """A member's connection to the chief. Until a Stop is attached, it answers that this rank has begun no unit.
 
     Args:
         address: the address of the StopServer: host, port and token.
@@ -59,7 +59,7 @@ class StopMember:
             if self._ended.is_set():
                 self._local_stop.stop_alone(signum)
                 return
-            with suppress(OSError):  # the listening thread notices it too
+            with suppress(OSError):  # the listening thread notices a broken connection, too
                 self._chief.send(StopRequest(request=signum))
 
     def wait(self, seconds: float) -> bool:
@@ -73,6 +73,7 @@ class StopMember:
         self._ended.wait(1.0)
 
     def _listen(self, messages: list[JsonObject]) -> None:
+        """Obey the chief until the connection ends, in a thread. messages: those that arrived with the welcome."""
         with suppress(OSError):
             while True:
                 for message in messages:

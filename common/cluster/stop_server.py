@@ -49,7 +49,7 @@ class StopServer:
         self._wake_sender, self._wake_receiver = socket.socketpair()  # a byte ends the thread's `wait`
         self._wake_sender.setblocking(False)
         self._member_names: dict[JsonLineSocket, str] = {}
-        self._decision: StopDecision | None = None  # the one that was begun last; a decided checkpoint leaves None
+        self._decision: StopDecision | None = None  # the newest one; None again once a checkpoint is decided
         self._answer_deadline = 0.0
         self._lock = Lock()  # protects the attributes below, which other threads use too
         self._local_stop = LocalStop()
@@ -75,7 +75,7 @@ class StopServer:
             self._local_stop.attach(stop)
 
     def request(self, signum: int) -> None:
-        """Ask for a stop of all ranks, or for a checkpoint. A stop replaces a pending checkpoint: it saves one too."""
+        """Ask for a stop of all ranks, or for a checkpoint. A stop, which saves one, replaces a pending checkpoint."""
         with self._lock:
             if self._closed:
                 self._local_stop.stop_alone(signum)
@@ -154,12 +154,12 @@ class StopServer:
             case {"request": int(signum)} if signum in SIGNALS:
                 self._requested = self._requested or signum
             case {"begun": int(begun)} if self._decision is not None:
-                self._decision.answer(member, begun)
+                self._decision.record_answer(member, begun)
             case _:
                 raise ConnectionError(f"no message of a member: {message}")
 
     def _drop(self, member: JsonLineSocket) -> None:
-        """Close the connection to a member. An answer that it owes is no longer awaited."""
+        """Close the connection to a member. The chief no longer waits for its answer."""
         del self._member_names[member]
         if self._decision is not None:
             self._decision.awaited.discard(member)

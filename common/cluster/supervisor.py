@@ -188,13 +188,13 @@ class _ProcessGroup:
                 failure = f"has been stopped for {self.max_suspended_seconds:g} s"
                 _kill(child)
             elif child.poll() in (None, 0, *INTERRUPTED) or (index == 0 and not self._should_restart(index)):
-                continue  # `watch` handles the end of the chief
+                continue  # it runs, has finished or was interrupted; `watch` handles the end of the chief
             else:
                 failure = f"ended with {_describe_returncode(child.returncode)}"
             if not self._should_restart(index):
                 return f"{process.name} {failure}"
             log.warning("%s %s; starting it again", process.name, failure)
-            _kill(child)  # and what it has started
+            _kill(child)  # ends the processes that the crashed one has started
             replacement = replace(process, environment={**process.environment, IS_REPLACEMENT: "1"})
             self.children[index] = _start(replacement, self.outputs[index])
             self.started_at[index] = time.monotonic()

@@ -34,7 +34,7 @@ class HostGroup:
 
     @property
     def is_multi_host(self) -> bool:
-        """Return whether the user or a scheduler starts a command on every host, even if there is only one."""
+        """Return whether the user or a scheduler starts a command on every host, even if there is only one host."""
         return self.port is not None
 
     @property
@@ -102,7 +102,7 @@ class Engine(Protocol):
     def discover(
         self, cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
     ) -> DiscoveredCluster:
-        """Return the hosts of a run, or the part of this process in a run that is already started. Raises UserError.
+        """Return the hosts of a run, or the place of this process in a run that has started already. Raises UserError.
 
         Args:
             cluster: the settings of the cluster.
@@ -150,7 +150,7 @@ def place_processes(hosts: Sequence[str], roles: Mapping[str, int], ports: Seque
 
 
 def make_torch_environment(processes: Sequence[PlacedProcess], process: PlacedProcess) -> dict[str, str]:
-    """Return the environment variables from which PyTorch learns its rank. processes: all of the run."""
+    """Return the environment variables from which PyTorch learns its rank. processes: all processes of the run."""
     master, _, port = processes[0].address.rpartition(":")
     same_host = [other for other in processes if other.host_index == process.host_index]
     values = (processes.index(process), len(processes), same_host.index(process), master.strip("[]"), port)
@@ -158,7 +158,7 @@ def make_torch_environment(processes: Sequence[PlacedProcess], process: PlacedPr
 
 
 def make_tf_config(processes: Sequence[PlacedProcess], process: PlacedProcess) -> dict[str, str]:
-    """Return the environment variable from which TensorFlow learns its task. processes: all of the run."""
+    """Return the environment variable from which TensorFlow learns its task. processes: all processes of the run."""
     cluster: dict[str, list[str]] = {}
     for other in processes:
         cluster.setdefault(other.role, []).append(other.address)

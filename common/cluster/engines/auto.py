@@ -11,8 +11,8 @@ from common.config.clusters import ClusterSettings
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> DiscoveredCluster:
-    """Discover by the first engine whose variables are set, else this machine. Print the choice. Raises UserError."""
-    # By variable. If several are set, the first in this order decides.
+    """Call the first engine whose variables are set, or that of this machine. Print the choice. Raises UserError."""
+    # The engines by variable. If several variables are set, the first one in this order decides.
     engines = {env.VARIABLES[framework]: env} if env.is_described(framework, environment) else {}
     engines |= {"SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}
     engines |= {kubernetes.INDEX: kubernetes, kubernetes.VOLCANO_INDEX: kubernetes}

@@ -41,19 +41,19 @@ def discover(
             f"cluster=env: {VARIABLES[framework]} {state}; start with {STARTERS[framework]}, or use cluster=local or "
             "cluster=hosts"
         )
-    read = _read_torch_variables if framework == "torch" else _read_tf_config
-    return read(strategy, environment)
+    read_cluster = _read_torch_variables if framework == "torch" else _read_tf_config
+    return read_cluster(strategy, environment)
 
 
 def is_described(framework: str, environment: Mapping[str, str]) -> bool:
-    """Check whether torchrun's variables or TF_CONFIG describe a cluster. As for TensorFlow, an empty one is none."""
+    """Check whether torchrun's variables or TF_CONFIG describe a cluster. As in TensorFlow, an empty one does not."""
     text = environment.get(VARIABLES[framework])
     if text is None or framework == "torch":
         return text is not None
     try:
         parsed = json.loads(text or "{}")
     except ValueError:
-        return True  # which `discover` reports
+        return True  # `discover` reports the invalid JSON
     return not (parsed == {} or (isinstance(parsed, dict) and parsed.get("cluster") == {}))
 
 

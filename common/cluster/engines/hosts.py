@@ -24,7 +24,7 @@ def discover(
     env.check_unset(cluster, framework, environment)
     cluster.check()
     own_address = _find_own_address(cluster.hosts, cluster.node)
-    find_host_interface(own_address)
+    find_host_interface(own_address)  # raises UserError if this machine does not have the address
     hosts = [own_address if index == cluster.node else host for index, host in enumerate(cluster.hosts)]
     return HostGroup(tuple(hosts), cluster.node, cluster.port)
 
@@ -54,7 +54,9 @@ def find_host_interface(host: str) -> str:
     if name := find_interface_with({address for address in addresses if not ip_address(address).is_loopback}):
         return name
     known = "" if addresses == {host} else f" ({', '.join(sorted(addresses))})"
-    raise UserError(f"cluster.node: {host}{known} is no address of this machine in a network; give the node that it is")
+    raise UserError(
+        f"cluster.node: {host}{known} is not a network address of this machine; set it to the index of this host"
+    )
 
 
 def _look_up(host: str) -> set[str]:

@@ -12,15 +12,15 @@ from common.cluster.topology import ClusterMember, HostGroup
 from common.config.clusters import ClusterSettings
 from common.errors import UserError
 
-# The variables by which MPI's launchers number the processes that they start, and count them: Open MPI; MPICH and Intel
-# MPI; jsrun of LSF.
+# The variable with the number of a process that an MPI launcher started, and the variable with the number of all of
+# them: for Open MPI; for MPICH and Intel MPI; for jsrun of LSF.
 MPI_PROCESS_COUNTS = {
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
     "PMI_RANK": "PMI_SIZE",
     "JSM_NAMESPACE_RANK": "JSM_NAMESPACE_SIZE",
 }
-# The same of Slurm, SkyPilot, Kubernetes and MPI.
-NUMBERS = ("SLURM_PROCID", "SKYPILOT_NODE_RANK", "JOB_COMPLETION_INDEX", *MPI_PROCESS_COUNTS)
+# The variables with which Slurm, SkyPilot, Kubernetes and MPI number the processes that they start.
+PROCESS_NUMBERS = ("SLURM_PROCID", "SKYPILOT_NODE_RANK", "JOB_COMPLETION_INDEX", *MPI_PROCESS_COUNTS)
 START = "start with srun --ntasks-per-node=1 and cluster=slurm"
 
 
@@ -40,7 +40,7 @@ def _check_started_once(kind: str, environment: Mapping[str, str]) -> None:
         if variable in environment and count.isdecimal() and int(count) > 1:
             raise UserError(
                 f"cluster={kind}: {variable}={environment[variable]} says that this command was started {count} times, "
-                f"and each would train the whole run; {remedy}, or unset {variable} for a run of each"
+                f"and each would train the whole run; {remedy}, or unset {variable} if each is to train"
             )
     if environment.get("SLURM_PROCID") == "0" and environment.get("SLURM_NTASKS", "1") not in ("", "1"):
         print(
@@ -51,9 +51,9 @@ def _check_started_once(kind: str, environment: Mapping[str, str]) -> None:
 
 
 def _list_starts(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return how often each scheduler has started this command, and the remedy, by a variable that it sets.
+    """Return how often each scheduler has started this command, and the remedy, by a variable of the scheduler.
 
-    The last one is torchrun's. A process of PyTorch joins the run of torchrun, and does not come here.
+    The last entry is torchrun's, for TensorFlow: a PyTorch process has joined torchrun's run before this check.
     """
     # srun sets SLURM_STEP_NUM_TASKS. A batch script, which Slurm starts once, has only the number of the job's tasks.
     job_tasks = environment.get("SLURM_NTASKS", "") if environment.get("SLURM_PROCID", "0") != "0" else ""

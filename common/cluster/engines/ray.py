@@ -29,7 +29,7 @@ def discover(
 ) -> RayNodes:
     """Return the nodes that the cluster has now. Raises UserError if it cannot be reached."""
     env.check_unset(cluster, framework, environment)
-    # cluster=auto has no address of its own. The name of the key or variable is for errors.
+    # cluster=auto has no key for the address. `name` is the key or the variable that has the address, for errors.
     name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.RaySettings) else "auto"
     if address == "auto" and environment.get(VARIABLE):
         name, address = VARIABLE, environment[VARIABLE]
@@ -50,7 +50,7 @@ def list_usable_nodes() -> list[RayNodeInfo]:
 
 
 def count_on_every_node(nodes: list[RayNodeInfo], resource: str) -> int:
-    """Return the amount of a resource, "GPU" or "CPU", that every node has: that of the node with the least."""
+    """Return the amount of a resource, "GPU" or "CPU", that every node has: the amount on the node with the least."""
     return int(min((node["Resources"].get(resource, 0) for node in nodes), default=0))
 
 
@@ -69,7 +69,7 @@ def _connect(kind: str, name: str, address: str) -> None:
     try:
         if host and port.isdecimal():  # without this check Ray would wait forever for a cluster that does not exist
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-        with preserve_handlers():  # of signals, which ray.init replaces
+        with preserve_handlers():  # ray.init replaces handlers of signals
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         reason = error_reason(error).partition(". ")[0]

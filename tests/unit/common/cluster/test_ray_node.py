@@ -55,7 +55,7 @@ def test_a_signal_before_the_start_reaches_it_too(tmp_path: Path, environment: d
 
 def test_a_directory_that_the_node_lacks(tmp_path: Path) -> None:
     output = list(NodeActor().run("its_module", [], str(tmp_path / "none"), {}))
-    error = f"error: {tmp_path / 'none'}: no such directory on this node; start the command in one that all have\n"
+    error = f"error: {tmp_path / 'none'}: no such directory on this node; start in a directory that all nodes have\n"
     assert output == [(True, error), 2]
 
 

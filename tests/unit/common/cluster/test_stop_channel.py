@@ -487,11 +487,11 @@ def test_the_agreement_is_the_maximum_of_the_answers() -> None:
             begun |= late
         for member in randomness.sample(list(begun), len(begun)):
             if agreement.last is not None:
-                agreement.answer(member, 100)  # this answer arrives too late
+                agreement.record_answer(member, 100)  # this answer arrives too late
             elif randomness.random() < 0.2:
                 agreement.awaited.discard(member)
             else:
-                agreement.answer(member, begun[member])
+                agreement.record_answer(member, begun[member])
                 counted.append(begun[member])
             awaited, decided = set(agreement.awaited), agreement.last is not None
             at_once = randomness.random() < 0.05

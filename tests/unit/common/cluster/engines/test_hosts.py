@@ -40,7 +40,7 @@ def test_a_host_whose_own_name_is_a_loopback_address(
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "127.0.0.1", "localhost"])
 def test_a_host_must_have_its_address_in_a_network(host: str) -> None:
-    with pytest.raises(UserError, match=rf"^cluster.node: {host}.* is no address of this machine in a network"):
+    with pytest.raises(UserError, match=rf"^cluster.node: {host}.* is not a network address of this machine"):
         find_host_interface(host)
 
 

@@ -11,7 +11,7 @@ TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "a
 CLUSTER = LocalSettings("local", 120.0)
 BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
 AGAIN = "and each would train the whole run"
-SRUN = f"{AGAIN}; start with srun --ntasks-per-node=1 and cluster=slurm, or unset SLURM_PROCID for a run of each"
+SRUN = f"{AGAIN}; start with srun --ntasks-per-node=1 and cluster=slurm, or unset SLURM_PROCID if each is to train"
 
 
 def test_this_machine_unless_the_environment_says_more() -> None:
@@ -33,22 +33,22 @@ def test_this_machine_unless_the_environment_says_more() -> None:
         (
             {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "0"},
             f"SKYPILOT_NODE_RANK=0 says that this command was started 2 times, {AGAIN}; use cluster=skypilot, or unset "
-            "SKYPILOT_NODE_RANK for a run of each",
+            "SKYPILOT_NODE_RANK if each is to train",
         ),
         (
             {"JOB_COMPLETION_INDEX": "1", "PET_NNODES": "3"},
             f"JOB_COMPLETION_INDEX=1 says that this command was started 3 times, {AGAIN}; use cluster=kubernetes, or "
-            "unset JOB_COMPLETION_INDEX for a run of each",
+            "unset JOB_COMPLETION_INDEX if each is to train",
         ),
         (
             {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
             f"OMPI_COMM_WORLD_RANK=1 says that this command was started 2 times, {AGAIN}; start with torchrun, or use "
-            "cluster=hosts, or unset OMPI_COMM_WORLD_RANK for a run of each",
+            "cluster=hosts, or unset OMPI_COMM_WORLD_RANK if each is to train",
         ),
         (
             {"PMI_RANK": "0", "PMI_SIZE": "4"},
             f"PMI_RANK=0 says that this command was started 4 times, {AGAIN}; start with torchrun, or use "
-            "cluster=hosts, or unset PMI_RANK for a run of each",
+            "cluster=hosts, or unset PMI_RANK if each is to train",
         ),
     ],
 )
@@ -96,6 +96,6 @@ def test_torchrun_around_a_run_of_tensorflow() -> None:
     assert str(raised.value) == (
         f"cluster=local: TORCHELASTIC_RUN_ID=none says that this command was started 2 times, {AGAIN}; torchrun starts "
         "no runs of TensorFlow; strategy=multiworker starts its processes itself, "
-        "or unset TORCHELASTIC_RUN_ID for a run of each"
+        "or unset TORCHELASTIC_RUN_ID if each is to train"
     )
     assert discover(CLUSTER, "mirrored", "tf", {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "1"}) == HostGroup()
