@@ -102,10 +102,10 @@ class GlobalBatch:
         return self._sum_loss_counts() if _has_outputs(self.split) else self.weight
 
     def _sum_loss_counts(self) -> np.ndarray:
-        """Return the number of losses of the batch, weighted by the weights of the examples, of each output if several.
+        """Return the number of losses of the batch, weighted by the weights of the examples.
 
         Returns:
-            float64 [] or [outputs].
+            float64 []; with several outputs the number for each, float64 [outputs].
         """
         weighted = self._example_weights() * self.split.loss_counts(self.ids).T
         return np.asarray(weighted.sum(-1))
@@ -160,8 +160,8 @@ class GlobalBatch:
                   `TokenizedSplit.gather_unpadded` describes the arrays.
                 - Images: `images` float32 [rows, height, width, channels].
                 - With aligned dropout: `dropout_keys` int64 [rows], of `derive_example_keys`.
-                - With `mark_real`: `real_rows` int32 [rows], 0 for copies that fill up the batch. Statistics of the
-                  batch must leave them out.
+                - With `mark_real`: `real_rows` int32 [rows], 1 for examples and 0 for copies that fill up the batch.
+                  Statistics of the batch must leave the copies out.
                 - With `mark_places`: `batch_places` int32 [size], the row of each example of the global batch; -1 if
                   another micro-batch has the example.
                 - With `predictions`: `class_places` or `output_places` int32, where `common.data.example_places` finds
@@ -248,7 +248,7 @@ def training_batches(  # noqa: PLR0913  the options are the fields of GlobalBatc
         yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights, mark_real, micro_batches)
 
 
-def evaluation_batches(  # noqa: PLR0913  as above
+def evaluation_batches(  # noqa: PLR0913  the options are the fields of GlobalBatch
     split: Split,
     global_batch_size: int,
     padding: str,

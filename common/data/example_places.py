@@ -26,9 +26,9 @@ def locate_positions(rows: np.ndarray, shape: tuple[int, ...], batch_shape: tupl
     """Return the index of each position of each example in the flat predictions of a micro-batch, int32 [batch_shape].
 
     Args:
-        rows: As of `locate_rows`.
+        rows: As for `locate_rows`.
         shape: The shape of the predictions of the micro-batch, such as (rows, tokens).
-        batch_shape: The shape for the whole global batch, whose examples may be padded further.
+        batch_shape: The shape of the predictions of the whole global batch, which may be padded to more positions.
     """
     places = np.full(batch_shape, NOWHERE, np.int32)
     (real,) = np.nonzero(rows < batch_shape[0])

@@ -100,7 +100,7 @@ def _open(config: Config, directory: Path, manifest: ArrayManifest) -> ArrayCach
 def _open_split(directory: Path, split: str, names: list[str], task: TaskSettings) -> ArraySplit:
     inputs = {name: _open_column(directory, split, name) for name in names}
     weights = _open_array(get_array_path(directory, split, "weights"))
-    if not task.list_labels("labels"):  # all labels are 0
+    if not task.list_labels("labels"):  # a task without labels, such as contrastive, gets labels of 0
         count = len(next(iter(inputs.values())))
         return ArraySplit(inputs, Column(np.zeros(count, np.int32)), weights, task)
     if not isinstance(task, MultiOutputSettings):

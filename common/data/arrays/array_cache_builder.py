@@ -1,6 +1,7 @@
 """Builder of the array cache. Named arrays are checked, then copied block by block.
 
-Both splits are passed together because they must agree: in names, shapes, types, and in the numbers that choose a type.
+Both splits are passed together because they must agree in names, shapes and types, and because the largest numbers of
+both decide in which type integers are stored.
 """
 
 import logging
@@ -57,7 +58,7 @@ def build_array_cache(directory: Path, data: NamedArraysSettings, task: TaskSett
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         splits = import_module(data.source).read(data, Path(scratch))
         labels = list_label_keys(data, task)
-        # `check_alike` requires the same of the other split.
+        # The names of validation are only checked: `check_alike` requires that they are the same.
         names, _ = [check_names(data, labels, split) for split in splits]
         first = next(iter((*labels, *names)))
         for split in splits:

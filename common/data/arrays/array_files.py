@@ -140,21 +140,21 @@ def _to_rectangle(column: Column) -> Column:
     return Column(column.values.reshape(len(column), -1, *column.values.shape[1:]))
 
 
-def _check_offsets(what: str, offsets: np.ndarray | Column, size: int) -> np.ndarray:
+def _check_offsets(location: str, offsets: np.ndarray | Column, size: int) -> np.ndarray:
     """Return offsets as int64. They must rise from 0 to `size`, the number of values.
 
     Raises:
-        UserError: If they do not. The error begins with `what`, and names the first wrong offset.
+        UserError: If they do not. The error begins with `location`, and names the first wrong offset.
     """
     if isinstance(offsets, Column) or offsets.ndim != 1 or offsets.dtype.kind not in "iu" or not len(offsets):
-        raise UserError(f"{what} must be integers of one axis, one more than there are examples")
+        raise UserError(f"{location} must be integers of one axis, one more than there are examples")
     checked: np.ndarray = offsets.astype(np.int64)
     falls = np.flatnonzero(np.diff(checked) < 0)
     if checked[0] != 0:
-        raise UserError(f"{what}[0] is {checked[0]}; it must be 0")
+        raise UserError(f"{location}[0] is {checked[0]}; it must be 0")
     if len(falls):
         index = falls[0] + 1
-        raise UserError(f"{what}[{index}] is {checked[index]}, less than the {checked[index - 1]} before it")
+        raise UserError(f"{location}[{index}] is {checked[index]}, less than the {checked[index - 1]} before it")
     if checked[-1] != size:
-        raise UserError(f"{what} ends with {checked[-1]}, but there are {size} values; they must be as many")
+        raise UserError(f"{location} ends with {checked[-1]}, but there are {size} values; they must be as many")
     return checked

@@ -17,9 +17,9 @@ class ArraySplit:
     """Memory-mapped arrays of one split. `ids` are indices of n examples."""
 
     inputs: Mapping[str, Column]
-    label: Column  # of all examples; `labels` has its values
+    label: Column  # the labels of all examples
     example_weights: np.ndarray | None = None  # float64 [n]; None: all examples have the same weight
-    task: TaskSettings | None = None  # decides how many losses an example counts; None: one loss
+    task: TaskSettings | None = None  # decides for how many losses an example counts; None: one loss
 
     def __len__(self) -> int:
         return len(self.label)

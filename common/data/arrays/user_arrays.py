@@ -86,7 +86,7 @@ def _write_and_send(data: CustomDataSettings, scratch: Path, sender: "Connection
 
 
 def write_splits(data: CustomDataSettings, scratch: Path) -> str | None:
-    """Write the examples of both splits. Return what the error says if there is one; another type cannot be pickled."""
+    """Write the examples of both splits. Return the message of an error, since not every error can be pickled."""
     try:
         function = import_function(KEY, data.read)
         for split in SPLITS:

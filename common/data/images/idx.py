@@ -77,7 +77,7 @@ def _read_split(images_path: Path, labels_path: Path) -> LabelledImages:
 
 def _read_array(path: Path, dimensions: int) -> np.ndarray:
     content = _read_content(path)
-    start = 4 + 4 * dimensions  # of the values
+    start = 4 + 4 * dimensions  # position of the first value
     magic = bytes([0, 0, 8, dimensions])
     if content[:4] != magic:
         raise UserError(

@@ -46,7 +46,7 @@ class ImageSplit:
 
     images: np.ndarray
     labels: np.ndarray
-    pixel_values: np.ndarray  # what each value of a pixel from 0 to 255 becomes in a batch, float32 [256]
+    pixel_values: np.ndarray  # the number in a batch that stands for each stored value from 0 to 255, float32 [256]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -95,7 +95,7 @@ def open_cache(config: Config, source: "TokenizerSource | None") -> ImageCache:
     """Open the image cache of a config. Build the cache first if it is missing or damaged.
 
     A pixel b is normalized to (b / largest - mean) / standard_deviation, with the entries of the manifest. If the
-    config has transforms, they get pixels from 0 to 1, and normalize them.
+    config has transforms, they receive pixels from 0 to 1, and the transform `normalize` does the rest.
 
     Args:
         config: The config of the run.

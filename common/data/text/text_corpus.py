@@ -174,6 +174,7 @@ def _label_split(rows: TextRows, survey: RowSurvey, data_classes: list[str], mod
         model_indices: Index of the model's output for each of the data's classes.
     """
     lower_names = [name.lower() for name in data_classes]
+    # The classes of False and True.
     booleans = [lower_names.index(word) for word in BOOLEANS] if set(BOOLEANS) <= set(lower_names) else [0, 1]
     name_indices: dict[Label, int] = {name: i for i, name in enumerate(data_classes)}
     name_indices.update(zip((False, True), booleans, strict=True))

@@ -37,7 +37,7 @@ class TextRows:
     """The rows of one split."""
 
     key: str  # config key of the split, for errors
-    columns: RequiredColumns  # of the label, the premise and, for pairs, the hypothesis
+    columns: RequiredColumns  # the columns of the label, the premise and, for pairs, the hypothesis
     readers: Sequence[RowReader]
     untyped: bool = False  # whether the rows are from CSV or TSV: "1" may be an integer, "True" a boolean
 

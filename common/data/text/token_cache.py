@@ -69,7 +69,7 @@ class TokenizedSplit:
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return `input_ids`, `token_type_ids`, `attention_mask` int32 [n, width] and `labels` int32 [n].
 
-        The width is the padded width of the examples `batch`, of which `ids` are a part.
+        The width is the padded width of the examples `batch`, which include `ids`.
         """
         width = self.padded_width(batch)
         tokens, types, positions, rows = self._concatenate(ids)
@@ -132,7 +132,7 @@ class TokenCache(Cache):
 
     train: TokenizedSplit
     validation: TokenizedSplit
-    vocabulary: int  # number of tokens
+    vocabulary: int  # number of embeddings that the tokens need: the largest id + 1
     dropped: int  # rows without a gold label
 
     @property

@@ -1,6 +1,6 @@
-"""Builder of the token cache. It reads the corpus once to check it and once to tokenize it, never all of it in memory.
+"""Builder of the token cache. It reads the corpus twice, to check it and to tokenize it, and never holds all of it.
 
-To train a tokenizer on the corpus takes two more readings: one to count characters, and one to count words.
+Training a tokenizer reads the training split two more times: for its characters and for its words.
 """
 
 import logging
@@ -27,8 +27,8 @@ from common.data.tokenizer_source import TokenizerSource
 log = logging.getLogger("lockstep")
 
 CHUNK = 4096  # examples that are tokenized together
-THREADS = 2  # while one thread copies its results, the library tokenizes the chunk of the other on all cores
-MAX_PENDING = 2 * THREADS  # chunks that are read before the first of them is written
+THREADS = 2  # one copies results while the other tokenizes its chunk, for which the library uses all cores
+MAX_PENDING = 2 * THREADS  # chunks in flight; no other chunk is read before the oldest is written
 
 Item = TypeVar("Item")
 
@@ -37,7 +37,7 @@ class TokenManifest(Manifest):
     """Manifest of a token cache."""
 
     classes: list[str]
-    vocabulary: int  # number of tokens
+    vocabulary: int  # number of embeddings that the tokens need
     pad_id: int
     max_length: int  # `train.max_length`, to which longer examples are cut
     dropped: int  # rows without a gold label
@@ -48,7 +48,7 @@ class TokenizedChunk(NamedTuple):
 
     tokens: np.ndarray  # of all examples one after the other, uint32
     lengths: list[int]  # tokens of each example
-    first_lengths: list[int]  # tokens of each example's premise, with its [CLS] and [SEP]
+    first_lengths: list[int]  # tokens of each example's first segment
 
 
 def build_token_cache(directory: Path, config: Config, source: TokenizerSource | None) -> TokenManifest:
@@ -77,7 +77,8 @@ def build_token_cache(directory: Path, config: Config, source: TokenizerSource |
         write_token_arrays(tokenizer, split, directory, name)
     return {
         "classes": corpus.classes,
-        "vocabulary": tokenizer.get_vocab_size(),
+        "vocabulary": count_embeddings(tokenizer),
+        # 0 if a checkpoint has another name for the token; the attention mask hides padding.
         "pad_id": tokenizer.token_to_id("[PAD]") or 0,
         "max_length": config.train.max_length,
         "dropped": corpus.train.dropped + corpus.validation.dropped,
@@ -90,8 +91,13 @@ def get_max_vocabulary(model: ModelSettings) -> int:
     return model.max_vocabulary
 
 
+def count_embeddings(tokenizer: Tokenizer) -> int:
+    """Return the number of embeddings that the tokens need: the largest id + 1. A vocabulary may skip ids."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
 class _AllTexts:
-    """All texts of a split, without the labels. They are read anew in every iteration."""
+    """All texts of a split, without the labels. Each iteration reads them again: a tokenizer is trained in two."""
 
     def __init__(self, split: LabelledTexts) -> None:
         self._split = split
@@ -103,7 +109,7 @@ class _AllTexts:
 
 def write_token_arrays(tokenizer: Tokenizer, split: LabelledTexts, directory: Path, name: str) -> None:
     """Write the arrays of a split, which common.data.text.token_cache describes."""
-    token_dtype = np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
+    token_dtype = np.uint16 if count_embeddings(tokenizer) <= 1 << 16 else np.uint32
     dtypes = {"tokens": token_dtype, "offsets": np.int64, "first_lengths": np.uint16, "labels": np.int32}
     with ExitStack() as stack:
         writers = {
@@ -146,5 +152,5 @@ def _tokenize_texts(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> Tok
     return TokenizedChunk(
         np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.uint32),
         [len(encoding) for encoding in encodings],
-        [encoding.type_ids.count(0) for encoding in encodings],
+        [encoding.type_ids.count(0) for encoding in encodings],  # type 0 is the first segment
     )

@@ -37,8 +37,8 @@ BERT_SETTINGS: dict[str, tuple[object, ...]] = {
     "additional_special_tokens": (None, []),
 }
 
-# A word of more than a thousand letters, which the tokenizer never splits: it makes any word of over 100 one [UNK]. The
-# time to train on a word is quadratic in its length. Punctuation and Chinese or Japanese characters end a word.
+# A word of more than a thousand letters. Training on it would take a time quadratic in its length, for nothing: the
+# tokenizer makes any word of over 100 letters one [UNK]. Punctuation and Chinese or Japanese characters end a word.
 OVERLONG_WORD = re.compile(r"[^\s!-/:-@\[-`{-~\u3000-\u9fff\uff00-\uffef]{1001,}")
 CHUNK = 4096  # texts whose characters are counted together
 

@@ -25,7 +25,7 @@ TRANSFORMS: dict[str, type[Any]] = {
     "span_corruption": SpanCorruption,
 }
 NORMALIZE = "normalize"
-OF_CONFIG = ("classes", "ignored_label")  # fields that other keys decide
+DERIVED_FIELDS = ("classes", "ignored_label")  # fields that are no arguments: the data and other keys decide them
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ def build_transforms(transforms: Sequence[Any], normalization: object = None) ->
 
     Args:
         transforms: The value of `data.transforms`.
-        normalization: Arguments of the `normalize` that follows the transforms if they have none; None for none.
+        normalization: Arguments of the `normalize` that is appended if the transforms have none; None to append none.
 
     Raises:
-        UserError: A name or an argument is wrong, or the order.
+        UserError: A name or an argument is wrong, or the mixing is not the last transform.
     """
     entries = parse_transforms(transforms)
     mixing = None
@@ -79,9 +79,9 @@ def _build(name: str, arguments: Any) -> Transform:  # noqa: ANN401  what a user
 
 
 def _construct(schema: type[Any], name: str, arguments: Any) -> Any:  # noqa: ANN401  an instance of the schema
-    """Return a transform. An argument without a name is that of the first field."""
-    options = [option for option in fields(schema) if option.name not in OF_CONFIG]
-    options.sort(key=lambda option: option.kw_only is True)
+    """Return a transform. An argument without a name is the value of the first field."""
+    options = [option for option in fields(schema) if option.name not in DERIVED_FIELDS]
+    options.sort(key=lambda option: option.kw_only is True)  # fields of the base class, such as `arrays`, come last
     if not isinstance(arguments, dict):
         arguments = {options[0].name: arguments}
     names = [option.name for option in options]

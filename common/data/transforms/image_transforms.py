@@ -1,6 +1,6 @@
-"""Transforms of images, [height, width, channels]. Each is drawn once and applied to all arrays that it names.
+"""Transforms of images, [height, width, channels]. A transform draws random values once for all images of an example.
 
-Those that move pixels also move labels of pixels, [height, width] or [height, width, channels].
+Transforms that move pixels also move labels of pixels, [height, width] or [height, width, channels].
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ from common.errors import UserError
 class ImageTransform:
     """Base of the transforms of images.
 
-    `arrays` are the names of the images, and `labels` if they are labels of pixels; empty: the only input that is an
-    image, and these labels.
+    `arrays` are the names of the images, and `labels` if they are labels of pixels. If it is empty, `bind` fills in the
+    only input that is an image, and such labels.
     """
 
     training_only: ClassVar[bool]
@@ -72,10 +72,10 @@ class ImageTransform:
         return {**example, **{name: np.ascontiguousarray(array) for name, array in moved.items()}}
 
     def draw(self, height: int, width: int, generator: np.random.Generator) -> Any:  # noqa: ANN401  see apply
-        """Return the random values that all images of an example share. Transforms without any return None."""
+        """Return the random values that all images of an example share; None for a transform without any."""
         return None
 
-    def apply(self, image: np.ndarray, draw: Any, is_labels: bool) -> np.ndarray:  # noqa: ANN401  others draw others
+    def apply(self, image: np.ndarray, draw: Any, is_labels: bool) -> np.ndarray:  # noqa: ANN401  each draws its own
         """Return the transformed image. is_labels: whether the image is the labels of the pixels."""
         raise NotImplementedError
 
@@ -130,7 +130,7 @@ class RandomCrop(ImageTransform):
 
     @override
     def apply(self, image: np.ndarray, draw: tuple[int, int], is_labels: bool) -> np.ndarray:
-        top, left = draw[0] - self.padding, draw[1] - self.padding  # in the image without padding
+        top, left = draw[0] - self.padding, draw[1] - self.padding  # of the crop, in the image without padding
         height, width = image.shape[:2]
         rows, columns = self._size(height, width)
         fill = self.ignored_label if is_labels and self.padding else self.fill

@@ -1,8 +1,8 @@
 """Transforms that mix each example of a global batch with another one, its partner.
 
 A permutation of the global batch, drawn from the seed and the step, gives each example its partner, whatever shard
-either of them is in. All examples of a global batch are mixed in the same proportion, as in both papers. The labels
-become the proportions of the classes.
+either of them is in. All examples of a global batch are mixed in the same proportion, as in the papers of mixup and
+cutmix. The labels become the proportions of the classes.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ Arrays = dict[str, np.ndarray]  # of n examples, by name
 
 @dataclass(frozen=True)
 class Mixing:
-    """Base of both. The proportion is drawn from the distribution Beta(alpha, alpha).
+    """Base of `mixup` and `cutmix`. The proportion is drawn from the distribution Beta(alpha, alpha).
 
-    `classes` is the number of classes, which the data has.
+    `classes` is the number of classes if labels are classes; 0 if they are shares of classes already.
     """
 
     alpha: float = 1.0
@@ -58,7 +58,7 @@ class Mixing:
         raise NotImplementedError
 
     def mix(self, examples: Arrays, partners: Arrays, generator: np.random.Generator) -> Arrays:
-        """Return examples, each mixed with its partner. generator: starts alike for all examples of a global batch."""
+        """Return examples, each mixed with its partner. generator: in the same state for all shards of a batch."""
         images, share = self.mix_arrays(examples, partners, generator)
         labels, partner_labels = self._spread(examples["labels"]), self._spread(partners["labels"])
         return {**examples, **images, "labels": share * labels + (1 - share) * partner_labels}
@@ -80,7 +80,7 @@ class Mixing:
 
 @dataclass(frozen=True)
 class Mixup(Mixing):
-    """Add up the inputs of floats in a random proportion (Zhang et al., "mixup", 2018)."""
+    """Average floating-point inputs with those of the partner in a random proportion (Zhang et al., "mixup", 2018)."""
 
     @override
     def choose_arrays(self, example: Example) -> list[str]:
@@ -106,7 +106,7 @@ class Mixup(Mixing):
 
 
 class _Images(ImageTransform):
-    """Finds the images of `cutmix`."""
+    """Images of `cutmix`: its `bind` finds their names."""
 
     training_only: ClassVar[bool] = True
 
@@ -120,7 +120,7 @@ class _Images(ImageTransform):
 class Cutmix(Mixing):
     """Replace a random rectangle of each image by that of its partner (Yun et al., "CutMix", 2019).
 
-    The proportion of the labels is that of the areas.
+    The labels are mixed in the proportion of the areas.
     """
 
     @override
@@ -132,7 +132,7 @@ class Cutmix(Mixing):
         self, examples: Arrays, partners: Arrays, generator: np.random.Generator
     ) -> tuple[Arrays, np.float32]:
         height, width = examples[self.arrays[0]].shape[1:3]
-        side = np.sqrt(1 - generator.beta(self.alpha, self.alpha))  # of the rectangle, as a part of the image's
+        side = np.sqrt(1 - generator.beta(self.alpha, self.alpha))  # side of the rectangle / side of the image
         row, column = generator.integers(0, height), generator.integers(0, width)
         half_height, half_width = int(side * height) // 2, int(side * width) // 2
         rows = slice(max(0, row - half_height), min(height, row + half_height))

@@ -20,8 +20,8 @@ ERASE_ATTEMPTS = 10
 class Resize(ImageTransform):
     """Resize images by Pillow's bilinear filter, and labels of pixels to the nearest label.
 
-    With `antialias` the filter grows with the factor by which an image shrinks. Without, a pixel is interpolated from
-    the four nearest ones, as `tf.image.resize` and `torch.nn.functional.interpolate` do by default.
+    With `antialias` the filter grows with the factor by which an image shrinks. Without `antialias`, a pixel is
+    interpolated from the four nearest ones, as `tf.image.resize` and `torch.nn.functional.interpolate` do by default.
     """
 
     training_only = False
@@ -81,7 +81,7 @@ class FloatImageTransform(ImageTransform):
 class ColorJitter(FloatImageTransform):
     """Change brightness and then contrast of images from 0 to 1, each by a random factor, as torchvision computes them.
 
-    A factor is uniform from max(0, 1 - x) to 1 + x.
+    A factor is drawn uniformly from max(0, 1 - x) to 1 + x, where x is `brightness` or `contrast`.
     """
 
     training_only = True

@@ -21,7 +21,7 @@ def derive_keys(domain: np.uint64, seed: int, epoch: int, ids: np.ndarray) -> np
 
 
 class Streams:
-    """A generator that starts again for every example and transform, since a new one takes ten times as long."""
+    """A generator that is restarted for every example and transform. Creating a new one takes ten times as long."""
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)

@@ -134,7 +134,7 @@ class SpanCorruption:
                 f"a first_sentinel such that no example has it or the {spans - 1} tokens before it"
             )
         kept_lengths, cut_lengths = (_divide(count, spans, generator) for count in (len(tokens) - cut, cut))
-        ends = np.stack([kept_lengths, cut_lengths], 1).cumsum()  # of the parts, which are kept and cut out in turn
+        ends = np.stack([kept_lengths, cut_lengths], 1).cumsum()  # ends of the parts; kept and cut parts alternate
         parts = np.split(tokens, ends[:-1])
         sentinels = np.split(tokens.dtype.type(self.first_sentinel) - np.arange(spans, dtype=tokens.dtype), spans)
         end = np.array([self.end_token], tokens.dtype)

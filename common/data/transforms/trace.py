@@ -10,13 +10,14 @@ from common.data.transforms.transformed_split import TransformedSplit
 
 TRACED_EXAMPLES = 32  # of a global batch, because images are large
 
-Trace: TypeAlias = list[tuple[str, dict[int, Example]]]  # for each place its name, and the examples by their ids
+# For each moment, such as after a transform: its name, and the examples by their ids.
+Trace: TypeAlias = list[tuple[str, dict[int, Example]]]
 
 
 def trace_transforms(batch: GlobalBatch) -> Trace:
     """Return the first examples of a batch before the transforms, after each of them, and after mixing.
 
-    It is empty if the data have no transforms.
+    The list is empty if the data has no transforms.
     """
     split, ids = batch.split, batch.ids[:TRACED_EXAMPLES]
     if not isinstance(split, TransformedSplit):

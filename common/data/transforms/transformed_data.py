@@ -36,7 +36,7 @@ def transform_data(
         train: The training examples.
         validation: The validation examples.
         classes: The number of classes; 0 if the labels are no classes.
-        normalization: Arguments of the `normalize` that follows transforms that have none; None for none.
+        normalization: Arguments of the `normalize` that is appended if the transforms have none; None to append none.
 
     Raises:
         UserError: A transform is wrong, or does not fit the examples.
@@ -47,13 +47,17 @@ def transform_data(
     transforms = set_ignored_label(build_transforms(data.transforms, normalization), config.task)
     if transforms.mixing is not None:
         _check_mixing(config.task, train)
-    steps = [step for step in transforms.steps if data.transform_evaluation or not step.transform.training_only]
+    evaluation_steps = tuple(
+        step for step in transforms.steps if data.transform_evaluation or not step.transform.training_only
+    )
     if not isinstance(config.task, ClassificationSettings | CustomTaskSettings):
         classes = 0  # a single label is an answer or a number, which cannot be mixed as shares of classes
     transformed_train = transform_split(train, transforms, classes, config.train.seed)
     if config.task.label_weights is not None and transformed_train.specs["labels"][1] != _get_label_dtype(train):
         raise UserError(f"task.class_weights: {KEY} returns labels of another type; set it to null")
-    transformed_validation = transform_split(validation, TransformList(tuple(steps), None), classes, config.train.seed)
+    transformed_validation = transform_split(
+        validation, TransformList(evaluation_steps, None), classes, config.train.seed
+    )
     _check_same_inputs(transformed_train, transformed_validation)
     return transformed_train, transformed_validation
 
@@ -104,7 +108,7 @@ def _check_same_inputs(train: TransformedSplit, validation: TransformedSplit) ->
 
 
 def check_transforms(split: Split) -> None:
-    """Raise UserError if a transform of the first examples is no pure function of an example and its generator."""
+    """Raise UserError unless the transforms are pure functions of an example and its generator, on some examples."""
     if not isinstance(split, TransformedSplit):
         return
     ids = np.arange(min(CHECKED_EXAMPLES, len(split)))
@@ -119,15 +123,15 @@ def check_transforms(split: Split) -> None:
                     f"{KEY}: {step.name} draws from a generator that all code shares, such as np.random; draw from the "
                     "generator that it gets"
                 )
-            example, again = results
+            example, repeated = results
             check_types(step.name, example)
-            if any(example[name].tobytes() != again[name].tobytes() for name in example):
+            if any(example[name].tobytes() != repeated[name].tobytes() for name in example):
                 raise UserError(
                     f"{KEY}: {step.name} returns another result when it is called again with the same example and "
                     "generator; draw from the generator that it gets"
                 )
-            if bad := [name for name, array in example.items() if not np.isfinite(array).all()]:
-                raise UserError(f"{KEY}: {step.name} returns nan or infinity in {bad[0]} of training example {row}")
+            if invalid := [name for name, array in example.items() if not np.isfinite(array).all()]:
+                raise UserError(f"{KEY}: {step.name} returns nan or infinity in {invalid[0]} of training example {row}")
     split.gather(ids, ids)  # raises UserError if the examples have different shapes
 
 

@@ -81,7 +81,7 @@ class TransformedSplit:
 
     @property
     def transforms_labels(self) -> bool:
-        """Return whether a transform of one example may change its labels: it names them, or is the user's function."""
+        """Return whether a transform may change labels: they are among its `arrays`, or it has no such attribute."""
         arrays = [getattr(step.transform, "arrays", ["labels"]) for step in self.transforms.steps]
         return any("labels" in names for names in arrays)
 

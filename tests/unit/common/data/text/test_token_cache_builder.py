@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from common.config.data import FilesSettings
 from common.config.schema import Config
@@ -63,6 +65,15 @@ def test_the_order_does_not_depend_on_the_chunks(
     assert [arrays["tokens"][a:b].tolist() for a, b in pairwise(bounds)] == [encoding.ids for encoding in encodings]
     assert arrays["first_lengths"].tolist() == [encoding.type_ids.count(0) for encoding in encodings]
     assert arrays["labels"].tolist() == [label for *_, label in PAIRS]
+
+
+def test_a_vocabulary_that_skips_ids(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(WordLevel({"the": 0, "[UNK]": 70_000}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    rows = TextRows.from_memory("data.train", "row ", [(0, "the dog")])
+    token_cache_builder.write_token_arrays(tokenizer, LabelledTexts(rows, {0: 0}, 1, 0), tmp_path, "train")
+    assert np.load(tmp_path / "train.tokens.npy").tolist() == [0, 70_000]
+    assert token_cache_builder.count_embeddings(tokenizer) == 70_001
 
 
 def test_a_split_is_never_held(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
