@@ -7,6 +7,7 @@ run that resumes from the checkpoint must have the same.
 """
 
 import logging
+import math
 import re
 import shutil
 from collections.abc import Collection, Mapping
@@ -73,7 +74,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
 
 
 def copy_checkpoint(checkpoint: Checkpoint, target: Path, left_out: Collection[str] = ()) -> None:
-    """Copy the files that state.json lists, and state.json, to a directory. Other files of the checkpoint stay.
+    """Copy the files that state.json lists, and state.json, to a directory, except for the names in `left_out`.
 
     Raises:
         OSError: The files cannot be copied.
@@ -141,5 +142,6 @@ def select_best(directories: list[Path]) -> Path | None:
             if position.validation is not None:
                 score = position.score or Score(metric="loss", value=position.validation["loss"])
                 scores[score["metric"]] = {**scores.pop(score["metric"], {}), path: score["value"]}
-    comparable = {} if not scores else {path: value for path, value in [*scores.values()][-1].items() if value == value}
+    newest = [*scores.values()][-1] if scores else {}
+    comparable = {path: value for path, value in newest.items() if not math.isnan(value)}
     return min(comparable, key=lambda path: comparable[path], default=None)

@@ -10,7 +10,7 @@ from common.records.files import is_count, is_number
 from common.run.environment_history import EnvironmentStretch, is_history
 from common.training.state import PlateauValues, Position, PositionValues, Score
 
-FORMAT = 2  # of state.json; in format 1 the settings have the names that config keys had in the first edition
+FORMAT = 2  # the format of state.json; in format 1 the config keys in the settings have older names
 OPTIMIZER_FILE, STATE_FILE = "optimizer.safetensors", "state.json"
 
 
@@ -21,7 +21,7 @@ class CheckpointState(TypedDict):
     position: PositionValues
     config_fingerprint: str
     settings: dict[str, object]  # curve settings by the full name of the config key
-    environments: NotRequired[list[EnvironmentStretch]]  # in which the run has trained; earlier versions lack it
+    environments: NotRequired[list[EnvironmentStretch]]  # the run's environments; earlier versions lack the field
     checksums: dict[str, str]  # file name -> checksum
 
 
@@ -94,7 +94,7 @@ def _has_checksums(value: object) -> bool:
     )
 
 
-# For each field, the check of its value, and what the error says.
+# For each field: its name, the check of its value, and the words after "must" in the error.
 Checks = tuple[tuple[str, Callable[[object], bool], str], ...]
 STATE_CHECKS: Checks = (
     ("format", is_count, "be a whole number"),
@@ -102,7 +102,7 @@ STATE_CHECKS: Checks = (
     ("settings", lambda value: isinstance(value, dict), "be an object"),
     ("checksums", _has_checksums, f"have the checksums of {WEIGHTS} and {OPTIMIZER_FILE}"),
 )
-REQUIRED = ("step", "plan_position", "examples")  # the other fields of a position have default values
+REQUIRED = ("step", "plan_position", "examples")  # fields of a position that state.json must have; others have defaults
 POSITION_CHECKS: Checks = (
     *((name, is_count, "be a whole number") for name in ("step", "plan_position", "examples", "tokens", "waited")),
     ("seconds", _is_duration, "be a number of seconds"),

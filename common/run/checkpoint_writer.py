@@ -30,7 +30,7 @@ class CheckpointWriter(Observer):
     """Observer that saves the checkpoints of a run. It copies the state, and writes the copy in the background."""
 
     def __init__(self, context: RunContext, environments: Sequence[EnvironmentStretch] = ()) -> None:
-        """Prepare to save the checkpoints of a run. environments: those in which the run has trained."""
+        """Prepare to save the checkpoints of a run. environments: the history of the run's environments."""
         self.environments = list(environments)
         config, inputs = context.config, context.inputs
         self.directory, self.keep = context.run_dir / CHECKPOINTS_DIRECTORY, config.train.keep_checkpoints

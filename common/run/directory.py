@@ -20,7 +20,7 @@ from common.run.summary import count_restarts, write_aborted_summary
 from common.training.stop import interrupt_on_signals
 
 RUNS_DIRECTORY = Path("runs")
-LOCK_FILE, LOCK_SECONDS = ".lock", 5.0  # seconds in which the processes of a killed run end
+LOCK_FILE, LOCK_SECONDS = ".lock", 5.0  # how long to wait for the lock: the processes of a killed run may still end
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class EnvironmentStretch(TypedDict):
 
 
 def extend_history(history: Sequence[EnvironmentStretch], facts: RunFacts, step: int) -> list[EnvironmentStretch]:
-    """Return the history of a run that trains on in the environment of this process.
+    """Return the history of a run that continues in the environment of this process.
 
     Args:
         history: The history in the checkpoint that the run starts from; empty for a new run, and for a checkpoint of an
@@ -37,7 +37,7 @@ def extend_history(history: Sequence[EnvironmentStretch], facts: RunFacts, step:
         step: The first step that this process trains.
     """
     environment, framework = read_environment(facts), facts["framework"]
-    # A later run may have rewritten the checkpoint.
+    # A run that resumed from the checkpoint may have rewritten it, with its own environment.
     history = [stretch for stretch in history if stretch["step"] < step]
     changes = []
     if history:

@@ -3,6 +3,9 @@
 A text model loads with from_pretrained of transformers and from_preset of KerasHub, whichever side trained it.
 """
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +26,14 @@ from common.run.checkpoint_state import OPTIMIZER_FILE, STATE_FILE
 
 
 def export_model(run_dir: Path, out: Path, use_best: bool, use_average: bool) -> Checkpoint:
-    """Copy the model of the newest checkpoint, or of the one with the best validation score, to the directory `out`.
+    """Copy the model of a checkpoint of a run to the directory `out`.
 
     Args:
         run_dir: the run directory.
-        out: the directory to create.
-        use_best: whether to take the checkpoint with the best validation score.
-        use_average: whether to take the average of the weights, of ema.* or swa.*, in place of the weights.
+        out: the directory to create; it may exist if it is empty.
+        use_best: whether to take the checkpoint with the best validation score; otherwise the newest.
+        use_average: whether to export the averaged weights (ema.* or swa.*). Before the start of the average they are
+            the weights. Statistics of BatchNorm are not averaged.
 
     Returns:
         The checkpoint.
@@ -44,18 +48,33 @@ def export_model(run_dir: Path, out: Path, use_best: bool, use_average: bool) ->
         raise UserError(
             f"{run_dir}: has no complete checkpoint"
             + (" that was evaluated" if use_best else "")
-            + "; pass another run directory"
+            + ("; export without --best, or pass another run directory" if use_best else "; pass another run directory")
         )
     averages = _load_averages(checkpoint) if use_average else {}
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is not an empty directory; choose another path")
     try:
-        copy_checkpoint(checkpoint, out, left_out=(OPTIMIZER_FILE, STATE_FILE))
-        if averages:
-            save_file({**load_file(out / WEIGHTS), **averages}, out / WEIGHTS, metadata={"format": "pt"})
+        with _remove_after_failure(out):
+            # No run resumes from an exported model, so it needs neither the optimizer nor the state of the run.
+            copy_checkpoint(checkpoint, out, left_out=(OPTIMIZER_FILE, STATE_FILE))
+            if averages:
+                save_file({**load_file(out / WEIGHTS), **averages}, out / WEIGHTS, metadata={"format": "pt"})
     except (OSError, SafetensorError) as error:
         raise UserError(f"{out}: cannot be written ({describe_error(error)}); choose another path") from error
     return checkpoint
+
+
+@contextmanager
+def _remove_after_failure(directory: Path) -> Iterator[None]:
+    """Remove what the body has written to a directory if it fails. The directory is missing or empty before."""
+    existed = directory.exists()
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(directory.resolve(), ignore_errors=True)
+        if existed:
+            directory.resolve().mkdir(exist_ok=True)
+        raise
 
 
 def _load_averages(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
@@ -65,6 +84,7 @@ def _load_averages(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     averages = {name.removeprefix(prefix): array for name, array in slots.items() if name.startswith(prefix)}
     if not averages:
         raise UserError(
-            f"{checkpoint.directory}: has no average of the weights; train with ema.decay or swa.start_step"
+            f"{checkpoint.directory}: has no average of the weights; train with ema.decay or swa.start_step, or export "
+            "without --average"
         )
     return averages

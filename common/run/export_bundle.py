@@ -1,7 +1,7 @@
 """Export of a run or a record as a bundle: one file with what a comparison and a diagnosis on another machine need.
 
 A diagnosis trains a run again. It needs the config, the rows, the summary, the checkpoints, the data and the initial
-weights; not the final model, the logs and TensorBoard's files. Of a record it needs everything.
+weights, but not the final model, the logs and TensorBoard's files. Of a record it needs everything.
 """
 
 import logging
@@ -110,7 +110,7 @@ def _find_inputs(run_dir: Path) -> tuple[Path, Path]:
 
 
 def _find_formats(run_dir: Path) -> dict[str, int]:
-    """Return the formats of a run's data and initial weights. Raise UserError if it has those of another version."""
+    """Return the formats of a run's data and initial weights. Raise UserError if they are of another version."""
     values = read_complete_values(run_dir / CONFIG)
     if (run_dir / INPUTS).is_dir():
         check_formats(run_dir, values)

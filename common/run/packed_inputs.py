@@ -1,8 +1,8 @@
 """The data and the initial weights of a run that was made on another machine, in its directory or bundle.
 
 A run that was unpacked from a bundle has the directories `inputs/data`, its data cache, and `inputs/weights`, its
-initial weights. A run with `cache_dir=RUN_DIR/inputs` takes them in place of what the config names by paths, if its own
-config names the same. It builds everything else as usual.
+initial weights. A new run with `cache_dir=RUN_DIR/inputs` uses them if its config names the same data and weights as
+the unpacked run's config, whose paths need not exist here. It builds everything else as usual.
 """
 
 import os
@@ -31,9 +31,9 @@ DATA_DIRECTORY, WEIGHTS_DIRECTORY = "data", "weights"
 TOKENIZER_KEYS = ("checkpoint", "revision", "max_vocabulary")  # keys of a model that decide the tokens of a text
 MODEL_PATH_KEYS = ("model.checkpoint", "model.map")
 PATH_KEYS = ("data.train", "data.validation", "data.directory", "data.path", "data.tokenizer", *MODEL_PATH_KEYS)
-NAME_KEYS = ("data.path", "data.tokenizer", "model.checkpoint")  # may also name what is no file here
+NAME_KEYS = ("data.path", "data.tokenizer", "model.checkpoint")  # keys that may name something else than a file
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
-LABELS = ("name", "allow_change")  # keys that decide neither data nor weights
+INERT_KEYS = ("name", "allow_change")  # keys of sections that decide neither data nor weights
 TRANSFORM_KEYS = ("transforms", "transform_evaluation")  # keys of the data that do not decide its cache
 
 
@@ -81,9 +81,9 @@ def check_formats(run_dir: Path, values: Section) -> None:
         run_dir: The directory of the run.
         values: The sections of its config.
     """
-    packed = read_json_object(run_dir / FACTS).get("formats")
+    formats = read_json_object(run_dir / FACTS).get("formats")
     for name, version in list_formats(values).items():
-        if not isinstance(packed, dict) or packed.get(name, version) != version:
+        if not isinstance(formats, dict) or formats.get(name, version) != version:
             raise UserError(
                 f"{run_dir / INPUTS}: another version of Lockstep made it, with another format of {name}; make the "
                 "bundle again with this version, or use that one here"
@@ -163,12 +163,12 @@ def _check_code(model: CustomModelSettings, initial: InitialCheckpoint) -> None:
 def _describe_data(values: Section) -> dict[str, object]:
     """Return what decides the content of a run's data cache. values: the sections of its config."""
     model, train = _get_section(values, "model"), _get_section(values, "train")
-    data = _without_labels(_get_section(values, "data"))
+    data = _drop_inert_keys(_get_section(values, "data"))
     return {
         "data": {name: value for name, value in data.items() if name not in TRANSFORM_KEYS},
         "tokenizer": {name: model.get(name) for name in TOKENIZER_KEYS},
         "max_length": train.get("max_length"),
-        "outputs": _get_section(values, "task").get("outputs"),  # name the labels
+        "outputs": _get_section(values, "task").get("outputs"),  # they name the labels
     }
 
 
@@ -177,11 +177,11 @@ def _describe_weights(values: Section) -> dict[str, object]:
     model, train = _get_section(values, "model"), _get_section(values, "train")
     is_custom = model.get("kind") == "custom"
     return {
-        "model": _without_labels(model),
+        "model": _drop_inert_keys(model),
         "seed": train.get("seed"),
         "task": _get_section(values, "task") if is_custom else None,
         "batch": train.get("global_batch_size") if is_custom else None,
-        "transforms": _get_section(values, "data").get("transforms") or [],  # may resize the inputs of a model
+        "transforms": _get_section(values, "data").get("transforms") or [],  # they may resize the inputs of a model
     }
 
 
@@ -190,5 +190,5 @@ def _get_section(values: Section, name: str) -> Section:
     return section if isinstance(section, dict) else {}
 
 
-def _without_labels(values: Section) -> dict[str, object]:
-    return {name: value for name, value in values.items() if name not in LABELS}
+def _drop_inert_keys(values: Section) -> dict[str, object]:
+    return {name: value for name, value in values.items() if name not in INERT_KEYS}

@@ -66,7 +66,8 @@ def write_running(run_dir: Path, facts: RunFacts) -> None:
 def write_aborted_summary(run_dir: Path, config: Config, framework: str, status: str, error: str | None) -> None:
     """Write the summary of a run that ended before its strategy could report.
 
-    The chief may have written the facts of its own environment (`python`) to running.json.
+    If the config key `python` names another interpreter, this process does not know the versions of its packages. The
+    chief, which runs there, may have written them to running.json.
     """
     with suppress(UserError):  # the disk is full, or a row is damaged: the caller reports the error that ended the run
         facts, running = _collect_facts(config, framework, {}), run_dir / RUNNING

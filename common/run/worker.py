@@ -106,9 +106,9 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
 
 @contextmanager
 def record_failed_start(context: RunContext) -> Iterator[None]:
-    """Log an unexpected error of the chief within the context, before the first step, and raise it again.
+    """Log an unexpected error of the body, which precedes the first step, and raise it again. Only the chief logs.
 
-    The command records it, unless another process has failed before.
+    The command copies the error from the log to the summary, unless another process has failed before.
     """
     try:
         yield

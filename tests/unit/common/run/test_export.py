@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,25 @@ def test_the_average_of_the_weights(run_dir: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_failed_export_leaves_no_files(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("common.run.export.save_file", fail)
+        with pytest.raises(UserError, match="out: cannot be written .*No space left"):
+            export_model(run_dir, out, False, True)
+    assert list(out.iterdir()) == [] if exists else not out.exists()
+    export_model(run_dir, out, False, True)
+
+
 def test_what_cannot_be_exported(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no checkpoints/; pass a run directory$"):
         export_model(tmp_path, tmp_path / "out", False, False)
@@ -67,7 +87,7 @@ def test_what_cannot_be_exported(run_dir: Path, tmp_path: Path) -> None:
         export_model(run_dir, tmp_path / "file" / "below", False, False)
     for step in (1, 2, 3):
         (run_dir / "checkpoints" / f"step-0000000{step}" / "state.json").write_text("")
-    for of_best, end in ((False, ";"), (True, " that was evaluated;")):
+    for of_best, end in ((False, "; pass another"), (True, " that was evaluated; export without --best, or pass")):
         with pytest.raises(UserError, match=f"has no complete checkpoint{end}"):
             export_model(run_dir, tmp_path / "out", of_best, False)
     assert not (tmp_path / "out").exists()
