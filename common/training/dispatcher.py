@@ -1,8 +1,9 @@
-"""Dispatch of batches to the workers of an asynchronous run: the parts of the global batches, in order, each once.
+"""Dispatch of batches to the workers of an asynchronous run. A batch is a part of a global batch here.
 
-A worker reads the parameters when it receives a batch, and the batch finishes when its update is applied. The staleness
-of an update is the number of updates that others apply in between. The limit on staleness holds at any speed of the
-workers: a batch is dispatched only if no batch in progress, the new one included, could then exceed the limit.
+The batches are dispatched in the order of the plan, each of them once. A worker reads the parameters when it receives a
+batch, and the batch finishes when its update is applied. The staleness of an update is the number of updates that
+others apply in between. The limit on staleness holds at any speed of the workers: a batch is dispatched only if no
+batch in progress, the new one included, could then exceed the limit.
 """
 
 from collections.abc import Iterable
@@ -40,7 +41,7 @@ class Dispatcher:
         batch = next(self._parts, None)
         if batch is not None:
             # The new batch may finish before all others, and all others may finish before the new batch.
-            self._possible_staleness = {key: updates + 1 for key, updates in self._possible_staleness.items()}
+            self._possible_staleness = {key: staleness + 1 for key, staleness in self._possible_staleness.items()}
             self._possible_staleness[batch.step, batch.part] = self.in_progress
         return batch
 
@@ -52,5 +53,5 @@ class Dispatcher:
         """Check whether one more batch in progress keeps every update within the limit on staleness."""
         if self._max_staleness is None:
             return True
-        possible = [updates + 1 for updates in self._possible_staleness.values()]
+        possible = [staleness + 1 for staleness in self._possible_staleness.values()]
         return max(self.in_progress, *possible, 0) <= self._max_staleness

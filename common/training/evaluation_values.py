@@ -15,7 +15,8 @@ from common.training.rows import Row
 from common.training.state import Position, Score
 from common.training.strategy import Evaluation, Strategy
 
-UNSCORED_METRICS = ("loss", "accuracy")  # that a position without a score may have followed: earlier versions had none
+# The metrics that the `best` of a position without a score may be of: earlier versions saved no score.
+UNSCORED_METRICS = ("loss", "accuracy")
 
 
 def compute_values(config: Config, strategy: Strategy, evaluation: Evaluation) -> dict[str, float]:
@@ -38,7 +39,7 @@ def compute_values(config: Config, strategy: Strategy, evaluation: Evaluation) -
 
 
 def fetch_losses(task: TaskSettings, loss: SupportsFloat) -> dict[str, float]:
-    """Fetch the losses of a step from the device: the loss, and those of the outputs if there are several.
+    """Fetch the losses of a step from the device: the loss, and the loss of each output if there are several.
 
     Args:
         task: The settings of the task.
@@ -46,9 +47,10 @@ def fetch_losses(task: TaskSettings, loss: SupportsFloat) -> dict[str, float]:
     """
     if not isinstance(task, MultiOutputSettings) or not getattr(loss, "shape", ()):
         return {"loss": float(loss)}
-    parts = [float(part) for part in loss]  # type: ignore[attr-defined]  # a tensor [outputs]
-    pairs = zip(task.tasks, parts, strict=True)
-    return {"loss": sum(parts), **{f"{output.name}_loss": part / output.weight for output, part in pairs}}
+    weighted_losses = [float(element) for element in loss]  # type: ignore[attr-defined]  # a tensor [outputs]
+    pairs = zip(task.tasks, weighted_losses, strict=True)
+    losses = {f"{output.name}_loss": weighted_loss / output.weight for output, weighted_loss in pairs}
+    return {"loss": sum(weighted_losses), **losses}
 
 
 def format_values(values: dict[str, float]) -> Row:

@@ -25,15 +25,15 @@ class AdafactorRule(Rule[AdafactorSettings]):
         assert epsilon is not None, "resolve the config first"
         square = gradient * gradient
         means = [square] if len(slots) == 1 else [_average(xp, square, -1), _average(xp, square, -2)]
-        after = [slot + share * (mean - slot) for slot, mean in zip(slots, means, strict=True)]
-        variance = after[0]
-        if len(after) == 2:
-            rows, columns = after
+        new_slots = [slot + share * (mean - slot) for slot, mean in zip(slots, means, strict=True)]
+        variance = new_slots[0]
+        if len(new_slots) == 2:
+            rows, columns = new_slots
             variance = rows * columns / _limit(xp, _average(xp, rows, -2), epsilon)
         update = gradient / xp.sqrt(_limit(xp, variance, epsilon * epsilon))
         size, update_size = (xp.sqrt(_average(xp, array * array, None)) for array in (weight, update))
         scale = rate * _limit(xp, size, settings.epsilon2) / _limit(xp, update_size / settings.clip_threshold, 1.0)
-        return -scale * update, after
+        return -scale * update, new_slots
 
 
 class MuonRule(Rule[MuonSettings]):
@@ -48,7 +48,7 @@ class MuonRule(Rule[MuonSettings]):
 
     def _compute(self, inputs: RuleInputs) -> Update:
         xp, gradient, slots, settings = inputs.xp, inputs.gradient, inputs.slots, self.settings
-        if len(slots) == 2:
+        if len(slots) == 2:  # AdamW's moments; a matrix has one slot
             first, second = average_moments(settings, gradient, slots)
             root = xp.sqrt(second) / inputs.factors[1] + settings.epsilon
             return -inputs.factors[0] * first / root, [first, second]

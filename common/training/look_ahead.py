@@ -1,4 +1,4 @@
-"""Global batches whose shards are computed while the steps before them run, by a thread.
+"""Global batches whose shards a thread computes while earlier steps run.
 
 Transforms of examples take time that a step would wait for. NumPy and the frameworks release Python's lock while they
 compute, so a thread is enough.

@@ -256,9 +256,9 @@ class Loop:
         schedule, position = self.config.schedule, self.position
         if not isinstance(schedule, PlateauSettings) or not self._is_due(self.config.train.eval_every):
             return
-        before, rises = position.plateau_factor, is_higher_better(self.config, schedule.metric)
-        position.plateau = follow_evaluation(schedule, position.plateau, values[schedule.metric], rises)
-        if position.plateau_factor != before:
+        previous_factor, higher_is_better = position.plateau_factor, is_higher_better(self.config, schedule.metric)
+        position.plateau = follow_evaluation(schedule, position.plateau, values[schedule.metric], higher_is_better)
+        if position.plateau_factor != previous_factor:
             log.info(
                 "schedule=plateau: no better validation %s; learning rate %g after step %d",
                 schedule.metric,
@@ -268,7 +268,7 @@ class Loop:
             self.strategy.set_plateau_factor(position.plateau_factor)
 
     def _seconds(self) -> float:
-        """Return the training time until now, that of the resumed runs included."""
+        """Return the training time until now, including the runs from which this one was resumed."""
         return time.perf_counter() - self.started_at
 
 

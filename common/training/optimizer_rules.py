@@ -1,8 +1,8 @@
 """Update rules of the optimizers that no fused operation computes, written once for both frameworks.
 
 A rule computes the change of one parameter with operators and with functions of the module `xp`: torch, tensorflow or
-numpy. What depends on the step is a list of scalars, which the command of the training step computes in
-float64: a compiled float32 step would round them.
+numpy. The numbers that depend on the step are scalars, which `compute_scalars` computes in float64 before the update: a
+compiled float32 step would round them.
 
 With `semantics: aligned` the formulas are those of the documentation of torch.optim, with `keras` those of
 keras.optimizers, with every constant in full precision. Keras itself rounds some of them to float32.
@@ -77,16 +77,16 @@ class RmspropRule(Rule[RmspropSettings]):
         settings, is_keras = self.settings, self.is_keras
         rho = settings.rho
         square = rho * slots[0] + (1 - rho) * gradient * gradient
-        after, variance = [square], square
+        new_slots, variance = [square], square
         if settings.centered:
             mean = rho * slots[1] + (1 - rho) * gradient
-            after, variance = [square, mean], square - mean * mean
+            new_slots, variance = [square, mean], square - mean * mean
         root = xp.sqrt(variance + settings.epsilon) if is_keras else xp.sqrt(variance) + settings.epsilon
         direction = rate * gradient / root if is_keras else gradient / root
-        if len(slots) > len(after):
+        if len(slots) > len(new_slots):  # the last slot is the momentum
             direction = settings.momentum * slots[-1] + direction
-            after.append(direction)
-        return -direction if is_keras else -rate * direction, after
+            new_slots.append(direction)
+        return -direction if is_keras else -rate * direction, new_slots
 
 
 class AdagradRule(Rule[AdagradSettings]):
@@ -124,24 +124,24 @@ class AdamaxRule(Rule[AdamaxSettings]):
         beta1, beta2, epsilon = self.settings.beta1, self.settings.beta2, self.settings.epsilon
         assert beta1 is not None and beta2 is not None and epsilon is not None
         first = beta1 * slots[0] + (1 - beta1) * gradient
-        size = abs(gradient)
-        largest = xp.maximum(beta2 * slots[1], size if self.is_keras else size + epsilon)
+        magnitude = abs(gradient)
+        largest = xp.maximum(beta2 * slots[1], magnitude if self.is_keras else magnitude + epsilon)
         return -factors[0] * first / (largest + epsilon if self.is_keras else largest), [first, largest]
 
 
 class NadamRule(Rule[NadamSettings]):
-    """NAdam, the same in both frameworks but for the decay of the momentum's schedule."""
+    """NAdam, the same in both frameworks except for the decay of the momentum's schedule."""
 
     scalar_count = 5
 
     def _compute_factors(self, rate: float, step: int) -> list[float]:
         settings = self.settings
         assert settings.beta1 is not None and settings.beta2 is not None
-        product, later = compute_nadam_product(settings, step), _compute_nadam_momentum(settings, step + 1)
-        now = _compute_nadam_momentum(settings, step)
+        product = compute_nadam_product(settings, step)
+        momentum, next_momentum = (float(_compute_nadam_momentum(settings, number)) for number in (step, step + 1))
         return [
-            rate * (1 - float(now)) / (1 - product),
-            rate * float(later) / (1 - product * float(later)),
+            rate * (1 - momentum) / (1 - product),
+            rate * next_momentum / (1 - product * next_momentum),
             (1 - settings.beta2**step) ** 0.5,
         ]
 

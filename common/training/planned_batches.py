@@ -44,11 +44,10 @@ def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
 
 
 def _batch_options(config: Config, split: Split) -> tuple[bool, list[float] | None, bool, int]:
-    """Return the last arguments of `training_batches` and `evaluation_batches`.
+    """Return the arguments aligned_dropout, class_weights, mark_real and micro_batches of `training_batches`.
 
-    They are whether batches have keys of aligned dropout masks, the weights of the classes if an example has one label
-    (those of several labels are part of its loss), whether batches mark the rows that only fill them up, which a
-    BatchNorm over the global batch leaves out, and the number of micro-batches of a shard.
+    class_weights is None if an example has several labels, since their weights are part of its loss. mark_real is for a
+    BatchNorm over the global batch, which leaves out the rows that only fill a batch.
     """
     model = config.model
     has_several_labels = bool(split.example_shapes.get("labels"))

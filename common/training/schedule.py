@@ -13,8 +13,9 @@ def compute_learning_rate(config: Config, step: int) -> float:
     """Return the learning rate of update `step` (from 1).
 
     The rate is `optimizer.learning_rate` times the factor of the schedule. In the first `warmup_steps` updates it rises
-    in a straight line from 0 to the first rate of the schedule: the rate of update s is s / warmup_steps of it. The
-    schedule counts the updates after them from 0. With `schedule=plateau`, the plateaus lower the rate further.
+    in a straight line from 0 to the first rate of the schedule: update s has s / warmup_steps of that rate. The
+    schedule counts the updates after the warm-up from 0. With `schedule=plateau`, the caller multiplies the result by
+    the factor of the plateaus so far.
     """
     schedule, base = config.schedule, config.optimizer.learning_rate
     after_warmup, total = _locate_step(config, step)
@@ -27,7 +28,7 @@ def compute_learning_rate(config: Config, step: int) -> float:
 def find_update_settings(config: Config, step: int) -> OptimizerSettings:
     """Return the optimizer's settings of update `step` (from 1), with the momentum that the schedule gives it.
 
-    In the warm-up it is the first momentum of the schedule.
+    In the warm-up, the momentum is the first one of the schedule.
     """
     if not config.schedule.sets_momentum:
         return config.optimizer
@@ -36,7 +37,10 @@ def find_update_settings(config: Config, step: int) -> OptimizerSettings:
 
 
 def _locate_step(config: Config, step: int) -> tuple[int, int]:
-    """Return the number of updates between the warm-up and update `step`, negative within it, and of all after it."""
+    """Return the number of updates from the warm-up to update `step`, and the number of all updates after the warm-up.
+
+    The first number is negative if the update is within the warm-up.
+    """
     warmup, total = config.schedule.warmup_steps, config.schedule.total_steps or config.train.steps
     assert warmup is not None, "resolve the config first"
     return step - 1 - warmup, max(1, total - warmup)

@@ -24,8 +24,8 @@ class PlateauValues(TypedDict):
     """The progress of schedule=plateau, which is replaced as a whole after each evaluation.
 
     factor: the factor of the learning rate so far. best: the best value of the metric so far; None if there is none.
-    bad_evaluations: the number of evaluations since it was improved. cooldown: the number of evaluations to come that
-    do not count.
+    bad_evaluations: the number of evaluations since the last improvement. cooldown: the number of following evaluations
+    that do not count.
     """
 
     factor: float
@@ -37,7 +37,7 @@ class PlateauValues(TypedDict):
 class Score(TypedDict):
     """The value of an evaluation that decides which checkpoint is the best.
 
-    metric: the name of the value, that of train.early_stopping.metric. value: lower is better, so that an accuracy is
+    metric: the name of the value, which train.early_stopping.metric sets. value: lower is better, so an accuracy is
     negated.
     """
 
@@ -69,9 +69,9 @@ class Position:
         plan_position: the number of global batches that were trained on; asynchronous updates train on parts of them.
         examples: the number of training examples, counted once for each time that they were trained on.
         tokens: the number of tokens, without padding.
-        seconds: the training time in seconds, that of the runs from which this one was resumed included.
+        seconds: the training time in seconds, including the runs from which this one was resumed.
         validation: validation loss and metric at this step; None if it was not evaluated.
-        best: the best value so far of the metric for early stopping; lower is better, so that an accuracy is negated.
+        best: the best value so far of the metric for early stopping; lower is better, so an accuracy is negated.
         waited: the number of evaluations since the best value, which early stopping compares with its patience.
         plateau: the progress of schedule=plateau; None with other schedules, and before the first evaluation.
         score: the score of the last evaluation; None before the first one, and if the score is the loss.

@@ -149,7 +149,7 @@ class Stop:
     def _begin(self) -> bool:
         """Count one more unit, unless the last one has begun."""
         with self._changed:
-            # A checkpoint is decided after any time; only a stop has a limit.
+            # The decision about a checkpoint may take any time. Only the decision about a stop has a limit.
             self._changed.wait_for(lambda: not self._frozen or self.signum is not None)
             if self._frozen and not self._changed.wait_for(lambda: self._last_unit is not None, DECISION_SECONDS):
                 log.warning("no decision about the stop within %g s; stopping without it", DECISION_SECONDS)
@@ -157,7 +157,8 @@ class Stop:
             if self._last_unit is not None and self._begun_units >= self._last_unit:
                 return False
             self._begun_units += 1
-            while self._save_units and self._save_units[0] < self._begun_units:  # no rank began it before the decision
+            # The unit to save after has ended: no rank began a later unit before the ranks agreed on it.
+            while self._save_units and self._save_units[0] < self._begun_units:
                 self._save_units.popleft()
                 self.saving = True
             return True

@@ -28,13 +28,13 @@ SettingsT = TypeVar("SettingsT", bound=StrategySettings, default=StrategySetting
 class StepResult:
     """The result of one update. The loss and the norm stay on the device until float() fetches them."""
 
-    batch: GlobalBatch  # from which the update was computed
+    batch: GlobalBatch  # the batch from which the update was computed
     loss: SupportsFloat  # mean over the batch; a tensor [outputs] if there are several, multiplied by their weights
     grad_norm: SupportsFloat  # global L2 norm of the gradient, before clipping
     # Asynchronous strategies: updates applied between the worker's read of the parameters and this update.
     staleness: int | None = None
     worker: int | None = None  # asynchronous strategies: index of the worker that computed the gradient
-    traffic: dict[str, list[int]] | None = None  # by kind, the bytes of each replica, if the strategy counts them
+    traffic: dict[str, list[int]] | None = None  # kind, such as "gathered" -> bytes of each replica; if counted
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class RuleInputs(NamedTuple):
     gradient: Array  # with weight decay, unless that is decoupled
     slots: Sequence[Array]
     rate: Array
-    factors: Sequence[Array]  # the further scalars of the kind
+    factors: Sequence[Array]  # the result of `_compute_factors`
 
 
 class Rule(ABC, Generic[SettingsT]):
@@ -33,7 +33,7 @@ class Rule(ABC, Generic[SettingsT]):
         is_decoupled: Whether weight decay is subtracted from the weights; otherwise it is added to the gradient.
     """
 
-    scalar_count: ClassVar[int] = 2  # the learning rate, the weight decay, and those of the kind
+    scalar_count: ClassVar[int] = 2  # the learning rate, the weight decay, and the factors of the kind
 
     def __init__(self, settings: SettingsT) -> None:
         self.settings = settings
@@ -63,8 +63,8 @@ class Rule(ABC, Generic[SettingsT]):
         """
         rate, decay, *factors = scalars
         if self.is_decoupled:
-            change, after = self._compute(RuleInputs(xp, weight, gradient, slots, rate, factors))
-            return change - weight * decay, after
+            change, new_slots = self._compute(RuleInputs(xp, weight, gradient, slots, rate, factors))
+            return change - weight * decay, new_slots
         return self._compute(RuleInputs(xp, weight, gradient + weight * decay, slots, rate, factors))
 
     def _compute_factors(self, rate: float, step: int) -> list[float]:

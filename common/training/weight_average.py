@@ -1,6 +1,7 @@
 """The averages of the weights that ema.* and swa.* configure, as one recursion.
 
-After each update, average += share * (weights - average). A share of 1 starts the average anew, 0 leaves it.
+After each update, average += share * (weights - average). A share of 1 makes the weights the average; a share of 0
+leaves the average as it is.
 """
 
 from common.config.averages import EmaSettings, SwaSettings
