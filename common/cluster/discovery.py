@@ -69,7 +69,7 @@ def count_used_nodes(strategy: StrategySettings, available: int) -> int:
         return 1
     if strategy.replicas is None:
         return available
-    counts = range(1, available + 1)
+    counts = range(1, available + 1)  # the names of the nodes do not matter below
     return max((count for count in counts if not _find_idle_hosts([""] * count, strategy)), default=0)
 
 

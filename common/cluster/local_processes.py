@@ -15,7 +15,7 @@ class LocalProcesses:
     Attributes:
         all_processes: the processes of the run on all hosts, in the order of their ranks.
         local: the processes of this host.
-        workers: the processes of this host that compute gradients, which are those of the role "worker".
+        workers: the processes of this host that compute gradients: their role is "worker".
     """
 
     all_processes: list[PlacedProcess]
@@ -29,7 +29,7 @@ class LocalProcesses:
 
 
 def place_local_processes(context: RunContext, hosts: HostGroup, ports: Sequence[int]) -> LocalProcesses:
-    """Place the processes of a run on its hosts, and select those of this host. ports: as for `place_processes`."""
+    """Place the processes of a run on its hosts, and select this host's. ports: as for `place_processes`."""
     all_processes = place_processes(hosts.hosts, context.config.strategy.roles, ports)
     local = [process for process in all_processes if process.host_index == hosts.host_index]
     return LocalProcesses(all_processes, local, [process for process in local if process.role == "worker"])

@@ -106,7 +106,7 @@ class PeerMonitor:
             for peer in self._joined.values():
                 _send(peer, self._offer)
             while not self._changed.wait_for(lambda: self.exit_code or self.error or others <= self._ready, timeout):
-                if time.monotonic() - self._last_sent_at > timeout:
+                if time.monotonic() - self._last_sent_at > timeout:  # otherwise a host still receives the checkpoint
                     raise self._build_timeout(others - self._ready, timeout)
             self._offer = None
             if not self.exit_code and not self.error:
@@ -204,10 +204,10 @@ class PeerMonitor:
     def _serve_host(self, host_index: int, peer: JsonLineSocket, messages: Iterator[JsonObject]) -> None:
         """Serve the connection of another host's command for one attempt: from JoinAttempt to AttemptEnded."""
         with self._changed:
-            if host_index in self._connected:  # its command was restarted before its end was noticed
+            if host_index in self._connected:  # the host's command was restarted before this thread noticed its end
                 self._on_attempt_end(host_index, self._connected[host_index], {})
             if host_index in self._joined:
-                self._joined[host_index].shut_down()  # its thread ends
+                self._joined[host_index].shut_down()  # ends the thread of the earlier connection
             self._joined[host_index] = peer
             self._ready.discard(host_index)
             if self._offer is not None:

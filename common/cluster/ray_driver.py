@@ -98,7 +98,7 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
 def _make_command(config: Config, nodes: RayNodes, framework: str) -> NodeCommand:
     assert isinstance(config.cluster, ScheduledSettings)
     ray_context = ray.get_runtime_context()
-    is_copied = bool(ray_context.runtime_env.get("working_dir"))  # by ray job submit --working-dir
+    is_copied = bool(ray_context.runtime_env.get("working_dir"))  # ray job submit --working-dir has copied it
     if is_copied and not Path(config.run_dir or "").expanduser().is_absolute():
         raise UserError(
             f"run_dir={config.run_dir}: would be in Ray's copy of the working directory, which Ray deletes; use an "
@@ -245,17 +245,17 @@ def _print_until_end(
         for output in ready:
             host = hosts_by_output[output]
             try:
-                item = ray.get(next(output))
+                message = ray.get(next(output))  # an OutputLine, or at last the exit code
             except RayTaskError:  # a bug of Lockstep
                 raise
             except (StopIteration, RayError):
                 del hosts_by_output[output]
                 deadline = min(deadline, time.monotonic() + END_SECONDS)
                 continue
-            if isinstance(item, int):
-                exit_codes[host] = item
+            if isinstance(message, int):
+                exit_codes[host] = message
             else:
-                is_error, line = item
+                is_error, line = message
                 prefix = "" if host == chief_host else f"{host}: "
                 print(prefix + line, end="", file=sys.stderr if is_error else sys.stdout, flush=True)
     return exit_codes

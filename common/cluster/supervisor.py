@@ -40,7 +40,7 @@ class Process:
     Attributes:
         name: the name of the process in messages, such as "rank 0".
         command: the program and its arguments.
-        environment: variables that are added to those that the process inherits.
+        environment: variables that are added to the inherited environment.
         serves: whether it never ends by itself, as a parameter server.
         restartable: whether the run continues if it crashes, and it is started again.
     """

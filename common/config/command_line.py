@@ -106,7 +106,7 @@ def list_arguments_without(*keys: str) -> list[str]:
     overrides = HydraConfig.get().overrides
     flags, _ = split_flags(sys.argv[1:])
     search_path = [override for override in overrides.hydra if override.startswith("hydra.searchpath=")]
-    # Hydra calls the overrides of the config itself "task", and those of its own settings "hydra".
+    # Hydra calls overrides of the config "task", and overrides of its own settings "hydra".
     task = [override for override in overrides.task if not override.partition("=")[0].lstrip("+~").startswith(keys)]
     return [*(flag for flag in flags if flag not in SWEEP_FLAGS), *search_path, *task]
 
@@ -121,6 +121,7 @@ def report_user_errors(strategies: Sequence[str] = ()) -> Iterator[None]:
         strategies: the choices to list if the config names a strategy that does not exist.
     """
     survive_closed_output()
+    # PLAN and DEBUG were read at import. Hydra would refuse these flags.
     sys.argv = [argument for argument in sys.argv if argument not in ("--debug", "--plan")]
     full_error = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them

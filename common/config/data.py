@@ -182,8 +182,8 @@ class ArraysSettings(NamedArraysSettings):
 class CustomDataSettings(NamedArraysSettings):
     """Examples that a function of the user yields.
 
-    `read` names it as module:function. It gets `split` ("train" or "validation") and `arguments`. `names` are those of
-    the elements of examples that are tuples. The cache is built again if `version` changes.
+    `read` names the function as module:function. The function gets `split` ("train" or "validation") and `arguments`.
+    If it yields tuples, `names` has the names of their elements. The cache is built again if `version` changes.
     """
 
     source = "common.data.arrays.user_arrays"

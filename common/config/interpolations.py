@@ -12,6 +12,7 @@ from common.config.keys import Value
 
 def escape_interpolations(value: Value) -> Value:
     r"""Return a value whose texts OmegaConf reads literally, because \${ begins no interpolation."""
+    # Double the backslashes before ${, and add one.
     return _map_texts(value, lambda text: re.sub(r"(\\*)\$\{", r"\1\1\\${", text))
 
 

@@ -114,7 +114,7 @@ def list_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
 def iterate_keys(settings: object, prefix: str = "") -> Iterator[tuple[str, Key, Value]]:
     """Yield the full names, the keys and the values of an instance of a schema.
 
-    The keys are those of the instance's own kind: two kinds may have a key of the same name with other limits.
+    The keys are declared by the instance's own class: two kinds may have a key of the same name with other limits.
     """
     for schema_field in fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, schema_field.name)

@@ -61,7 +61,7 @@ LOWER_IS_BETTER = ("loss", "mean_absolute_error")
 
 
 def get_metric_name(metric: str) -> str:
-    """Return the name of a metric in the rows: that of METRICS, or the name of the user's function."""
+    """Return the name of a metric in the rows: its name in METRICS, or the name of the user's function."""
     return metric.rpartition(":")[2]
 
 

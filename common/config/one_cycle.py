@@ -1,4 +1,4 @@
-"""Settings and formulas of the one-cycle schedule: those of PyTorch's OneCycleLR."""
+"""Settings and formulas of the one-cycle schedule, as in PyTorch's OneCycleLR."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,13 +12,11 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class OneCycleSettings(ScheduleSettings):
-    """Rise from 1 / `div_factor` to 1 in the first part, `pct_start`, of the schedule, then fall.
+    """Rise from 1 / `div_factor` to 1 in the share `pct_start` of the steps, then fall.
 
-    The last factor is 1 / (`div_factor` * `final_div_factor`).
-
-    With `three_phase`, the rate first falls back to its first value, as slowly as it rose, and then further. With
-    `cycle_momentum`, the momentum falls from `max_momentum` to `base_momentum` while the rate rises, and rises again
-    while the rate falls back.
+    The last factor is 1 / (`div_factor` * `final_div_factor`). With `three_phase`, the rate first falls back to its
+    first value, as slowly as it rose, and then further. With `cycle_momentum`, the momentum falls from `max_momentum`
+    to `base_momentum` while the rate rises, and rises again while the rate falls back.
     """
 
     pct_start: float = key(CURVE, at_least=0, at_most=1)

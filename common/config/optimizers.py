@@ -17,7 +17,7 @@ from common.errors import UserError
 
 CLIPPING = ("max_grad_norm", "clip_norm", "clip_value")
 
-Shape = tuple[int, ...]  # of a parameter or a slot in PyTorch
+Shape = tuple[int, ...]  # shape of a parameter or a slot in PyTorch
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,7 @@ def name_job(arguments: Sequence[str], task: Sequence[str]) -> str:
     """
     swept_keys = {_get_key(override) for override in find_sweeps(split_flags(arguments)[1])}
     pairs = [override.partition("=") for override in task if _get_key(override) in swept_keys]
+    # A key is shortened to its last name, and a path to its last part.
     short_pairs = [(key.rpartition(".")[2], value.strip("'\"/").rpartition("/")[2]) for key, _, value in pairs]
     return re.sub(r"[^\w.=,+-]", "-", ",".join("=".join(pair) for pair in short_pairs))[:100]
 
@@ -110,7 +111,7 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def quote_text(override: str, is_sweep: bool = False) -> str:
     """Return an override of a text key with its value in quotes, unless Hydra reads the value as text already."""
-    if "=" not in override or override.startswith("~"):  # it deletes a key, or is a mistake
+    if "=" not in override or override.startswith("~"):  # the override deletes a key, or is a mistake
         return override
     key, equals, value = override.partition("=")
     text = escape_unknown_references(value, collect_keys())

@@ -119,11 +119,12 @@ def _choose(group: object, shapes: Shapes) -> list[str]:
     if isinstance(group, dict):
         patterns = [pattern.strip() for pattern in str(group["match"]).split("|")]
         return [name for name in shapes if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    return [name for name, shape in shapes.items() if len(shape) < 2 or name.endswith("bias")]  # of NO_DECAY
+    # NO_DECAY chooses biases and, because they have one axis, the parameters of norms.
+    return [name for name, shape in shapes.items() if len(shape) < 2 or name.endswith("bias")]
 
 
 def assign_groups(groups: Sequence[object], weight_decay: float, shapes: Shapes) -> dict[str, GroupSettings]:
-    """Return how the optimizer treats each parameter, by name.
+    """Return the settings of each parameter, by its name.
 
     Args:
         groups: `optimizer.groups`, after `expand_groups`.

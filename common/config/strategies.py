@@ -146,8 +146,8 @@ class FsdpSettings(StrategySettings):
     """PyTorch's fully_shard: parameters, gradients and optimizer slots are divided over the ranks, layer by layer.
 
     `layers` names the layers whose parameters are gathered together: auto, none, or patterns of module names.
-    `param_dtype` and `reduce_dtype` are the types in which parameters and gradients are sent; null is that of the
-    parameters.
+    `param_dtype` and `reduce_dtype` are the types in which parameters and gradients are sent; null means the type of
+    the parameters.
     """
 
     sides: ClassVar[dict[str, str]] = {"torch": "torch_impl.strategies.fsdp:FSDP"}

@@ -128,7 +128,7 @@ class ContrastiveSettings(TaskSettings):
         return []
 
 
-OUTPUT_KEYS = ("output", "label", "weight")  # keys of an output of MultiOutputSettings besides those of its task
+OUTPUT_KEYS = ("output", "label", "weight")  # keys of an output of MultiOutputSettings that are not keys of its task
 OUTPUT_TASKS: dict[str, type[TaskSettings]] = {
     "classification": ClassificationSettings,
     "binary": BinarySettings,

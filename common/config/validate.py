@@ -26,7 +26,7 @@ from common.config.tasks import CustomTaskSettings
 from common.errors import UserError
 from common.hardware import count_visible_gpus, has_cpp_compiler
 
-TRACKERS = ("mlflow", "wandb")  # also the names of their modules
+TRACKERS = ("mlflow", "wandb")  # each is also the name of a Python module
 NO_GPU = "train.device=cuda: there is no visible NVIDIA GPU; set it to auto or cpu"
 
 

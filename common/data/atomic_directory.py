@@ -202,14 +202,14 @@ def write_manifest(directory: Path, manifest: Mapping[str, object], name: str = 
 
 
 def _build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
-    for abandoned in directory.parent.glob(f"{directory.name}.*.partial"):  # of builders that were killed
+    for abandoned in directory.parent.glob(f"{directory.name}.*.partial"):  # left by builders that were killed
         shutil.rmtree(abandoned)
     partial = directory.with_name(f"{directory.name}.{os.getpid()}.partial")
     partial.mkdir()
     try:
         entries = build(partial)
         if directory.exists():
-            directory.rename(partial.with_suffix(".broken.partial"))  # it is damaged, and is removed below
+            directory.rename(partial.with_suffix(".broken.partial"))  # the damaged one, which is removed below
         return publish(partial, directory, entries)
     finally:
         for leftover in directory.parent.glob(f"{directory.name}.{os.getpid()}.*partial"):

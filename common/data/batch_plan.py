@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 PLAN_VERSION = 2  # raise it whenever the order of examples changes; version 1 shuffled a list of all ids
-ROUNDS = 12  # of the Feistel network
+ROUNDS = 12  # rounds of the Feistel network
 BLOCK = 4096  # positions of an epoch's order that are computed and kept together
 
 

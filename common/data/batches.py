@@ -15,9 +15,9 @@ from common.data import batch_plan
 from common.data.dropout import derive_example_keys
 from common.data.example_places import locate_positions, locate_rows
 
-MICRO_BATCHES = 4  # in a shard, if padding=micro_batches
+MICRO_BATCHES = 4  # number of micro-batches of a shard with padding=micro_batches
 
-Arrays = dict[str, np.ndarray]  # of a micro-batch, by name
+Arrays = dict[str, np.ndarray]  # name -> array of a micro-batch
 
 
 class Split(Protocol):
@@ -65,18 +65,18 @@ class Split(Protocol):
 class GlobalBatch:
     """The examples of one synchronous update, or the part of them that one asynchronous update uses."""
 
-    step: int  # from 1
+    step: int  # number of the batch, from 1
     ids: np.ndarray  # indices of the examples in the split, int64 [size]
     split: Split
     padding: str  # value of `train.padding`: global, micro_batches or unpadded
     part: int = 0  # index of the part, if `divide` made it
-    dropout_seed: int | None = None  # of masks that both frameworks share (aligned dropout); None if there are none
+    dropout_seed: int | None = None  # seed of the masks of aligned dropout; None without aligned dropout
     class_weights: Sequence[float] | None = None  # weight of each class in the loss: `task.class_weights`
     mark_real: bool = False  # whether shards have `real_rows`
     micro_batches: int = 1  # number of micro-batches of a shard: `train.micro_batches`
     predictions: str = ""  # what an evaluation gathers of each example: "", "classes" or "outputs"
     mark_places: bool = False  # whether shards have `batch_places`
-    output_weights: Sequence[float] | None = None  # of the losses of several outputs; None for one, and in evaluations
+    output_weights: Sequence[float] | None = None  # weight of each output's loss; None for one output, or to evaluate
 
     @property
     def size(self) -> int:

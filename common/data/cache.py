@@ -30,7 +30,8 @@ class Cache:
     train: Split
     validation: Split
     classes: list[str]  # names of the classes; empty if the labels are not classes of examples
-    normalization: Normalization = field(default=None, kw_only=True)  # of images with transforms
+    # Arguments of the `normalize` that is appended to the transforms of images; None if nothing is to be normalized.
+    normalization: Normalization = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return f"{len(self.train)} training and {len(self.validation)} validation examples"

@@ -63,7 +63,7 @@ def compute_normal_table() -> np.ndarray:
     """Return numbers, float64 [2^16], of which the sum of two random ones is a standard normal number.
 
     They are the quantiles of the normal distribution with half the variance. The first six moments of the sums are
-    within 0.1 % of those of normal numbers, and the largest sum is 6.1.
+    within 0.1 % of the moments of normal numbers, and the largest sum is 6.1.
     """
     upper = [
         NormalDist().inv_cdf((index + 0.5) / NORMAL_TABLE_SIZE)

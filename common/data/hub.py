@@ -21,7 +21,7 @@ CHECKPOINT_FILES = [
     "vocab.txt",
     "special_tokens_map.json",
 ]
-TIMEOUT_SECONDS = 10  # of the request that checks the revision; after it the libraries' own limits and retries apply
+TIMEOUT_SECONDS = 10  # limit of the request that checks the revision; later requests have the libraries' own limits
 
 
 class HubUnreachableError(UserError):

@@ -34,7 +34,7 @@ def identify(data: DataSettings) -> Identity:
 
 
 def collect_source_keys(data: DataSettings) -> Identity:
-    """Return the config keys that say which data is read (those of scope SOURCE), with their values."""
+    """Return the config keys of scope SOURCE, which say which data is read, with their values."""
     return {
         field.name: getattr(data, field.name) for field in fields(data) if field.metadata["key"].scope is Scope.SOURCE
     }

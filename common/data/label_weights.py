@@ -21,7 +21,7 @@ def weigh_labels(task: TaskSettings, labels: np.ndarray) -> np.ndarray:
     if task.class_weights is None:
         return is_labelled.astype(np.float64)
     class_weights, valid_labels = np.asarray(task.class_weights, np.float64), np.where(is_labelled, labels, 0)
-    if isinstance(task, BinarySettings):  # a label between no and yes has a weight between those of both
+    if isinstance(task, BinarySettings):  # a label between 0, no, and 1, yes, gets a weight between both weights
         answers = valid_labels.astype(np.float64)
         return is_labelled * (class_weights[0] * (1 - answers) + class_weights[1] * answers)
     return is_labelled * class_weights[valid_labels]

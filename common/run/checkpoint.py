@@ -121,7 +121,7 @@ def list_checkpoints(run_dir: Path) -> list[Path]:
 
 
 def _has_step(directory: Path) -> bool:
-    """Check whether the name of a directory is that of a checkpoint in a run directory."""
+    """Check whether a directory has the name of a checkpoint in a run directory."""
     return re.fullmatch("step-[0-9]+", directory.name) is not None
 
 
@@ -135,7 +135,7 @@ def select_best(directories: list[Path]) -> Path | None:
 
     The score is the metric of train.early_stopping. If a resume changed it, only the checkpoints since then count.
     """
-    scores: dict[str, dict[Path, float]] = {}  # by metric; the last metric is that of the newest checkpoint
+    scores: dict[str, dict[Path, float]] = {}  # by metric; the metric of the newest checkpoint is the last key
     for path in directories:
         with suppress(UserError):  # a damaged checkpoint
             position = open_unverified_checkpoint(path).position

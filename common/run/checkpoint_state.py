@@ -55,7 +55,7 @@ def check_state(state: Mapping[str, object], step: int | None) -> CheckpointStat
     return cast(CheckpointState, state)
 
 
-def _is_duration(value: object) -> bool:
+def _is_non_negative(value: object) -> bool:
     return is_number(value) and value is not None and 0 <= value < math.inf
 
 
@@ -78,7 +78,7 @@ def _is_plateau(value: object) -> bool:
     return value is None or (
         isinstance(value, dict)
         and value.keys() == PlateauValues.__annotations__.keys()
-        and _is_duration(value["factor"])
+        and _is_non_negative(value["factor"])
         and 0.0 <= float(value["factor"]) <= 1.0
         and is_number(value["best"], null=True)
         and is_count(value["bad_evaluations"])
@@ -105,7 +105,7 @@ STATE_CHECKS: Checks = (
 REQUIRED = ("step", "plan_position", "examples")  # fields of a position that state.json must have; others have defaults
 POSITION_CHECKS: Checks = (
     *((name, is_count, "be a whole number") for name in ("step", "plan_position", "examples", "tokens", "waited")),
-    ("seconds", _is_duration, "be a number of seconds"),
+    ("seconds", _is_non_negative, "be a number of seconds"),
     ("validation", _is_validation, "be null or have numbers, the loss among them"),
     ("best", lambda value: is_number(value, null=True), "be a number or null"),
     ("score", _is_score, "be null or have a metric and its value"),

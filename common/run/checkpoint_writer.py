@@ -68,7 +68,7 @@ class CheckpointWriter(Observer):
             "environments": self.environments,
         }
         manifest, _ = verify_directory(directory, STATE_FILE)
-        if manifest is not None:  # it was saved after a signal; since then the resumed run has evaluated its step
+        if manifest is not None:  # the run saved it after a signal, then resumed from it and evaluated its step
             write_manifest(directory, {**manifest, **extra_fields}, STATE_FILE)
         else:
             _remove(directory)

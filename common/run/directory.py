@@ -33,7 +33,7 @@ def open_run_dir(config: Config, framework: str, host_index: int = 0) -> Iterato
     Args:
         config: the resolved config.
         framework: "torch" or "tf".
-        host_index: the index of this host. The directory of host 1 is that of the first host, with the suffix -node1.
+        host_index: the index of this host. The directory of host 1 has the first host's name and the suffix -node1.
     """
     existed = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
     run_dir = _create_run_dir(config, framework, f"-node{host_index}" if host_index else "")
@@ -95,7 +95,7 @@ def _lock(run_dir: Path) -> Iterator[None]:
 
 
 def _check_may_use(run_dir: Path, config: Config) -> None:
-    """Raise UserError if the directory has files, unless they are those of the run that is resumed or restarted."""
+    """Raise UserError if the directory has files, unless they belong to the run that is resumed or restarted."""
     names = {path.name for path in run_dir.iterdir()} - {LOCK_FILE}
     may_enter = config.resume == "auto" or count_restarts() > 0
     if names and not (may_enter and CONFIG in names):

@@ -152,7 +152,7 @@ def verify_inputs(data: Path, weights: Path, summary: Summary) -> None:
 
 
 def _check_code(model: CustomModelSettings, initial: InitialCheckpoint) -> None:
-    """Raise UserError if the weights name code that the config does not name: the command trusts that of the config."""
+    """Raise UserError if the weights name other code than the config: the command runs only the config's code."""
     hf_config = initial.hf_config
     if hf_config.get("factories") != model.factories or hf_config.get("arguments") != dict(model.arguments):
         raise UserError(

@@ -56,7 +56,7 @@ def describe_plan(config: Config, framework: str) -> str:
 
 
 def _describe_transforms(config: Config) -> dict[str, str]:
-    """Return a line with the transforms of examples, and one with those of evaluations, if there are any."""
+    """Return a line with the transforms, and whether evaluations use all of them; no line without transforms."""
     data = config.data
     if not isinstance(data, TransformedSettings) or not data.transforms:
         return {}

@@ -64,7 +64,7 @@ def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
             shutil.rmtree(partial, ignore_errors=True)  # a killed command may have left it
             copy_checkpoint(checkpoint, partial)
             _adopt_rows(checkpoint, run_dir)
-            shutil.rmtree(target, ignore_errors=True)  # it is damaged; otherwise the run would resume from it
+            shutil.rmtree(target, ignore_errors=True)  # a damaged one; otherwise the run would resume from it
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)  # frees space if the disk is full
@@ -74,7 +74,7 @@ def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
 def _adopt_rows(checkpoint: Checkpoint, run_dir: Path) -> None:
     """Copy the rows of the steps before a checkpoint. Raises UserError if one of them is damaged."""
     for name in ROW_FILES:
-        source = checkpoint.directory.parents[1] / name  # of the run that saved the checkpoint
+        source = checkpoint.directory.parents[1] / name  # rows of the run that saved the checkpoint
         if checkpoint.directory.parent.name == CHECKPOINTS_DIRECTORY and source.exists():
             if source.is_symlink() or not source.is_file():
                 raise UserError(

@@ -119,9 +119,9 @@ def record_failed_start(context: RunContext) -> Iterator[None]:
 
 
 def _report_failed_start(context: RunContext, error: UserError) -> None:
-    """Record an error before the first step. A process prints it if the command will not print it.
+    """Record an error before the first step in the summary, as the chief. Print it if the command will not.
 
-    The command, which started this process, prints what the chief records, unless it is an error that a user can fix.
+    The command, which started this process, prints the error in the summary unless a user can fix it (USER_ERROR).
     """
     if not context.is_chief or error.exit_code == USER_ERROR:
         print(f"error: {error}", file=sys.stderr)

@@ -48,7 +48,7 @@ class Loop:
         config: the resolved config.
         strategy: trains and evaluates.
         cache: the training and validation examples.
-        start: the position after which training starts: that of a checkpoint, or zero.
+        start: the position after which training starts: a checkpoint's, or zero.
         stop: ends training, or requests a checkpoint, at the same batch on all ranks.
         observers: receive the results.
         profile: opens a context that writes a trace of the PROFILED_UPDATES; None for no trace.
@@ -70,7 +70,8 @@ class Loop:
         self.position, self.saved_position = replace(start), replace(start)
         self.first_step = start.step + 1
         self.started_at = time.perf_counter() - start.seconds
-        self.reported_examples, self.reported_at = start.examples, start.seconds  # of the last report
+        # The number of examples and the training time at the last report, from which the speed is computed.
+        self.reported_examples, self.reported_at = start.examples, start.seconds
         self.save_at = self._next_save_time()
 
     def run(self) -> None:

@@ -25,7 +25,7 @@ from common.config.optimizers import (
 from common.training.layout_rules import AdafactorRule, MuonRule
 from common.training.update_rule import Rule, RuleInputs, Update, average_moments
 
-NADAM_BASE = 0.96  # of the schedule of NAdam's momentum, in both frameworks
+NADAM_BASE = 0.96  # base of the power in the schedule of NAdam's momentum, in both frameworks
 
 
 class SgdRule(Rule[SgdSettings]):

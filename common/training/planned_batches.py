@@ -1,4 +1,4 @@
-"""The global batches of a run: those of the batch plan, which fixes the examples of each step, and of an evaluation."""
+"""The global batches of a run, by the batch plan, which fixes the examples of each step, and of an evaluation."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The plateaus of the validation metric, which lower the learning rate with schedule=plateau.
 
-The rule is that of torch.optim.lr_scheduler.ReduceLROnPlateau, without its argument eps.
+The rule is as in torch.optim.lr_scheduler.ReduceLROnPlateau, without the argument eps.
 """
 
 import math

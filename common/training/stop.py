@@ -20,7 +20,7 @@ log = logging.getLogger("lockstep")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 IGNORED = {signum for signum in SIGNALS if signal.getsignal(signum) is signal.SIG_IGN}  # such as SIGHUP by nohup
-SAVE = 0  # in place of the number of a signal: requests a checkpoint, after which the run continues
+SAVE = 0  # stands for the number of a signal: requests a checkpoint, after which the run continues
 DECISION_SECONDS = 8.0  # how long a rank waits for the decision before it stops alone
 
 T = TypeVar("T")

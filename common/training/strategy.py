@@ -46,7 +46,7 @@ class Evaluation:
     summed_metric: float | np.ndarray  # each metric times the weight of its example
     weight: float | np.ndarray  # sum of the weights
     count: int  # number of examples
-    predictions: Predictions | None = None  # if the global batches ask for them
+    predictions: Predictions | None = None  # None unless a metric or train.predictions needs them
 
     @property
     def loss(self) -> float | np.ndarray:
@@ -89,7 +89,7 @@ class Strategy(ABC, Generic[SettingsT]):
                     cls.settings_type = argument
 
     def __init__(self, config: Config, rank: int) -> None:
-        """Keep the config and the settings. Raise UserError if the settings are not those of this strategy."""
+        """Keep the config and the settings. Raise UserError if the settings are of another strategy."""
         self.config = config
         self.settings: SettingsT = require_settings(config.strategy, self.settings_type)  # type: ignore[assignment]
         self.rank = rank
@@ -129,7 +129,7 @@ class Strategy(ABC, Generic[SettingsT]):
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
         """Exchange the weights and their averages, of ema.* or swa.*, inside the `with` block. Every rank calls it."""
-        self.optimizer.swap_averages()  # type: ignore[attr-defined]  # as above
+        self.optimizer.swap_averages()  # type: ignore[attr-defined]  # an Optimizer of its side
         try:
             yield
         finally:

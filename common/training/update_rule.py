@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from common.config.optimizers import OptimizerSettings
 
 Array = Any  # a tensor or an array; the frameworks share no type
-Update = tuple[Array, list[Array]]  # what is added to the weights, and the slots after the update
+Update = tuple[Array, list[Array]]  # the change, which is added to the weights, and the slots after the update
 SettingsT = TypeVar("SettingsT", bound=OptimizerSettings)
 DECOUPLED = ("adamw", "adafactor", "muon")  # the kinds of PyTorch that subtract weight decay from the weights
 
@@ -18,7 +18,7 @@ class RuleInputs(NamedTuple):
 
     xp: ModuleType
     weight: Array
-    gradient: Array  # with weight decay, unless that is decoupled
+    gradient: Array  # includes the weight decay, unless the decay is decoupled
     slots: Sequence[Array]
     rate: Array
     factors: Sequence[Array]  # the result of `_compute_factors`
@@ -29,7 +29,7 @@ class Rule(ABC, Generic[SettingsT]):
 
     Attributes:
         settings: The settings of the optimizer.
-        is_keras: Whether the formulas are those of Keras.
+        is_keras: Whether the formulas are Keras's.
         is_decoupled: Whether weight decay is subtracted from the weights; otherwise it is added to the gradient.
     """
 

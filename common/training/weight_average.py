@@ -10,15 +10,15 @@ from common.config.averages import EmaSettings, SwaSettings
 def compute_share(ema: EmaSettings, swa: SwaSettings, step: int) -> float:
     """Return the share of the weights in their average after update `step`, from 1.
 
-    Without bias correction the formula is that of torch.optim.swa_utils and of keras.optimizers (use_ema). With n
+    Without bias correction the formula is as in torch.optim.swa_utils and in keras.optimizers (use_ema). With n
     updates since the start, the mean of n weights has the share 1 / n, and the moving average divided by
     1 - decay^n has the share (1 - decay) / (1 - decay^n).
     """
     if swa.start_step is not None:
-        count, skipped = divmod(step - swa.start_step, swa.every)
-        return 1.0 if count < 0 else 0.0 if skipped else 1 / (count + 1)
+        averaged_before, skipped = divmod(step - swa.start_step, swa.every)
+        return 1.0 if averaged_before < 0 else 0.0 if skipped else 1 / (averaged_before + 1)
     assert ema.decay is not None
-    count = step - ema.start_step + 1
-    if count <= 1:
+    averaged = step - ema.start_step + 1  # the number of updates whose weights are in the average, with this one
+    if averaged <= 1:
         return 1.0
-    return (1 - ema.decay) / (1 - ema.decay**count if ema.bias_corrected else 1.0)
+    return (1 - ema.decay) / (1 - ema.decay**averaged if ema.bias_corrected else 1.0)

@@ -27,10 +27,10 @@ def discover(
     env.check_unset(cluster, framework, environment)
     volcano = VOLCANO_INDEX in environment
     hosts = _list_volcano_pods(environment) if volcano else _list_indexed_job_pods(cluster.kind, environment)
-    variable = VOLCANO_INDEX if volcano else INDEX
-    index = environment[variable]
+    index_variable = VOLCANO_INDEX if volcano else INDEX
+    index = environment[index_variable]
     if not index.isdecimal() or int(index) >= len(hosts):
-        raise UserError(f"{variable}={index}: the job has pods 0 to {len(hosts) - 1}")
+        raise UserError(f"{index_variable}={index}: the job has pods 0 to {len(hosts) - 1}")
     if len(hosts) == 1:
         return HostGroup()
     node, port = int(index), cluster.port or choose_job_port(hosts[0])

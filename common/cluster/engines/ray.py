@@ -41,7 +41,7 @@ def discover(
 
 
 def list_usable_nodes() -> list[RayNodeInfo]:
-    """Return the nodes that a run may use: those with GPUs, or all nodes if none has any."""
+    """Return the nodes that a run may use: the nodes with GPUs or, if no node has any, the nodes with CPUs."""
     import ray
 
     nodes: list[RayNodeInfo] = [node for node in ray.nodes() if node["Alive"]]

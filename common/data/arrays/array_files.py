@@ -54,7 +54,10 @@ def read(data: ArraysSettings, scratch: Path) -> tuple[NamedArrays, NamedArrays]
 
 
 def to_named_arrays(*splits: tuple[str, LoadedArrays]) -> tuple[NamedArrays, NamedArrays]:
-    """Return both splits, each a location and its arrays. Lists of one length in both become a rectangular array."""
+    """Return both splits. An array whose lists all have one length, in both splits, becomes rectangular.
+
+    splits: for each split, its location and its arrays.
+    """
     (train_path, train), (validation_path, validation) = splits
     rectangular = {name for name in train.keys() & validation.keys() if _have_one_length(train[name], validation[name])}
     return (

@@ -49,9 +49,9 @@ class MultiOutputSplit(ArraySplit):
 
     @override
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
-        """Return the inputs as `ArraySplit` does, and `labels`: those of all outputs, one after the other, float64.
+        """Return the inputs as `ArraySplit` does, and `labels`: the labels of all outputs, one after the other.
 
-        float64 has all numbers of int32 and float32.
+        They are float64, which has all numbers of int32 and float32.
         """
         labels = [split.label.gather(ids, batch).reshape(len(ids), -1) for split in self.outputs.values()]
         return {**super().gather(ids, batch), "labels": np.concatenate(labels, 1, dtype=np.float64)}

@@ -57,8 +57,8 @@ def find_tokenizer(name: str) -> Path:
     """Return the path of a tokenizer. Raise UserError if there is no such file."""
     path = Path(name).expanduser()
     if not path.is_file():
-        what = "not a file" if path.exists() else "no such file"
-        raise UserError(f"data.tokenizer: {what}: {name}; use {BYTES} or the path of a tokenizer.json")
+        problem = "not a file" if path.exists() else "no such file"
+        raise UserError(f"data.tokenizer: {problem}: {name}; use {BYTES} or the path of a tokenizer.json")
     return path
 
 

@@ -50,7 +50,7 @@ def read(data: CustomDataSettings, scratch: Path) -> tuple[NamedArrays, NamedArr
         problem = receiver.recv()
     except EOFError:
         problem = f"{KEY}={data.read}: the process that reads the examples crashed"
-    except BaseException:  # such as a signal: the process would read on
+    except BaseException:  # such as a signal, after which the process would continue to read
         process.terminate()
         raise
     finally:
@@ -120,7 +120,7 @@ def _iterate_examples(location: str, dataset: Any, names: Sequence[str] | None) 
         raise UserError(f"{location}[{number + 1}]: raised {describe_error(error)}") from error
 
 
-def _iterate(location: str, dataset: Any) -> Iterable[object]:  # noqa: ANN401  as above
+def _iterate(location: str, dataset: Any) -> Iterable[object]:  # noqa: ANN401  a dataset of any library
     if hasattr(dataset, "as_numpy_iterator"):  # a tf.data.Dataset
         examples: Iterable[object] = dataset.as_numpy_iterator()
         return examples

@@ -102,8 +102,8 @@ def _malformed(path: Path, number: int, error: csv.Error) -> UserError:
 def _find_better_delimiter(path: Path, header: list[str], columns: RequiredColumns) -> str | None:
     """Return the delimiter with which the first line has more of the required columns than `header` has.
 
-    If no delimiter finds a required column, return the one that gives more columns of any name. Return None if no
-    delimiter is better than that of `header`.
+    If no delimiter finds a required column, return the one that gives more columns of any name. Return None if no other
+    delimiter is better.
     """
 
     def rank(names: list[str]) -> tuple[int, int]:

@@ -44,14 +44,14 @@ class LabelledTexts:
         Raises:
             UserError: If the rows have changed since they were checked.
         """
-        count = 0
+        yielded = 0
         for _, _, label, texts in self.rows:
             if label is not None:
                 if label not in self.class_indices:
                     break
-                count += 1
+                yielded += 1
                 yield texts, self.class_indices[label]
-        if count != self.examples:
+        if yielded != self.examples:
             raise UserError(f"{self.rows.key}: has changed since it was checked; start the command again")
 
 
@@ -70,7 +70,7 @@ def read_corpus(data: DataSettings, checkpoint_classes: list[str] | None = None)
     The classes of the model's outputs, in order, are the first of these that is known:
         1. `checkpoint_classes`, unless the data has another number of classes and none of them is among these;
         2. `data.classes`;
-        3. the classes that the source names, such as those of a data set of the hub;
+        3. the classes that the source names, as a data set of the hub may do;
         4. the labels of the training split: for integers "0" to the largest, false and true for booleans, and the
            sorted labels for strings.
 

@@ -36,8 +36,8 @@ def read(data: FilesSettings) -> TextSource:
         model_classes=data.classes,
     )
     if shared := {path.resolve() for path in train} & {path.resolve() for path in validation}:
-        what = "is the same file as" if len(train) == len(validation) == 1 else f"has {len(shared)} of the files of"
-        log.warning("data.validation %s data.train: it shows nothing about new examples", what)
+        relation = "is the same file as" if len(train) == len(validation) == 1 else f"has {len(shared)} of the files of"
+        log.warning("data.validation %s data.train: it shows nothing about new examples", relation)
     return source
 
 
@@ -71,8 +71,8 @@ def find_files(key: str, name: str) -> list[Path]:
         matches = glob.glob(str(path), recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
         files = [file for file in map(Path, matches) if not file.is_dir()]
     if not files:
-        what = "no data files in" if path.is_dir() else "no file matches"
-        raise UserError(f"{key}: {what} {name}; use {SUFFIXES}")
+        problem = "no data files in" if path.is_dir() else "no file matches"
+        raise UserError(f"{key}: {problem} {name}; use {SUFFIXES}")
     for file in files:
         _check_file(key, str(file) if len(files) > 1 else name, file)
     return sorted(files)

@@ -46,7 +46,7 @@ class TokenManifest(Manifest):
 class TokenizedChunk(NamedTuple):
     """Tokens of some examples."""
 
-    tokens: np.ndarray  # of all examples one after the other, uint32
+    tokens: np.ndarray  # the tokens of all examples one after the other, uint32
     lengths: list[int]  # tokens of each example
     first_lengths: list[int]  # tokens of each example's first segment
 

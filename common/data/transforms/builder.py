@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TransformList:
-    """The transforms of `data.transforms`: those of one example in order, and the mixing, which comes last."""
+    """The transforms of `data.transforms`: the steps, which transform one example, and then the mixing, if any."""
 
     steps: tuple[Step, ...]
     mixing: Mixing | None

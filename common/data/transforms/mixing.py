@@ -16,7 +16,7 @@ from common.data.transforms.image_transforms import ImageTransform
 from common.data.transforms.transform import KEY, Example, describe_arrays, is_number, require
 from common.errors import UserError
 
-Arrays = dict[str, np.ndarray]  # of n examples, by name
+Arrays = dict[str, np.ndarray]  # name -> array of n examples
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class _Images(ImageTransform):
 
 @dataclass(frozen=True)
 class Cutmix(Mixing):
-    """Replace a random rectangle of each image by that of its partner (Yun et al., "CutMix", 2019).
+    """Replace a random rectangle of each image by the partner's (Yun et al., "CutMix", 2019).
 
     The labels are mixed in the proportion of the areas.
     """

@@ -8,7 +8,7 @@ from common.data.transforms.streams import EXAMPLES, Streams, derive_keys
 from common.data.transforms.transform import Example
 from common.data.transforms.transformed_split import TransformedSplit
 
-TRACED_EXAMPLES = 32  # of a global batch, because images are large
+TRACED_EXAMPLES = 32  # examples of a global batch that are traced; not all, because images are large
 
 # For each moment, such as after a transform: its name, and the examples by their ids.
 Trace: TypeAlias = list[tuple[str, dict[int, Example]]]

@@ -1,7 +1,7 @@
 """The transforms of a config on both splits, and the check of the transforms before training starts.
 
 Evaluations leave out random transforms and functions of the user, unless `data.transform_evaluation` asks for them.
-They never mix examples. Random numbers of an evaluation are those of epoch 0, so they are the same in every evaluation.
+They never mix examples. Every evaluation uses the random numbers of epoch 0, so all evaluations get the same.
 """
 
 import random

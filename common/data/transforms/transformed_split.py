@@ -14,7 +14,7 @@ from common.data.transforms.streams import BATCHES, EXAMPLES, Streams, derive_ke
 from common.data.transforms.transform import KEY, Example, describe_arrays
 from common.errors import UserError
 
-DTYPES = ("float32", "int32", "int64", "uint8", "bool")  # of the arrays that a transform may return
+DTYPES = ("float32", "int32", "int64", "uint8", "bool")  # types of the arrays that a transform may return
 
 # The shape and the type of an example's arrays; None is the axis of a ragged array.
 Specs = Mapping[str, tuple[tuple[int | None, ...], np.dtype[Any]]]
@@ -132,7 +132,7 @@ class TransformedSplit:
                 expected = examples[row][name].shape if None in shape else shape
                 if (array.shape, array.dtype) != (expected, dtype):
                     self._refuse(f"example {ids[row]}", name, array)
-                arrays[name][row, ...][tuple(map(slice, array.shape))] = array
+                arrays[name][row, ...][tuple(map(slice, array.shape))] = array  # the padding after a ragged row stays
         return {**{name: array for name, array in source.items() if name not in examples[0]}, **arrays}
 
     def _refuse(self, title: str, name: str, array: np.ndarray) -> None:
