@@ -33,8 +33,7 @@ from common.errors import FAILURE, USER_ERROR, PeerTimeout
 
 log = logging.getLogger("lockstep")
 
-# How long another host waits for the end of the first host's command after its own processes have ended.
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 30.0  # how long other hosts wait for the first host's command after their own processes have ended
 RETRY_SECONDS = 0.2  # between two attempts to connect to the first host's command
 
 
@@ -71,10 +70,9 @@ class PeerMonitor:
         if hosts.is_multi_host:
             self._leader_address = (hosts.hosts[0], hosts.monitor_port(processes))
             if not hosts.host_index:
-                # Each connection has a thread. The number of connections is bounded: MAX_UNAUTHENTICATED that have not
-                # sent a request, one for each host, and two fetches for each host, since a restarted one fetches again.
+                # A thread serves each connection. Connections without a request, and fetches, are limited in number.
                 self._unauthenticated: list[JsonLineSocket] = []  # without a request, the oldest first
-                self._free_fetches = BoundedSemaphore(2 * len(hosts.hosts))
+                self._free_fetches = BoundedSemaphore(2 * len(hosts.hosts))  # a restarted host fetches again
                 server = socket.create_server(("", self._leader_address[1]))
                 Thread(target=self._serve, args=(server,), daemon=True).start()
 

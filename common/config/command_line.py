@@ -42,7 +42,7 @@ T = TypeVar("T")
 PLAN = "--plan" in sys.argv  # print the plan of the run, and do not train
 DEBUG = "--debug" in sys.argv or os.environ.get("HYDRA_FULL_ERROR") == "1"
 KEYS_HINT = "`--cfg job` lists the keys (data=, model= and strategy= choose which exist)"
-FIRST_ERROR_SECONDS = 3.0  # how long the other ranks wait while rank 0 prints the error that all ranks have
+FIRST_ERROR_SECONDS = 3.0  # how long other ranks wait while local rank 0 prints the error that all ranks have
 
 failed_jobs: list[str] = []  # the descriptions of the jobs of this sweep that have failed
 
@@ -130,8 +130,9 @@ def report_user_errors(strategies: Sequence[str] = ()) -> Iterator[None]:
     except (UserError, HydraException, OmegaConfBaseException) as error:
         if DEBUG:
             traceback.print_exc()
+        # torchrun ends this process when local rank 0 has failed with the same error.
         if os.environ.get("LOCAL_RANK", "0") != "0":
-            time.sleep(FIRST_ERROR_SECONDS)  # torchrun ends this process when rank 0 has failed with the same error
+            time.sleep(FIRST_ERROR_SECONDS)
         print(f"error: {escape_control_characters(explain_error(error, strategies))}", file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, UserError) else USER_ERROR)
     except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle signals

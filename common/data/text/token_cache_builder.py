@@ -93,11 +93,11 @@ def get_max_vocabulary(model: ModelSettings) -> int:
 
 def count_embeddings(tokenizer: Tokenizer) -> int:
     """Return the number of embeddings that the tokens need: the largest id + 1. A vocabulary may skip ids."""
-    return max(tokenizer.get_vocab().values()) + 1
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
 
 
 class _AllTexts:
-    """All texts of a split, without the labels. Each iteration reads them again: a tokenizer is trained in two."""
+    """All texts of a split, without the labels. Each iteration reads them again, for the two passes of the training."""
 
     def __init__(self, split: LabelledTexts) -> None:
         self._split = split
