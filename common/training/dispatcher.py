@@ -1,4 +1,4 @@
-"""Dispatch of batches to the workers of an asynchronous run. A batch is a part of a global batch here.
+"""Dispatch of batches to the workers of an asynchronous run. A batch here is a global batch or a part of one.
 
 The batches are dispatched in the order of the plan, each of them once. A worker reads the parameters when it receives a
 batch, and the batch finishes when its update is applied. The staleness of an update is the number of updates that
