@@ -93,7 +93,7 @@ def _upgrade_dropout(flat: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _upgrade_buffers(flat: Mapping[str, Value]) -> dict[str, Value]:
-    """Return model.buffers for runs from before this key, whose custom models had no buffers that it is about."""
+    """Return model.buffers for custom models of runs from before this key, when forward passes changed no buffers."""
     return {"model.buffers": "equal"} if "model.arguments" in flat else {}
 
 

@@ -56,7 +56,7 @@ RESERVED_NAMES = {
     *Summary.__annotations__,
     *METRICS,
 }
-# Ends of the names of values of which a smaller one is better, as in "loss" and "OUTPUT_loss"
+# A value whose name ends with one of these is better if it is smaller, such as "loss", or "mask_loss" of an output
 LOWER_IS_BETTER = ("loss", "mean_absolute_error")
 
 

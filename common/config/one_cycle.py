@@ -43,7 +43,7 @@ class OneCycleSettings(ScheduleSettings):
         return self._interpolate(step, total, self.max_momentum, self.base_momentum, self.max_momentum)
 
     def _interpolate(self, step: int, total: int, first: float, peak: float, final: float) -> float:
-        """Return the value at a step: from `first` to `peak`, which the peak of the rate has, and then to `final`."""
+        """Return the value at a step: `first` at the start, `peak` at the highest rate, and `final` at the end."""
         second_phase = [(2 * self.pct_start * total - 2, first)] if self.three_phase else []
         points = [(0.0, first), (self.pct_start * total - 1, peak), *second_phase, (total - 1.0, final)]
         for (start, start_value), (end, end_value) in pairwise(points):

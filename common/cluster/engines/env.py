@@ -46,7 +46,7 @@ def discover(
 
 
 def is_described(framework: str, environment: Mapping[str, str]) -> bool:
-    """Check whether torchrun's variables or TF_CONFIG describe a cluster. As in TensorFlow, an empty one does not."""
+    """Check whether torchrun's variables or TF_CONFIG describe a cluster. An empty TF_CONFIG describes none."""
     text = environment.get(VARIABLES[framework])
     if text is None or framework == "torch":
         return text is not None
