@@ -15,7 +15,12 @@ def test_the_number_of_threads_of_the_user_is_kept(
     small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, set_by_user: str | None, expected: str
 ) -> None:
     processes: list[Process] = []
-    monkeypatch.setattr(launch, "start", lambda context, hosts, local: processes.extend(local) or 0)
+
+    def start(context: RunContext, hosts: HostGroup, local_processes: list[Process]) -> int:
+        processes.extend(local_processes)
+        return 0
+
+    monkeypatch.setattr(launch, "start", start)
     monkeypatch.setattr("common.cluster.local_processes.count_cores", lambda: 8)
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     if set_by_user is not None:

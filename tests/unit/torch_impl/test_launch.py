@@ -32,7 +32,12 @@ def test_variables_of_the_user_are_kept(
     expected: tuple[str | None, ...],
 ) -> None:
     processes: list[Process] = []
-    monkeypatch.setattr(launch, "start", lambda context, hosts, local: processes.extend(local) or 0)
+
+    def start(context: RunContext, hosts: HostGroup, local_processes: list[Process]) -> int:
+        processes.extend(local_processes)
+        return 0
+
+    monkeypatch.setattr(launch, "start", start)
     monkeypatch.setattr(launch, "find_host_interface", lambda host: "eth7")
     monkeypatch.setattr("common.cluster.local_processes.count_cores", lambda: 8)
     for name in VARIABLES:
