@@ -137,7 +137,7 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
         return
     has_summary = (run_dir / SUMMARY).exists()  # the chief has written it
     if not has_summary:
-        problem = outcome.problem
+        problem = outcome.problem  # begins with the name of the process if it failed here
         is_chief_problem = problem is not None and problem.startswith(f"{chief} ")
         if outcome.exit_code == USER_ERROR and problem and not is_chief_problem:
             error = _find_line(run_dir, USER_ERROR_START) or f"{status}: {problem}{point_to_log(run_dir)}"

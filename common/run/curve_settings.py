@@ -48,12 +48,12 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
         keys.remove(TOTAL_STEPS)  # only the other schedules read it
     if differing := [key for key in keys if saved.get(key) != wanted.get(key)]:
         listed = ", ".join(f"{key} ({wanted.get(key)}, not {saved.get(key)})" for key in differing)
-        end = ""
+        hint = ""
         if TOTAL_STEPS in differing:
-            end = f"; with {TOTAL_STEPS}={saved.get(TOTAL_STEPS)} the learning rate no longer changes after that step"
+            hint = f"; with {TOTAL_STEPS}={saved.get(TOTAL_STEPS)} the learning rate no longer changes after that step"
         raise UserError(
             f"resume={config.resume}: {checkpoint.directory} was trained with other values of {listed}; pass the same "
-            f"values, or start from its weights with {_format_start_from_weights(config, checkpoint)}{end}"
+            f"values, or start from its weights with {_format_start_from_weights(config, checkpoint)}{hint}"
         )
     if checkpoint.position.plan_position > config.train.steps:
         raise UserError(

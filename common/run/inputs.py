@@ -81,8 +81,10 @@ def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
         open_prepared_checkpoint(run_dir),
     )
     # The checkpoint is left out: its fingerprint changes if the run evaluates it after it was saved.
-    now, prepared = ({**each, "checkpoint": None} for each in (inputs.fingerprints, paths["fingerprints"]))
-    assert now == prepared, "the prepared inputs have changed"
+    opened, prepared = (
+        {**fingerprints, "checkpoint": None} for fingerprints in (inputs.fingerprints, paths["fingerprints"])
+    )
+    assert opened == prepared, "the prepared inputs have changed"
     return inputs
 
 

@@ -1,7 +1,7 @@
 """Agreement of all ranks to stop, or to save a checkpoint, after the same unit of work.
 
-A unit is one batch that the strategy receives, for training or evaluation, or one passed `check`. All ranks begin the
-same units in the same order, so a number of begun units means the same moment on every rank.
+A unit is one batch that the strategy receives, for training or evaluation, or one call of `Stop.check`. All ranks begin
+the same units in the same order, so a number of begun units means the same moment on every rank.
 """
 
 import logging
