@@ -37,7 +37,7 @@ POLL_SECONDS = 0.1
 ANSWER_SECONDS = 1.0  # how long the first task tries to send its answer to a task
 MAX_MESSAGE_BYTES = 1 << 20  # length limit of an announcement, which has the settings of a run
 
-Settings = Mapping[str, object]  # by key; the values are of JSON
+Settings = Mapping[str, object]  # settings by key, with values that JSON can represent
 StopAddress = tuple[str, int, str]  # host, port and token of the StopServer of the first task
 
 
@@ -62,9 +62,9 @@ class Group:
 
     rank: int  # index of this task among all tasks: chief, parameter servers, workers
     world_size: int  # number of tasks
-    # describes the cluster to TensorFlow's strategies; None if this task is alone
+    # Describes the cluster to TensorFlow's strategies; None if this task is alone.
     resolver: tf.distribute.cluster_resolver.TFConfigClusterResolver | None
-    # over which the tasks agree on a stop; None if this task is alone or was started again
+    # Lets the tasks agree on when to stop; None if this task is alone or was started again.
     channel: StopServer | StopMember | None
 
 
@@ -104,7 +104,8 @@ def rendezvous(timeout: float, settings: Settings) -> Group:
         return Group(rank, len(tasks), resolver, StopMember(stop_address, task))
     all_hosts = [address.rpartition(":")[0].strip("[]") for role in roles for address in cluster[role]]
     channel = StopServer(find_own_address(all_hosts, 0), int(os.environ.get(STOP_PORT, 0)))
-    # The tasks of one machine need no other interface. With several hosts, this one may be known by several addresses.
+    # On one machine, all tasks connect over its loopback interface. Tasks on other hosts may know several addresses of
+    # this host, so it listens on all of them.
     bound_host = host if ip_address(channel.address[0]).is_loopback else ""
     try:
         with closing(_listen(bound_host, int(port))) as listener:
@@ -174,7 +175,7 @@ def _wait_for_others(
 def _announce(
     task: str, settings: Settings, first_task: str, first_address: tuple[str, int], timeout: float
 ) -> tuple[UserError | None, StopAddress]:
-    """Announce this task to the first one. Return its answer: why the run cannot begin, or None, and the StopAddress.
+    """Announce this task to the first task. Return the answer: why the run cannot begin (or None), and the StopAddress.
 
     Raises:
         PeerTimeout: the first task did not answer in time.

@@ -58,7 +58,7 @@ class CentralStorage(Strategy[CentralStorageSettings]):
     def _train_step(
         self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one update. weight: of the global batch; scalars: learning rate, epsilon and decay of the optimizer."""
+        """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
 
         def replica_step() -> tuple[tf.Tensor, list[tf.Tensor]]:
             loss, gradients = backward(
@@ -71,7 +71,7 @@ class CentralStorage(Strategy[CentralStorageSettings]):
             self.strategy.reduce(SUM, loss, None),
             [self.strategy.reduce(SUM, gradient, None) for gradient in gradients],
         )
-        with tf.device("/CPU:0"):  # one update, on the device of the variables
+        with tf.device("/CPU:0"):  # the only update, on the device of the variables
             return loss, self.optimizer.update(gradients, scalars)
 
     @override

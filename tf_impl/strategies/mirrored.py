@@ -64,7 +64,7 @@ class Mirrored(Strategy[MirroredSettings]):
     def _train_step(
         self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one update. weight: of the global batch; scalars: learning rate, epsilon and decay of the optimizer."""
+        """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
 
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             replica = tf.distribute.get_replica_context()
@@ -114,10 +114,10 @@ class Mirrored(Strategy[MirroredSettings]):
 
 
 def _sum_over_replicas(strategy: tf.distribute.Strategy, values: list[PerReplica]) -> list[PerReplica]:
-    """Sum values over the replicas in shared memory, each one as soon as backward has computed it.
+    """Sum every value over the replicas in shared memory, as soon as backward has computed it.
 
     An all-reduce would wait for many gradients and pack them.
     """
     with tf.name_scope("AllReduce"):  # the name that a profile shows
-        pairs = [(value, value) for value in values]  # what to sum, and the devices that get the sum
+        pairs = [(value, value) for value in values]  # the value to sum, and one that names the devices for the sum
         return tf.distribute.ReductionToOneDevice().batch_reduce(SUM, pairs)

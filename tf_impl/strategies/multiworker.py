@@ -68,7 +68,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
     def _train_step(
         self, shard: list[MicroBatch], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one update. weight: of the global batch; scalars: learning rate, epsilon and decay of the optimizer."""
+        """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
 
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
@@ -97,8 +97,8 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
 
     @override
     def share(self, values: np.ndarray) -> np.ndarray:
-        own = values if self.is_chief else np.zeros_like(values)
-        return self._sum_over_workers(tf.constant(own)).numpy()
+        term = values if self.is_chief else np.zeros_like(values)  # the sum over the workers is the chief's values
+        return self._sum_over_workers(tf.constant(term)).numpy()
 
     @override
     def state(self) -> State:
@@ -113,7 +113,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
 
     @override
     def report(self) -> dict[str, object]:
-        peaks = self._sum_over_workers(  # each worker contributes its own peak, at its own index
+        peaks = self._sum_over_workers(  # every worker adds its peak at its index, and 0 elsewhere
             tf.one_hot(self.rank, self.world_size, measure_peak_memory(self.devices)[0], 0, dtype=tf.int64)
         )
         return {"peak_memory_bytes": peaks.numpy().tolist()}

@@ -26,7 +26,7 @@ from tf_impl.training_state import collect_state, load_state
 class Single(Strategy[SettingsT]):
     """One replica on one device.
 
-    It is generic so that a strategy of an extension can inherit from it and have settings of its own.
+    The class is generic so that a strategy of an extension can inherit from it and have its own settings.
     """
 
     def __init__(self, context: RunContext, group: Group) -> None:
@@ -54,7 +54,7 @@ class Single(Strategy[SettingsT]):
     def _train_step(
         self, shard: list[MicroBatch], weight: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one update. weight: of the global batch; scalars: learning rate, epsilon and decay of the optimizer."""
+        """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
         loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
         gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
         return loss, self.optimizer.update(gradients, scalars)

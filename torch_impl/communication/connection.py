@@ -1,8 +1,8 @@
-"""Tensors from process to process over TCP.
+"""Connections over TCP that carry tensors between the processes of strategy=parameter_server.
 
-A process group fails when any of its ranks fails. Here each pair of ranks that communicate has a separate connection: a
-broken connection does not affect the others, and a restarted rank connects again. Each listening rank publishes its
-address in the store of the rendezvous, a dictionary that all ranks share.
+A process group of torch fails when any of its ranks fails. Here each pair of ranks that communicate has a separate
+connection: a broken connection does not affect the others, and a restarted rank connects again. Each listening rank
+publishes its address in the store of the rendezvous, a dictionary that all ranks share.
 """
 
 import json
@@ -43,7 +43,7 @@ class RankListener:
 
         Returns:
             The connections that can be read, and the number and the connection of each rank that has connected. Both
-            lists are empty after `seconds`, if that is not None.
+            lists are empty if `seconds` have passed; None means to wait without a limit.
         """
         readable, clients = self._listener.wait(connections, seconds)
         ranks = []
@@ -65,7 +65,7 @@ def connect(store: dist.Store, listening_rank: int, rank: int, timeout: float) -
     Args:
         store: the store of the rendezvous, which has the address and the token of the other rank.
         listening_rank: the other rank.
-        rank: this rank, which is sent first.
+        rank: the number of this rank, which this function sends to the other rank.
         timeout: seconds to wait for the connection, and later for any progress on it.
 
     Raises:
@@ -96,10 +96,10 @@ def receive_tensor(connection: socket.socket, tensor: torch.Tensor) -> torch.Ten
 
     Both ends must agree on the dtype and the number of elements. Raise OSError if the connection is broken.
     """
-    missing = tensor.numpy().data.cast("B")
-    while missing:
-        count = connection.recv_into(missing)
-        if not count:
+    unfilled = tensor.numpy().data.cast("B")
+    while unfilled:
+        received_bytes = connection.recv_into(unfilled)
+        if not received_bytes:
             raise ConnectionError("the other process has closed the connection")
-        missing = missing[count:]
+        unfilled = unfilled[received_bytes:]
     return tensor

@@ -17,8 +17,8 @@ def predict_seconds(algorithm: str, world_size: int, size: float, alpha: float, 
     gather_broadcast    2(N-1) (alpha + n beta), the time of rank 0
     all_to_all          (N-1) (alpha + n beta)
     ring                2(N-1) (alpha + n/N beta)
-    recursive_doubling  (log2 P + 2 [s > 0]) (alpha + n beta)
-    native              the same as ring, which is what Gloo does
+    recursive_doubling  log2 P (alpha + n beta), plus 2 (alpha + n beta) if s > 0
+    native              as ring, which is Gloo's algorithm
     """
     doublings = world_size.bit_length() - 1
     has_surplus = world_size > 1 << doublings
@@ -44,7 +44,7 @@ def fit_alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[fl
     """
     times = np.asarray(seconds)
     terms = np.stack([np.ones_like(times), np.asarray(sizes)], axis=1) / times[:, None]
-    scale = np.linalg.norm(terms, axis=0)  # messages and bytes are many powers of ten apart
+    scale = np.linalg.norm(terms, axis=0)  # the columns for messages and for bytes are many powers of ten apart
     (alpha, beta), *_ = np.linalg.lstsq(terms / scale, np.ones_like(times), rcond=None)
     return max(0.0, float(alpha / scale[0])), max(0.0, float(beta / scale[1]))
 

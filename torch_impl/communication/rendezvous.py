@@ -24,17 +24,17 @@ from torch_impl.communication.store import open_store
 
 POLL_SECONDS = 0.05
 
-Settings = Mapping[str, object]  # by key; the values are of JSON
+Settings = Mapping[str, object]  # settings by key, with values that JSON can represent
 
 
 @dataclass(frozen=True)
 class Group:
     """The ranks of a run, as this rank sees them."""
 
-    rank: int  # of this process
+    rank: int  # number of this process
     world_size: int  # number of ranks, which include the coordinator and the servers of parameter_server
     store: dist.Store | None  # shared by all ranks; None if this rank is alone
-    channel: StopServer | StopMember | None  # over which the ranks agree on a stop; None if this rank is alone
+    channel: StopServer | StopMember | None  # lets the ranks agree on when to stop; None if this rank is alone
 
 
 def join_group(context: RunContext) -> Group:
@@ -111,7 +111,7 @@ def _wait_for_all(
     it, because the store ends with rank 0.
     """
     end = time.monotonic() + timeout
-    arrived = {rank: settings}
+    arrived = {rank: settings}  # settings of the ranks that have arrived
     problem: UserError | None = None
     store.set(f"here/{rank}", json.dumps(settings))
     while problem is None:

@@ -20,7 +20,7 @@ from torch.futures import Future
 from torch.profiler import record_function
 
 PIECE_BYTES = 16 << 20  # size of the pieces of a bucket, which are averaged one after the other
-ALIGNMENT = 64  # bytes of which the size of a part is a multiple
+ALIGNMENT = 64  # in bytes; the size of a part is a multiple of it
 
 
 class SharedMemory:
@@ -36,7 +36,7 @@ class SharedMemory:
 
     def __init__(self, memory: torch.Tensor, timeout: float) -> None:
         self.memory, self.rank, self.world_size = memory, dist.get_rank(), len(memory)
-        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))  # only the thread uses it
+        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))  # used by the thread only
         self.thread = ThreadPoolExecutor(1)
 
     def hook(self, state: None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
@@ -95,7 +95,7 @@ def map_memory() -> torch.Tensor | None:
     path_and_name = [f"/proc/{os.getpid()}/fd/{file}", name]
     dist.broadcast_object_list(path_and_name)  # all ranks get the values of rank 0
     path, name = path_and_name
-    memory = None
+    memory = None  # the link of an anonymous file reads "/memfd:NAME (deleted)"; another host has no such link
     with suppress(OSError, RuntimeError):
         if world_size > 1 and is_on_first_host and str(Path(path).readlink()).startswith(f"/memfd:{name} "):
             memory = torch.from_file(path, shared=True, size=math.prod(shape), dtype=torch.uint8).view(shape)

@@ -21,6 +21,7 @@ def open_store(rank: int, world_size: int, timeout: float) -> dist.Store:
     if (path := os.environ.get("LOCKSTEP_RENDEZVOUS")) is not None:
         return dist.FileStore(f"{path}-{os.environ.get(RESTARTS, 0)}", world_size)  # a new file after each restart
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    # The variable is "True" if an agent of torchrun serves the store.
     is_server = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 
     def open_tcp_store() -> dist.Store:

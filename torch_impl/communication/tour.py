@@ -125,7 +125,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def show_operation(name: str, operation: Operation, console: Console) -> None:
-    """Print the tensor of every rank before and after an operation, and the bytes that it sends of 1 MiB."""
+    """Print the tensor of every rank before and after an operation, and the bytes that it sends if it has 1 MiB."""
     rank, size = dist.get_rank(), dist.get_world_size()
     tensor = torch.arange(size) + 10.0 * rank
     before = _format_numbers(tensor)
@@ -160,7 +160,7 @@ def time_call(call: Callable[[], None], size: int, repeats: int) -> float:
 
     Args:
         call: the collective call to time.
-        size: bytes that the call moves; small messages are called more often in a row.
+        size: bytes that the call moves; a call that moves fewer bytes is made more often in a row.
         repeats: number of repeats.
     """
     rounds = min(max(2**20 // size, ROUNDS[0]), ROUNDS[1])

@@ -43,8 +43,8 @@ class AllReduce(Strategy[AllReduceSettings]):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
-        atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
-        dist.barrier()  # NCCL requires all ranks in its first operation, and only two ranks take part in a message
+        atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
+        dist.barrier()  # NCCL's first operation requires all ranks, but a message has only two
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
@@ -68,7 +68,7 @@ class AllReduce(Strategy[AllReduceSettings]):
             losses.append(backward(self.model, self.task, shard[-1:], batch.weight, self.precision))
             self.reducer.finish()
             loss = torch.stack(losses).sum(0)
-            # Only for the rows of metrics.jsonl, so the update need not wait for it, and it does not count as traffic
+            # Only metrics.jsonl needs the sum of the losses. The update does not wait for it, and it is no traffic.
             reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
@@ -104,9 +104,9 @@ class AllReduce(Strategy[AllReduceSettings]):
 
     @override
     def report(self) -> dict[str, object]:
-        """Add `messages_sent` and `bytes_sent`: what each rank has sent for gradients in all steps.
+        """Add `messages_sent` and `bytes_sent`, which count what each rank has sent for gradients in all steps.
 
-        They are None for algorithm=native, which does not report its traffic.
+        Both are None for algorithm=native, which does not report its traffic.
         """
         traffic = self.reducer.traffic
         rows: list[tuple[int, int, int]] = [(0, 0, 0)] * self.world_size
@@ -123,7 +123,7 @@ class AllReduce(Strategy[AllReduceSettings]):
 def make_buckets(parameters: list[Parameter], cap_mb: float | None) -> list[list[Parameter]]:
     """Divide the parameters into buckets, in reverse order: about the order in which backward finishes their gradients.
 
-    A bucket holds up to `cap_mb` MiB, and at least one parameter. If `cap_mb` is None, it holds exactly one parameter.
+    A bucket holds up to `cap_mb` MiB, and at least one parameter. If `cap_mb` is None, a bucket holds one parameter.
     """
     cap = 0.0 if cap_mb is None else cap_mb * 2**20  # bytes
     buckets: list[list[Parameter]] = []
@@ -161,8 +161,8 @@ class Reducer:
                     parameter.register_post_accumulate_grad_hook(partial(self._on_gradient, index))
 
     def _start_step(self) -> None:
-        self._missing = [len(bucket) for bucket in self.buckets]  # unfinished gradients of each bucket
-        self._launched: list[Future[None]] = []  # reductions of the first buckets
+        self._missing = [len(bucket) for bucket in self.buckets]  # number of unfinished gradients of each bucket
+        self._launched: list[Future[None]] = []  # the reductions that have started, in the order of the buckets
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -188,12 +188,15 @@ class Reducer:
         gradients = collect_gradients(bucket)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         all_reduce(flat, self.algorithm, self.traffic)
-        parts = flat.split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
+        flat_sums = flat.split([gradient.numel() for gradient in gradients])
+        for gradient, flat_sum in zip(gradients, flat_sums, strict=True):
+            gradient.copy_(flat_sum.view_as(gradient))
 
     def finish(self) -> None:
-        """Reduce the remaining buckets after backward and wait for all. Raise the error of the thread, if any."""
+        """Reduce the remaining buckets after backward, and wait for all buckets. Raise the error of the thread, if any.
+
+        A bucket remains if its reduction may not overlap, or if backward computed no gradient for a parameter.
+        """
         while len(self._launched) < len(self.buckets):
             self._launch_next()
         try:

@@ -37,7 +37,7 @@ from torch_impl.training_state import collect_state, load_state
 
 # A communication hook of DDP: averages a bucket of gradients over the ranks. Its first argument is its state.
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]
-HeldBuckets = list[tuple[dist.GradBucket, Future[torch.Tensor]]]  # buckets that wait, and where their averages belong
+HeldBuckets = list[tuple[dist.GradBucket, Future[torch.Tensor]]]  # waiting buckets, each with its future average
 
 SMALLEST_SHARED_BYTES = 1 << 20  # size of a model from which on averaging in shared memory is faster than Gloo
 
@@ -56,7 +56,7 @@ class DDP(Strategy[DdpSettings]):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
-        atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
+        atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
@@ -77,13 +77,13 @@ class DDP(Strategy[DdpSettings]):
         state, hook = self._make_comm_hook(self.settings.comm_hook)
         if not self.settings.overlap:
             state, hook = HeldBuckets(), _run_after_backward(state, hook)
-        if hook is not default_hooks.allreduce_hook:  # DDP does the same by itself, without a call of Python
+        if hook is not default_hooks.allreduce_hook:  # without a hook, DDP does the same in C++
             self.replica.register_comm_hook(state, hook)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
 
     def _make_comm_hook(self, name: str) -> tuple[object, CommHook]:
         """Return the state of the hook that averages a bucket, and the hook. name: `strategy.comm_hook`."""
-        if name == "powersgd":  # compresses to rank 1 from the second step on, float64 and small gradients too
+        if name == "powersgd":  # compresses to rank 1 from step 2 on, including float64 and small gradients
             return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
         is_large = sum(parameter.nbytes for parameter in self.model.parameters()) >= SMALLEST_SHARED_BYTES
         if name == "none" and self.device.type == "cpu" and is_large and (memory := map_memory()) is not None:
@@ -91,7 +91,7 @@ class DDP(Strategy[DdpSettings]):
         hooks = {
             "none": default_hooks.allreduce_hook,
             "fp16": default_hooks.fp16_compress_hook,
-            # A lambda, because DDP refuses this hook by its name with Gloo. Gloo sums bfloat16 nevertheless.
+            # With Gloo, DDP refuses this hook by its name, although Gloo can sum bfloat16. A lambda has another name.
             "bf16": lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket),
         }
         return None, hooks[name]
@@ -102,7 +102,7 @@ class DDP(Strategy[DdpSettings]):
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            weight = batch.weight / self.world_size  # makes the average of the ranks' gradients, as DDP computes, a sum
+            weight = batch.weight / self.world_size  # DDP divides the sum of the ranks' gradients by the world size
             with self.replica.no_sync():
                 losses = [
                     backward(self.replica, self.task, [micro_batch], weight, self.precision)
@@ -110,7 +110,7 @@ class DDP(Strategy[DdpSettings]):
                 ]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum(0) / self.world_size
-            # Only for the rows of metrics.jsonl, so the update need not wait for it
+            # Only metrics.jsonl needs the sum of the losses, so the update does not wait for it.
             reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
@@ -157,8 +157,8 @@ class DDP(Strategy[DdpSettings]):
 def make_reaching_hook(model: Module) -> Callable[[Module, object, torch.Tensor], torch.Tensor]:
     """Return a forward hook that makes the outputs of the model depend on every trainable parameter.
 
-    DDP waits for the gradients of all of them. Without the hook it fails if the loss does not depend on a parameter,
-    such as that of an auxiliary head.
+    DDP waits for the gradients of all these parameters. Without the hook, DDP fails if the loss does not depend on one
+    of them, such as a parameter of an auxiliary head.
     """
     parameters = trainable_parameters(model).values()
     embeddings = (module for module in model.modules() if isinstance(module, Embedding | EmbeddingBag))
@@ -175,8 +175,8 @@ def make_reaching_hook(model: Module) -> Callable[[Module, object, torch.Tensor]
 class _ReachParameters(torch.autograd.Function):
     """Returns the outputs unchanged, and passes an undefined gradient to every parameter.
 
-    An undefined gradient adds nothing to the others. DDP accepts it, but not for parameters with sparse gradients,
-    which get one without rows.
+    An undefined gradient (None) adds nothing to the gradient of a parameter. DDP accepts None except for parameters
+    with sparse gradients, which get a sparse gradient without rows.
     """
 
     @staticmethod
@@ -191,7 +191,7 @@ class _ReachParameters(torch.autograd.Function):
 
 
 def _make_empty_gradient(parameter: torch.Tensor) -> torch.Tensor:
-    """Return a sparse gradient of an embedding that has no rows."""
+    """Return a sparse gradient without rows for the parameter of an embedding."""
     indices, rows = torch.empty(1, 0, dtype=torch.int64), parameter.new_empty(0, parameter.shape[1])
     return torch.sparse_coo_tensor(indices, rows, parameter.shape)
 

@@ -6,8 +6,8 @@
 - "criterion": by a parallel criterion, from logits that stay on their devices (DataParallelModel and
   DataParallelCriterion of PyTorch-Encoding).
 
-Autograd reverses the moves: backward scatters the gradients of gathered tensors, and sums the gradients of the copied
-parameters into the gradients of the model.
+Autograd reverses these transfers: backward scatters the gradients of gathered tensors, and sums the gradients of the
+copied parameters into the gradients of the model.
 """
 
 import copy
@@ -44,8 +44,8 @@ from torch_impl.unregistered_modules import list_unregistered
 
 Shard = list[MicroBatch]
 Replica = Callable[..., torch.Tensor]  # a copy of the model, called with the inputs by name
-# The bytes that each replica moves in a step (of examples, parameters, outputs and gradients), the bytes of its logits,
-# and its memory: the peak of its GPU or, on the CPU, what backward will need.
+# The numbers of bytes that a step reports for each replica: the examples, parameters, outputs and gradients that it
+# moves, its logits, and its memory (the peak of its GPU; on the CPU, the tensors that backward will need).
 TRAFFIC_KINDS = ("scattered", "broadcast", "gathered", "reduced", "logits", "memory")
 
 
@@ -112,32 +112,32 @@ class DP(Strategy[DpSettings]):
             losses = self._parallel_apply(self._apply_criterion, outputs, shards)
         return self._gather(losses).reshape(len(losses), *losses[0].shape).sum(0)
 
-    def _compute_logits(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
-        logits = torch.cat([compute_outputs(model, micro_batch, self.precision) for micro_batch in shard])
-        self.traffic["logits"][replica] = _count_bytes(logits)
-        if self.on_gpus and replica == 0:
-            assert isinstance(model, Module)
-            copy_buffers(model, self.model)  # a buffer that is assigned, not changed in place, would be lost
+    def _compute_logits(self, index: int, replica: Replica, shard: Shard) -> torch.Tensor:
+        logits = torch.cat([compute_outputs(replica, micro_batch, self.precision) for micro_batch in shard])
+        self.traffic["logits"][index] = _count_bytes(logits)
+        if self.on_gpus and index == 0:
+            assert isinstance(replica, Module)
+            copy_buffers(replica, self.model)  # otherwise a buffer that forward assigns anew would be lost
         return logits
 
-    def _apply_criterion(self, replica: int, logits: torch.Tensor, shard: Shard) -> torch.Tensor:
+    def _apply_criterion(self, index: int, logits: torch.Tensor, shard: Shard) -> torch.Tensor:
         return sum_losses(self.task, logits, _get_targets(shard, logits.device))
 
-    def _compute_loss(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
-        return self._apply_criterion(replica, self._compute_logits(replica, model, shard), shard)
+    def _compute_loss(self, index: int, replica: Replica, shard: Shard) -> torch.Tensor:
+        return self._apply_criterion(index, self._compute_logits(index, replica, shard), shard)
 
     def _scatter(self, batch: GlobalBatch) -> list[Shard]:
         shards = []
-        for replica, device in enumerate(self.devices):
-            shards.append(to_tensors(batch.shard(replica, self.world_size), device))
+        for index, device in enumerate(self.devices):
+            shards.append(to_tensors(batch.shard(index, self.world_size), device))
             scattered = sum(_count_bytes(*micro_batch.values()) for micro_batch in shards[-1])
-            self.traffic["scattered"][replica] = scattered if replica else 0  # the batch is on the first device
+            self.traffic["scattered"][index] = scattered if index else 0  # the batch is on the first device
         return shards
 
     def _replicate(self) -> list[Replica]:
-        """Return a copy of the model for each replica. Autograd sums the gradients of the copies into the model's."""
+        """Return a copy of the model for each replica. Autograd sums the gradients of the copies into the model."""
         parameters = dict(self.model.named_parameters())
-        # The first device has the model. The others receive its parameters, and return as many gradients.
+        # The first device has the model. Each other device receives the parameters and returns their gradients.
         copied_bytes = [0] + [_count_bytes(*parameters.values())] * (self.world_size - 1)
         self.traffic["broadcast"] = self.traffic["reduced"] = copied_bytes
         if self.on_gpus:
@@ -150,28 +150,28 @@ class DP(Strategy[DpSettings]):
         """Call a function for each replica in a separate thread, with the replica's index and its item of each list."""
         grad_is_enabled = torch.is_grad_enabled()  # of this thread; the other threads have their own setting
 
-        def apply(replica: int, *arguments: object) -> torch.Tensor:
-            saved_bytes: dict[int, int] = {}  # of tensors that backward will need, by address
+        def apply(index: int, *arguments: object) -> torch.Tensor:
+            saved_bytes: dict[int, int] = {}  # sizes of the tensors that backward will need, by address
 
             def count_saved(tensor: torch.Tensor) -> torch.Tensor:
                 saved_bytes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
                 return tensor
 
-            self.sum_over_threads.enter(replica)
+            self.sum_over_threads.enter(index)
             try:
                 with torch.set_grad_enabled(grad_is_enabled), saved_tensors_hooks(count_saved, lambda tensor: tensor):
-                    result = function(replica, *arguments)
+                    result = function(index, *arguments)
             except BaseException:
                 self.sum_over_threads.abort()  # the other replicas would wait for this one
                 raise
-            self.traffic["memory"][replica] += sum(saved_bytes.values())
+            self.traffic["memory"][index] += sum(saved_bytes.values())
             return result
 
         return list(self.pool.map(apply, range(len(lists[0])), *lists))
 
     def _gather(self, outputs: list[torch.Tensor]) -> torch.Tensor:
-        for replica, output in enumerate(outputs):
-            self.traffic["gathered"][replica] = _count_bytes(output) if replica != self.settings.output_device else 0
+        for index, output in enumerate(outputs):
+            self.traffic["gathered"][index] = _count_bytes(output) if index != self.settings.output_device else 0
         device = self.devices[self.settings.output_device]
         return torch.cat([torch.atleast_1d(output).to(device) for output in outputs])
 
@@ -185,7 +185,7 @@ class DP(Strategy[DpSettings]):
     def _average_statistics(self) -> None:
         """Write the mean of the BatchNorm statistics of all CPU replicas to the model and to each replica.
 
-        On GPUs the first replica has updated the statistics of the model itself.
+        On GPUs there is nothing to do: the first replica has updated the statistics of the model itself.
         """
         replica_statistics = [find_moving_statistics(replica) for replica in self.cpu_replicas]
         for name, mean in find_moving_statistics(self.model).items():
@@ -206,8 +206,8 @@ class DP(Strategy[DpSettings]):
         sums = self._parallel_apply(self._compute_shard_sums, self._replicate(), self._scatter(batch))
         return torch.stack([replica_sums.to(self.devices[0]) for replica_sums in sums]).sum(0)
 
-    def _compute_shard_sums(self, replica: int, model: Replica, shard: Shard) -> torch.Tensor:
-        return compute_evaluation_sums(model, self.task, shard, self.precision)
+    def _compute_shard_sums(self, index: int, replica: Replica, shard: Shard) -> torch.Tensor:
+        return compute_evaluation_sums(replica, self.task, shard, self.precision)
 
     @override
     def state(self) -> State:
@@ -219,7 +219,7 @@ class DP(Strategy[DpSettings]):
         load_state(self.model, self.optimizer, checkpoint)
         for replica in self.cpu_replicas:
             replica.load_state_dict(self.model.state_dict())
-            copy_buffers(self.model, replica)  # also those that are not persistent
+            copy_buffers(self.model, replica)  # a state dict lacks the buffers that are not persistent
 
     @override
     def report(self) -> dict[str, object]:
@@ -241,13 +241,13 @@ def _get_targets(shard: Shard, device: torch.device) -> MicroBatch:
     """Return the labels and weights of the examples of a shard."""
     names = ("labels", "weights")
     targets = {name: torch.cat([micro_batch[name].to(device) for micro_batch in shard]) for name in names}
-    if "batch_places" in shard[0]:
+    if "batch_places" in shard[0]:  # the loss of an example depends on the other examples of the batch
         targets["batch_places"] = _join_places(shard).to(device)
     return targets
 
 
 def _join_places(shard: Shard) -> torch.Tensor:
-    """Return the row of each example of the global batch in the concatenated micro-batches; -1 if they lack it."""
+    """Return the row of each example of the global batch in the joined micro-batches; -1 if the example is missing."""
     joined, start = torch.full_like(shard[0]["batch_places"], -1), 0
     for micro_batch in shard:
         places = micro_batch["batch_places"].to(joined.device)

@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism: every rank holds a part of each parameter, of its gradient and of its slots.
+"""Fully sharded data parallelism: every rank holds a part of each parameter, each gradient and each optimizer slot.
 
 PyTorch's fully_shard gathers the parameters of a layer before the layer computes, frees them afterwards, and sums the
 gradients of the layer into the parts of the ranks.
@@ -48,8 +48,8 @@ from torch_impl.task import build_task_functions
 class FSDP(Strategy[FsdpSettings]):
     """One rank of torch.distributed.fsdp.fully_shard.
 
-    `sharded` are the model's parameters, DTensors that are divided along their first axis. `parts` are this rank's
-    parts of them, as plain parameters in the same memory. The optimizer updates the parts.
+    `sharded` are the model's parameters: DTensors, divided along their first axis. `parts` are this rank's rows of the
+    DTensors, as plain parameters in the same memory. The optimizer updates the parts.
     """
 
     def __init__(self, context: RunContext, group: Group) -> None:
@@ -61,13 +61,13 @@ class FSDP(Strategy[FsdpSettings]):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
-        atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
+        atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial)  # `_shard` moves it to the device layer by layer
         self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
-        self.calls = 0  # a hash of all calls of layers so far, in their order
+        self.calls = 0  # a hash of the sequence of all calls of layers so far
         self.layers = self._shard()
         self.sharded = dict(self.model.named_parameters())
         self.parts = {name: Parameter(_get_part(tensor), tensor.requires_grad) for name, tensor in self.sharded.items()}
@@ -82,10 +82,10 @@ class FSDP(Strategy[FsdpSettings]):
         mesh = init_device_mesh(self.device.type, (self.world_size,))
         layers: list[FSDPModule] = []
         for module in (*find_layers(self.model, self.settings.layers), self.model):
-            # Backward begins with the parameters outside the layers, so they stay.
-            frees = self.settings.reshard_after_forward and module is not self.model
-            layer = fully_shard(module, mesh=mesh, reshard_after_forward=frees, mp_policy=policy)
-            layer.set_gradient_divide_factor(1.0)  # the gradients of the shards add up to that of the global batch
+            # The model itself gathers the parameters outside the layers. Backward begins with them, so they stay.
+            reshards = self.settings.reshard_after_forward and module is not self.model
+            layer = fully_shard(module, mesh=mesh, reshard_after_forward=reshards, mp_policy=policy)
+            layer.set_gradient_divide_factor(1.0)  # gradients of the shards add up to the gradient of the global batch
             layer.set_force_sum_reduction_for_comms(True)
             module.register_forward_pre_hook(self._make_counting_hook(len(layers)))
             layers.append(layer)
@@ -109,9 +109,9 @@ class FSDP(Strategy[FsdpSettings]):
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
             with _explain_mixed_parameters():
                 loss = backward(self.model, self.task, shard, batch.weight, self.precision)
-            for name, tensor in self.sharded.items():
+            for name, tensor in self.sharded.items():  # move the gradients to the parts, which the optimizer updates
                 self.parts[name].grad, tensor.grad = None if tensor.grad is None else _get_part(tensor.grad), None
-            # Only for the rows of metrics.jsonl, so the update need not wait for it
+            # Only metrics.jsonl needs the sum of the losses, so the update does not wait for it.
             reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
@@ -125,7 +125,7 @@ class FSDP(Strategy[FsdpSettings]):
         check_equal_buffers(self.model, dist.all_reduce, self.world_size)
         evaluation = evaluate(batches, self._compute_evaluation_sums, dist.all_reduce)
         for layer in self.layers:
-            layer.reshard()
+            layer.reshard()  # frees gathered parameters; in training, the backward pass does so
         self._check_calls()
         return evaluation
 
@@ -135,13 +135,13 @@ class FSDP(Strategy[FsdpSettings]):
             return compute_evaluation_sums(self.model, self.task, shard, self.precision)
 
     def _check_calls(self) -> None:
-        """Raise UserError if the ranks called other layers, or in another order, and so gathered wrong parameters."""
-        extremes = torch.tensor([self.calls, -self.calls], device=self.device)
+        """Raise UserError if the ranks called different sequences of layers, and so gathered wrong parameters."""
+        extremes = torch.tensor([self.calls, -self.calls], device=self.device)  # of the ranks: maximum, -minimum
         dist.all_reduce(extremes, dist.ReduceOp.MAX)
         if extremes.sum() != 0:
             raise UserError(
-                "strategy=fsdp: the model calls other layers, or in another order, for other examples, and gathered "
-                "wrong parameters for them; name layers that are always called in strategy.layers, or set it to none"
+                "strategy=fsdp: the model calls different layers for different examples, or in a different order, and "
+                "gathered wrong parameters; in strategy.layers name layers that are always called, or set it to none"
             )
 
     @override
@@ -152,7 +152,7 @@ class FSDP(Strategy[FsdpSettings]):
 
     @override
     def state(self) -> State:
-        """Return the whole state on the chief, which receives one part after the other, and none on other ranks."""
+        """Return the state on the chief, which receives one part after the other, and an empty one on other ranks."""
         self._check_calls()
         average_statistics(self.model, dist.all_reduce, self.world_size)
         check_equal_buffers(self.model, dist.all_reduce, self.world_size)
@@ -168,7 +168,7 @@ class FSDP(Strategy[FsdpSettings]):
         return State(weights, slots) if self.is_chief else State({}, {})
 
     def _find_buffers(self) -> dict[str, torch.Tensor]:
-        """Return the weights that are no parameters, which every rank has whole."""
+        """Return the weights that are not parameters. fully_shard does not divide them."""
         return {**find_moving_statistics(self.model), **find_changing_buffers(self.model)}
 
     @torch.no_grad()
@@ -178,7 +178,7 @@ class FSDP(Strategy[FsdpSettings]):
         Args:
             whole_arrays: The allocator of the array.
             name: The name of the parameter that the array belongs to.
-            part: The part of this rank: of the parameter, or of one of its slots.
+            part: This rank's rows of the parameter or of one of its slots.
         """
         if not self.is_chief:
             if part.numel():
@@ -227,7 +227,7 @@ class PartOptimizer(Optimizer):
 
     @override
     def _compute_norms(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the norm of each parameter's gradient, of which the ranks have parts."""
+        """Return the norm of each parameter's whole gradient. `gradients` are this rank's parts."""
         squares = torch.stack(torch._foreach_norm(gradients)).square()
         dist.all_reduce(squares)
         return list(squares.sqrt())

@@ -15,7 +15,7 @@ AUTO, NONE = "auto", "none"  # values of `strategy.layers` that are no patterns
 
 
 def check_shardable(model: Module) -> None:
-    """Raise UserError if fully_shard cannot divide a parameter. Make the parameters contiguous, as it requires."""
+    """Raise UserError if fully_shard cannot divide a parameter. Make the parameters contiguous for fully_shard."""
     if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
         raise UserError("strategy=fsdp: this PyTorch is too old; install 2.13 or newer, or choose strategy=zero or ddp")
     for name, parameter in model.named_parameters():
@@ -30,7 +30,7 @@ def check_replaced(originals: dict[str, weakref.ref[Parameter]]) -> None:
     """Raise UserError if something still refers to a parameter that fully_shard has replaced by its parts.
 
     Args:
-        originals: References to the parameters before they were replaced, by name.
+        originals: Weak references to the parameters that the model had before fully_shard, by name.
     """
     if any(reference() is not None for reference in originals.values()):
         gc.collect()  # only now, because it takes long
@@ -50,7 +50,7 @@ def find_layers(model: Module, choice: str) -> list[Module]:
         choice: The value of `strategy.layers`.
 
     Raises:
-        UserError: A pattern matches no layer, or one that cannot gather its parameters.
+        UserError: A pattern matches no layer, or a layer that cannot gather its parameters.
     """
     if choice == NONE:
         return []
@@ -72,7 +72,10 @@ def find_layers(model: Module, choice: str) -> list[Module]:
 
 
 def _find_repeated_layers(module: Module) -> Iterator[Module]:
-    """Yield the outermost layers of the same class in a list or sequence, if they consist of layers themselves."""
+    """Yield the outermost repeated layers, such as the blocks of a transformer.
+
+    A repeated layer consists of layers, and its ModuleList or Sequential has other layers of the same class.
+    """
     is_list = isinstance(module, ModuleList | Sequential)
     counts = Counter(type(child) for child in module.children())
     for child in module.children():

@@ -26,7 +26,7 @@ from torch_impl.training_state import collect_state, load_state
 class Single(Strategy[SettingsT]):
     """One replica on one device.
 
-    It is generic so that a strategy of an extension can inherit from it and have settings of its own.
+    The class is generic so that a strategy of an extension can inherit from it and have its own settings.
     """
 
     def __init__(self, context: RunContext, group: Group) -> None:

@@ -1,4 +1,4 @@
-"""ZeroRedundancyOptimizer with DDP: every rank holds all parameters and gradients, but the slots of its part only."""
+"""ZeroRedundancyOptimizer with DDP: every rank holds all parameters and gradients, but only a part of the slots."""
 
 import atexit
 import math
@@ -35,7 +35,7 @@ from torch_impl.training_state import load_state
 
 
 class Zero(Strategy[ZeroSettings]):
-    """One rank, whose gradients DDP sums, and which updates its part of the parameters and sends them to the others.
+    """One rank, which updates a part of the parameters with gradients that DDP sums, and sends them to the other ranks.
 
     A part consists of whole parameters. The gradients of embeddings are dense.
     """
@@ -49,7 +49,7 @@ class Zero(Strategy[ZeroSettings]):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
-        atexit.register(dist.destroy_process_group)  # its threads must end before the interpreter does
+        atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
         self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
@@ -72,7 +72,7 @@ class Zero(Strategy[ZeroSettings]):
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            weight = batch.weight / self.world_size  # makes the average of the ranks' gradients, as DDP computes, a sum
+            weight = batch.weight / self.world_size  # DDP divides the sum of the ranks' gradients by the world size
             with self.replica.no_sync():
                 losses = [
                     backward(self.replica, self.task, [micro_batch], weight, self.precision)
@@ -80,7 +80,7 @@ class Zero(Strategy[ZeroSettings]):
                 ]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum(0) / self.world_size
-            # Only for the rows of metrics.jsonl, so the update need not wait for it
+            # Only metrics.jsonl needs the sum of the losses, so the update does not wait for it.
             reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
@@ -126,9 +126,9 @@ class Zero(Strategy[ZeroSettings]):
 
 
 class PartitionedOptimizer(Optimizer):
-    """An optimizer that ZeroRedundancyOptimizer divides: a rank has the slots and the averages of its parameters.
+    """An optimizer that ZeroRedundancyOptimizer divides: a rank has slots and averages for a part of the parameters.
 
-    After an update every rank sends its parameters to the others.
+    After an update every rank sends its part of the parameters to the other ranks.
     """
 
     @override
@@ -138,7 +138,7 @@ class PartitionedOptimizer(Optimizer):
         def build(part: Groups) -> torch.optim.Optimizer:
             return build_part([{**group, "names": [name_of[x] for x in group["params"]]} for group in part])
 
-        # ZeroRedundancyOptimizer copies what it knows of a group to each part, which has names of its own.
+        # ZeroRedundancyOptimizer copies the entries of a group to every rank's part. `build` adds the names of a part.
         unnamed = [{key: value for key, value in group.items() if key != "names"} for group in groups]
         return ZeroRedundancyOptimizer(unnamed, build)  # type: ignore[arg-type]  # a function, not a class
 
@@ -156,7 +156,7 @@ class PartitionedOptimizer(Optimizer):
 
     def gather_slots(self, rank: int, context: RunContext) -> dict[str, np.ndarray]:
         """Return the slots of all ranks on rank 0, and nothing on the other ranks. Every rank calls it."""
-        held = {(slot, name): tensor for slot, name, tensor in self.slot_tensors()}
+        held_slots = {(slot, name): tensor for slot, name, tensor in self.slot_tensors()}
         parameters = dict(zip(self.names, self.parameters, strict=True))
         shapes = {
             (slot, name): shape
@@ -170,17 +170,17 @@ class PartitionedOptimizer(Optimizer):
         for (slot, name), shape in shapes.items():
             owner = owners[name]
             if rank == 0:
-                tensor = held[slot, name] if owner == 0 else parameters[name].new_empty(shape)
+                tensor = held_slots[slot, name] if owner == 0 else parameters[name].new_empty(shape)
                 if owner != 0:
                     dist.recv(tensor, src=owner)
                 slots[f"{slot}.{name}"] = whole_arrays.allocate(shape, tensor.dtype)
                 torch.from_numpy(slots[f"{slot}.{name}"]).copy_(tensor.detach())
             elif rank == owner:
-                dist.send(held[slot, name].contiguous(), dst=0)
+                dist.send(held_slots[slot, name].contiguous(), dst=0)
         return slots
 
     def _find_owners(self) -> dict[str, int]:
         """Return the rank that has the slots of each parameter, by name, in the same order on every rank."""
-        held: list[list[str]] = [[]] * dist.get_world_size()
-        dist.all_gather_object(held, list(self.held))
-        return {name: owner for owner, names in enumerate(held) for name in names}
+        names_by_rank: list[list[str]] = [[]] * dist.get_world_size()
+        dist.all_gather_object(names_by_rank, list(self.held))
+        return {name: owner for owner, names in enumerate(names_by_rank) for name in names}

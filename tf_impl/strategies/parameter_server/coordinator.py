@@ -78,7 +78,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         The dispatcher divides each global batch into parts, one for each update; a part is a GlobalBatch, too. Only
         this thread fetches results, because TensorFlow supports no other.
         """
-        max_in_progress = 4 * self.world_size  # so that the other workers continue while one worker is slow
+        max_in_progress = 4 * self.world_size  # lets the other workers continue while one worker is slow
         dispatcher = Dispatcher(batches, self.settings.updates_per_batch, max_in_progress, self.settings.max_staleness)
         in_progress: deque[tuple[GlobalBatch, RemoteValue]] = deque()
         while True:
@@ -115,7 +115,8 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         version_read = self.version.read_value()
         with tf.control_dependencies([version_read]):
             loss, gradients = self._gradient_step(shard, weight)
-        # `number` is how many updates came before. The operation also adds 1, so that no two updates share a number.
+        # `number` is the number of earlier updates. The operation reads the version and adds 1 to it at once, so no two
+        # updates get the same number.
         with tf.control_dependencies(gradients):
             number = tf.raw_ops.ResourceCountUpTo(resource=self.version.handle, limit=2**62, T=tf.int64)
         self.log.write(number, UpdateRow(key, loss=0, grad_norm=0, staleness=-1, worker=-1))
@@ -147,7 +148,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return loss, self.optimizer.densify(gradients, keep_large_sparse=not self.settings.synchronous)
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """Make one update from each global batch: the coordinator sums the gradients of all workers in order."""
+        """Make one update from each global batch: the coordinator sums the gradients of all workers."""
         for batch in batches:
             shards = [to_tensors(batch.shard(rank, self.world_size)) for rank in range(self.world_size)]
             jobs = [_Job(self.coordinator, self.gradient_step, (shard, batch.weight)) for shard in shards]
@@ -159,7 +160,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         self, losses: tuple[tf.Tensor, ...], gradients: tuple[list[tf.Tensor], ...], scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         self.version.assign_add(1)
-        summed = [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
+        summed = [tf.add_n(worker_gradients) for worker_gradients in zip(*gradients, strict=True)]
         return tf.add_n(losses), self.optimizer.update(summed, scalars)
 
     @override
@@ -201,7 +202,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
                 self._retry_reading(partial(_measure_peak_resident_bytes, rank)) for rank in range(self.world_size)
             ],
             "version": int(self._retry_reading(self.version.read_value)),
-            # The workers of an asynchronous run make the updates, so an update may be repeated after a crash.
+            # In an asynchronous run the workers make the updates, so an update may be repeated after a crash.
             "doubled_updates": [] if self.settings.synchronous else self.log.find_repeated(self._read_log()),
         }
 

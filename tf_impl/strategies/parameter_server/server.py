@@ -17,7 +17,7 @@ from tf_impl.device import select_replica_devices
 
 
 def serve(config: Config) -> int:
-    """Be a worker or a parameter server until the coordinator ends. Return the exit code of this process."""
+    """Serve as a worker or a parameter server until the coordinator ends. Return the exit code of this process."""
     stop = Stop()
     group = rendezvous(config.cluster.timeout, {})  # no settings to compare: the coordinator sends all computations
     resolver = group.resolver
@@ -36,7 +36,7 @@ def serve(config: Config) -> int:
     if group.channel is not None:
         group.channel.attach(stop)
     (coordinator,) = resolver.cluster_spec().as_dict()["chief"]
-    was_seen, misses = False, 0  # polls in a row, one per second, in which the coordinator did not listen
+    was_seen, misses = False, 0  # misses: polls in a row, one per second, in which the coordinator did not listen
     while misses < (3 if was_seen else config.cluster.timeout):
         if group.channel is None and stop.signum is not None:  # without a channel, nobody decides when to stop
             break

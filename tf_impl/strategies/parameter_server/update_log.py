@@ -8,16 +8,17 @@ import tensorflow as tf
 
 from common.data.batches import GlobalBatch
 
-SPARE_ROWS = 1000  # for updates that are made twice
+SPARE_ROWS = 1000  # for updates that are made twice, after a worker has crashed
 
 
 class UpdateRow(NamedTuple):
-    """A row of the log, which describes one update. Its values are tensors inside a compiled step."""
+    """A row of the log, which describes one update. Inside a compiled step the values are tensors."""
 
-    key: float | tf.Tensor  # of the batch, from UpdateLog.key_of; 0 in a row that was not written
+    key: float | tf.Tensor  # UpdateLog.key_of of the batch; 0 in a row that was not written
     loss: float | tf.Tensor
     grad_norm: float | tf.Tensor
-    staleness: float | tf.Tensor  # updates between the worker's read and this one; -1 until the update has ended
+    # The number of updates after the worker read the variables and before this update; -1 until the update has ended.
+    staleness: float | tf.Tensor
     worker: float | tf.Tensor  # index of the worker that makes the update
 
 
@@ -48,12 +49,12 @@ class UpdateLog:
         return values
 
     def read(self, version: tf.Variable) -> Iterator[UpdateRow]:
-        """Yield the rows of all updates of this run, of which the last made this version."""
+        """Yield the rows of all updates of this run, from the first one to the one that made `version`."""
         for row in self.rows[: version - self.first_version].numpy().tolist():
             yield UpdateRow(*row)
 
     def find_repeated(self, rows: list[UpdateRow]) -> list[list[int]]:
-        """Return step and part of every update that was made, wholly or partly, once more than it should be.
+        """Return step and part for every extra time that an update was made, wholly or partly.
 
         A worker may crash after it has begun to update the variables. Its update is not reported, and its batch is
         dispatched to another worker. [0, 0] stands for an update whose worker crashed before it logged the batch.

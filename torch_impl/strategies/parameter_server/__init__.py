@@ -4,8 +4,8 @@ The servers hold the parameters. A coordinator dispatches batches to workers. Th
 gradients and send them to the servers without waiting for each other. Rank 0 is the coordinator. The next ranks are the
 servers, and the remaining ranks are the workers.
 
-Nobody waits for a crashed worker, and its replacement can connect at any time. A process group allows neither.
-torch.distributed.rpc would, but PyTorch keeps it in maintenance mode, like its only transport, TensorPipe.
+No process waits for a crashed worker, and a restarted worker can connect at any time. A process group of torch allows
+neither. torch.distributed.rpc allows both, but PyTorch only maintains it, like TensorPipe, its only transport.
 """
 
 from torch_impl.strategies.parameter_server.coordinator import ParameterServer

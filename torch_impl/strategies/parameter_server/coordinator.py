@@ -89,10 +89,10 @@ class ParameterServer(Strategy[ParameterServerSettings]):
     def _train_asynchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """Dispatch the batches and yield their updates in the order in which the workers report them.
 
-        The dispatcher divides each global batch into parts, one for each update; a part is a GlobalBatch, too. The
-        batches of a worker that crashes go to other workers. The servers know which of them have been applied.
+        The dispatcher divides each global batch into parts, one for each update; a part is a GlobalBatch, too. If a
+        worker crashes, its batches go to other workers. The servers know which of these batches they have applied.
         """
-        max_in_progress = 2 * self.world_size  # a worker has its next batch already when it finishes one
+        max_in_progress = 2 * self.world_size  # a worker already has its next batch when it finishes one
         dispatcher = Dispatcher(batches, self.settings.updates_per_batch, max_in_progress, self.settings.max_staleness)
         queues: dict[int, deque[GlobalBatch]] = {worker: deque() for worker in self.workers}  # in order of dispatch
         orphans: deque[GlobalBatch] = deque()  # batches of workers that have crashed
@@ -100,7 +100,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             while queues and (batch := orphans.popleft() if orphans else dispatcher.take()) is not None:
                 worker = min(queues, key=lambda worker: len(queues[worker]))
                 queues[worker].append(batch)
-                with suppress(OSError):  # the worker has crashed, which its missing result shows below
+                with suppress(OSError):  # the worker has crashed; receiving its result will fail, too, see below
                     send_message(self.workers[worker], ComputeGradient(batch.step, batch.part))
             if queues and not dispatcher.in_progress:  # without a worker left, wait for one to restart
                 return
@@ -120,7 +120,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             for rank, connection in arrivals:
                 with suppress(OSError):
                     worker = self._add_worker(rank, connection)
-                    orphans += queues.pop(worker, ())  # it may return before its crash was noticed
+                    orphans += queues.pop(worker, ())  # a worker may return before its crash was noticed
                     queues[worker] = deque()
 
     def _receive_result(self, worker: int) -> WorkerResult:
@@ -129,7 +129,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return result
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """Make one update from each global batch: each server sums the gradients of all workers in order."""
+        """Make one update from each global batch: each server sums its part of the gradients of all workers."""
         for batch in batches:
             for worker in range(self.world_size):
                 send_message(self.workers[worker], ComputeGradient(batch.step, part=worker))

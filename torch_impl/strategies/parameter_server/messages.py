@@ -7,7 +7,7 @@
 | any process  | server      | ReadParameters                                | ParametersVersion, then parameters  |
 | worker       | server      | ApplyGradient, then its gradient              | AppliedUpdate                       |
 | coordinator  | server      | ReadSlots                                     | the values of each slot in turn     |
-| coordinator  | server      | SetPlateauFactor                              | the same                            |
+| coordinator  | server      | SetPlateauFactor                              | SetPlateauFactor                    |
 
 A message consists of numbers. It travels as one float64 tensor: the index of its type in MESSAGE_TYPES, then its fields
 in their order. float64 holds every integer up to 2**53 exactly. Parameters, gradients and slots travel as flat tensors
@@ -42,7 +42,7 @@ class Message:
 class WorkerJoined(Message):
     """A worker has connected to the coordinator and waits for batches."""
 
-    peak_memory_bytes: int  # of the worker's replica
+    peak_memory_bytes: int  # peak memory of the worker's device
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ComputeGradient(Message):
     """The coordinator asks a worker to compute a gradient and to have the servers apply it."""
 
     step: int  # number of the global batch in the plan
-    part: int  # index of the part of that batch; of a synchronous run, the index of the worker
+    part: int  # index of the part of that batch; in a synchronous run, the index of the worker
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class ApplyGradient(Message):
     step: int  # number of the global batch in the plan
     part: int  # index of the part of that batch
     loss: float
-    grad_norm: float  # over the parameters of all servers
-    version_read: int  # version of the parameters from which the gradient was computed
+    grad_norm: float  # norm of the gradient of all parameters, not only of those of this server
+    version_read: int  # version of the parameters from which the gradient was computed, see ParametersVersion
     worker: int  # index of the worker
 
 
@@ -95,7 +95,7 @@ class AppliedUpdate(Message):
 
     loss: float
     grad_norm: float
-    staleness: int  # updates applied between the worker's read of the parameters and this one
+    staleness: int  # number of updates applied after the worker read the parameters and before this update
     worker: int  # index of the worker whose gradient was applied
 
 
@@ -103,10 +103,10 @@ class AppliedUpdate(Message):
 class WorkerResult(AppliedUpdate):
     """A worker reports to the coordinator the update that a server made from the worker's gradient."""
 
-    peak_memory_bytes: int  # of the worker's replica
+    peak_memory_bytes: int  # peak memory of the worker's device
 
 
-# The order is the encoding: a message starts with the index of its type here.
+# The order is part of the protocol: a message starts with the index of its type in this tuple.
 MESSAGE_TYPES: tuple[type[Message], ...] = (
     WorkerJoined,
     ComputeGradient,

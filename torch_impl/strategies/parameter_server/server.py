@@ -39,7 +39,7 @@ from torch_impl.strategies.parameter_server.worker import work
 
 
 def serve(context: RunContext) -> int:
-    """Be a worker or a parameter server until the coordinator ends. Return the exit code of this process."""
+    """Serve as a worker or a parameter server until the coordinator ends. Return the exit code of this process."""
     config = context.config
     settings = require_settings(config.strategy, ParameterServerSettings)
     stop = Stop()
@@ -56,12 +56,12 @@ def serve(context: RunContext) -> int:
 class UpdateLog:
     """The updates that a server has applied, by step and part, so that a gradient sent twice is applied once.
 
-    A step has a global batch, and an update is made from a part of it. A long run makes millions of updates, so they
-    are rows of one tensor and not objects.
+    An update is made from a part of the step's global batch. A long run makes millions of updates, so the log keeps
+    them as rows of one tensor and not as objects.
     """
 
     def __init__(self, steps: int, parts: int) -> None:
-        """Prepare for updates of steps 1 to `steps`, with parts 0 to `parts` - 1 each."""
+        """Prepare for updates of steps 1 to `steps`. Each step has parts 0 to `parts` - 1."""
         self._applied = torch.zeros([steps + 1, parts], dtype=torch.bool)
         self._numbers = torch.zeros([steps + 1, parts, len(fields(AppliedUpdate))], dtype=torch.float64)
 
@@ -71,7 +71,7 @@ class UpdateLog:
         self._numbers[step, part] = torch.tensor(update.to_numbers(), dtype=torch.float64)
 
     def find(self, step: int, part: int) -> AppliedUpdate | None:
-        """Return the update that this part has made, or None."""
+        """Return the update that this part has made, or None if it has made none."""
         if not self._applied[step, part]:
             return None
         return AppliedUpdate.from_numbers(self._numbers[step, part].tolist())
@@ -82,7 +82,7 @@ class HeldGradient:
     """A worker's gradient of one part of a batch, which waits for the other parts of a synchronous update."""
 
     worker: socket.socket
-    gradient: torch.Tensor  # flat, of the server's shard
+    gradient: torch.Tensor  # flat gradient of the server's shard
     loss: float
 
 
@@ -96,7 +96,7 @@ class Server:
         self.settings = require_settings(config.strategy, ParameterServerSettings)
         self.listener = RankListener(group.store, group.rank, config.cluster.timeout)
         server_count, server_index = self.settings.server_count, group.rank - 1
-        if self.settings.synchronous:  # the servers add up the norms of their shards
+        if self.settings.synchronous:  # the servers add up the squared norms of their shards with an all-reduce
             store = dist.PrefixStore("servers", group.store)
             timeout = timedelta(seconds=config.cluster.timeout)
             dist.init_process_group("gloo", None, timeout, server_count, server_index, store)
@@ -111,7 +111,7 @@ class Server:
         parameters = {name: parameter for name, parameter in parameters.items() if not groups[name].frozen}
         self.shard = assign_to_servers(parameters, server_count)[server_index]
         self.optimizer = Optimizer(config, self.shard)
-        self.version = 0  # number of updates so far
+        self.version = 0  # number of updates of the shard so far
         if checkpoint is not None:
             self.optimizer.load(state.slots, checkpoint.position)
             self.version = checkpoint.position.step
@@ -127,7 +127,7 @@ class Server:
                 try:
                     self._answer(client)
                 except OSError:
-                    if ranks.pop(client) == 0:  # the coordinator has ended; a worker may restart
+                    if ranks.pop(client) == 0:  # the coordinator has ended; a worker could still restart
                         return
             ranks |= {connection: rank for rank, connection in arrivals}
 
@@ -154,8 +154,8 @@ class Server:
     def _update_asynchronously(self, worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor) -> None:
         """Apply a gradient unless an update from the same part of the batch has been applied.
 
-        A worker may crash after it has sent its gradient to some of the servers. Another worker then sends a gradient
-        of the same part to all servers.
+        A worker may crash after it has sent its gradient to some of the servers. Then another worker computes the
+        gradient of this part again and sends it to all servers.
         """
         update = self.log.find(request.step, request.part)
         if update is None:
@@ -169,7 +169,8 @@ class Server:
     def _update_synchronously(self, worker: socket.socket, request: ApplyGradient, gradient: torch.Tensor) -> None:
         """Hold a gradient until the gradients of all parts have arrived, then apply their sum.
 
-        They are added in the order of the parts. The sum is clipped by its norm over the shards of all servers.
+        The gradients are added in the order of the parts. The norm by which the sum is clipped includes the shards of
+        all servers.
         """
         self.held_gradients[request.part] = HeldGradient(worker, gradient, request.loss)
         if len(self.held_gradients) < self.settings.world_size:
@@ -186,6 +187,6 @@ class Server:
 
     def _apply(self, gradient: torch.Tensor, step: int, grad_norm: float) -> None:
         parameters = self.shard.values()
-        for parameter, part in zip(parameters, split_flat(gradient, parameters), strict=True):
-            parameter.grad = part
+        for parameter, parameter_gradient in zip(parameters, split_flat(gradient, parameters), strict=True):
+            parameter.grad = parameter_gradient
         self.optimizer.update(step, torch.tensor(grad_norm, dtype=gradient.dtype))

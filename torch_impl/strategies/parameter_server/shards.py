@@ -66,7 +66,7 @@ def read_slots(server: socket.socket, shard: Shard, config: Config) -> dict[str,
 
 
 def list_slot_shapes(shard: Shard, config: Config) -> Iterator[dict[str, Shape]]:
-    """Yield, for each slot that some parameters have, its shapes by `<slot>.<parameter>`."""
+    """Yield the shapes of one slot after the other, by `<slot>.<parameter>`. Skip slots that no parameter has."""
     slots = {name: config.list_slots(name, tuple(parameter.shape)) for name, parameter in shard.items()}
     for slot in config.slots:
         if shapes := {f"{slot}.{name}": shapes[slot] for name, shapes in slots.items() if slot in shapes}:
@@ -75,7 +75,7 @@ def list_slot_shapes(shard: Shard, config: Config) -> Iterator[dict[str, Shape]]
 
 @torch.no_grad()
 def load_averages(shards: Sequence[Shard], slots: Mapping[str, np.ndarray]) -> None:
-    """Set the parameters of the shards to the averages among the slots."""
+    """Set the parameters of the shards to their averages, which the servers keep as a slot."""
     for shard in shards:
         for name, parameter in shard.items():
             parameter.copy_(torch.from_numpy(slots[f"{AVERAGE}.{name}"]))

@@ -56,9 +56,9 @@ def work(context: RunContext, group: Group) -> None:
             return
         version = read_parameters(servers, shards)
         batch = find_batch(config, context.inputs.cache.train, request.step)
-        if settings.synchronous:  # one update from the global batch, of which each worker has a shard
+        if settings.synchronous:  # the global batch makes one update, and each worker has a shard of it
             arrays = batch.shard(request.part, workers)
-        else:  # one update from each part of the global batch
+        else:  # each part of the global batch makes an update
             batch = batch.divide(settings.updates_per_batch)[request.part]
             arrays = batch.shard(rank=0, world_size=1)
         seed_dropout(config, request.step, request.part)
