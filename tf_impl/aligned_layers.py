@@ -16,7 +16,8 @@ from common.map.keras_paths import layers_by_path
 from common.map.noise import ALPHA_VALUE, Noise
 from tf_impl.dropout import apply_mask, compute_mask, compute_normal, hash_rows
 
-# The keys of the examples, and the number of calls of each layer by id. Each replica is traced in its own thread.
+# `example_keys`, the keys of the examples, and `calls`, the number of calls of each layer by id. They are different in
+# each thread, because TensorFlow traces each replica in a thread of its own.
 _current = local()
 
 
@@ -25,8 +26,8 @@ def apply_noise(x: tf.Tensor, noise: Noise, draws: tf.Tensor) -> tf.Tensor:
 
     Args:
         x: The input.
-        noise: What the layer does.
-        draws: Normal numbers, or whether to keep the input, broadcast to x.
+        noise: The operation, its unit and its strength.
+        draws: Normal numbers, or booleans that are true for elements to keep, in a shape that broadcasts to x.
     """
     if noise.operation == "drop":
         return apply_mask(x, noise.factor, draws)
@@ -42,9 +43,10 @@ class AlignedLayer(keras.Layer):
     """A layer that draws from the examples' keys, which `use_dropout_keys` sets.
 
     Attributes:
-        noise: What the layer does.
+        noise: The operation, its unit and its strength.
         site_key: The key of this layer.
-        layout: How the counterpart in PyTorch's model receives the same elements, if in another order than this layer.
+        layout: The layout in which the counterpart in PyTorch's model receives the same elements; None if their order
+            is the same.
     """
 
     noise: Noise
@@ -56,7 +58,7 @@ class AlignedLayer(keras.Layer):
         return apply_noise(inputs, self.noise, self._draw(inputs)) if training else inputs
 
     def _draw(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return what `apply_noise` needs for the inputs."""
+        """Return the `draws` of `apply_noise` for the inputs."""
         if self.noise.unit == "element":
             return self._draw_elements(inputs)
         shape: list[tf.Tensor | int] = [-1] + [1] * (len(inputs.shape) - 1)
@@ -100,8 +102,8 @@ def align_dropout(layer: keras.Layer, name: str, noise: Noise, layout: ChannelLa
     Args:
         layer: A layer that receives one tensor.
         name: The name of its counterpart in PyTorch's model.
-        noise: What the layer does.
-        layout: The layout of the counterpart's input, if it differs from the layer's own.
+        noise: The operation, its unit and its strength.
+        layout: The layout of the counterpart's input; None if it is the layout of the layer's own input.
     """
     layer.__class__ = AlignedLayer
     layer.site_key, layer.noise, layer.layout = derive_site_key(name), noise, layout

@@ -1,7 +1,7 @@
 """BatchNorm over several replicas: the statistics of each replica's shard, or of the global batch.
 
-A batch that is too small for all replicas is filled up with padding rows, which must not count in the statistics. Real
-rows belong to examples.
+A batch that is too small for all replicas is filled up with padding rows, which must not count in the statistics. The
+other rows, which belong to examples, are called real.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from common.map.keras_paths import variables_by_path
 from tf_impl.changing_buffers import build_averaging, find_changing_buffers
 
 STATISTICS = ("moving_mean", "moving_variance")
-_current = local()  # each replica's function is traced in its own thread
+_current = local()  # `real_rows`; TensorFlow traces each replica in a thread of its own
 
 
 def find_moving_statistics(model: keras.Model) -> list[keras.Variable]:
@@ -107,7 +107,7 @@ def synchronize_batch_norm(model: keras.Layer, over_replicas: bool) -> None:
         over_replicas: Whether to use the statistics of all replicas instead of each replica's shard.
 
     Raises:
-        UserError: A layer has a call of its own, which would not use the statistics of all replicas.
+        UserError: A layer overrides `call`, and so would not use the statistics of all replicas.
     """
     for layer in model._flatten_layers():
         if over_replicas and isinstance(layer, BatchNormalization) and type(layer).call not in CALLS:
@@ -138,7 +138,7 @@ def use_real_rows(real_rows: tf.Tensor | None) -> Iterator[None]:
 def build_statistics_averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:
     """Return a function that sets the moving statistics of every replica to their mean over all replicas.
 
-    It is enough to call it before the statistics are read: they are linear in the statistics of the batches, so their
-    mean after any number of steps equals what averaging in every step would give.
+    It is enough to average before the statistics are read. Moving statistics are linear in the statistics of the
+    batches, so averaging once has the same result as averaging after every step.
     """
     return build_averaging(strategy, find_moving_statistics(model))

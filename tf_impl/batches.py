@@ -26,14 +26,14 @@ def build_input_signature(
 ) -> list[dict[str, tf.TensorSpec]]:
     """Return the `input_signature` of a tf.function that takes a shard of this split.
 
-    The axes of arrays whose examples always have the same shape have their sizes, because many models read
-    `x.shape[1]`. All other axes have any length.
+    An axis that has the same size in all examples gets this size, because many models read `x.shape[1]`. All other
+    axes have any length.
 
     Args:
         config: The config of the run.
         split: The split.
-        rank: The replica whose shards the function takes. Their number of examples is then fixed too if all global
-            batches have the same number. None: shards of any number of examples.
+        rank: The replica whose shards the function takes. If all global batches have the same size, the number of
+            examples in a shard is fixed, too. None: shards have any number of examples.
         world_size: The number of replicas.
         evaluates: Whether the function takes the shards of an evaluation, which may ask for predictions.
     """
@@ -48,7 +48,7 @@ def build_input_signature(
 
 
 def _build_spec(array: np.ndarray, example_shape: tuple[int | None, ...] | None, is_fixed: bool) -> tf.TensorSpec:
-    """Return the type of an array. Only `example_shape` is fixed, and with `is_fixed` the number of examples."""
+    """Return the type of an array. The shape of an example is fixed; the number of examples only with `is_fixed`."""
     if example_shape is None:
         return tf.TensorSpec([None] * array.ndim, array.dtype)
     return tf.TensorSpec([len(array) if is_fixed else None, *example_shape], array.dtype)

@@ -1,7 +1,8 @@
 """Variables that forward passes in training mode change, other than BatchNorm's moving statistics.
 
-Preparation has found out whether the new value of a variable depends on the examples. If not, every replica computes
-the same. Otherwise, with model.buffers=average, the replicas continue after every step with the mean of their copies.
+Preparation has found out whether the new value of a variable depends on the examples. If it does not, every replica
+computes the same value. If it does, the replicas continue after every step with the mean of their copies, which
+model.buffers=average permits.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -18,7 +19,12 @@ Buffers = dict[str, keras.Variable]  # by name
 
 
 def mark_changing_buffers(model: keras.Model, depend_on_examples: Mapping[str, bool]) -> None:
-    """Keep in the model which of its variables change, by the names in checkpoints, and whether on the examples."""
+    """Store in the model which of its variables change, and whether their new values depend on the examples.
+
+    Args:
+        model: The model.
+        depend_on_examples: Whether the new value depends on the examples, by the variable's name in checkpoints.
+    """
     model.changing_buffers = dict(depend_on_examples)
 
 
@@ -26,8 +32,8 @@ def find_changing_buffers(model: keras.Model, dependent: bool | None = None) -> 
     """Return the variables of a model that forward passes change, by name.
 
     Args:
-        model: The model; a model without marks has no such variables.
-        dependent: Whether to return those whose new values depend on the examples, or the others; None for all.
+        model: The model. If `mark_changing_buffers` was not called for it, it has no such variables.
+        dependent: True for the variables whose new values depend on the examples, False for the others, None for all.
     """
     marks: Mapping[str, bool] = getattr(model, "changing_buffers", {})
     names = {name for name, mark in marks.items() if dependent in (None, mark)}
@@ -60,14 +66,14 @@ def build_buffer_check(strategy: tf.distribute.Strategy, model: keras.Model) -> 
 
     def replica_step() -> list[tf.Tensor]:
         replica = tf.distribute.get_replica_context()
-        differs = []
+        difference_counts = []
         for variable in buffers.values():
             x = tf.cast(tf.identity(variable.value), tf.float64)
             mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, x)
             limit = TOLERANCE * tf.reduce_max(tf.abs(x))
             count = tf.reduce_sum(tf.cast(tf.abs(x - mean) > limit, tf.float64))
-            differs.append(replica.all_reduce(tf.distribute.ReduceOp.SUM, count))
-        return differs
+            difference_counts.append(replica.all_reduce(tf.distribute.ReduceOp.SUM, count))
+        return difference_counts
 
     @tf.function
     def count_differences() -> list[tf.Tensor]:

@@ -1,4 +1,4 @@
-"""Clipping of gradients before an update: by the norm of all, by the norm of each parameter, or by their values."""
+"""Clipping of gradients before an update: by their common norm, by the norm of each gradient, or by their values."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def clip_gradients(config: Config, gradients: Sequence[Gradient], norm: tf.Tenso
 
 
 def _compute_factor(config: Config, max_norm: float, norm: tf.Tensor) -> tf.Tensor:
-    """Return the factor that clips a gradient to a norm: that of torch.nn.utils.clip_grads_with_norm_, or Keras's."""
+    """Return the factor that clips a gradient to a norm, as torch.nn.utils.clip_grads_with_norm_ or Keras does."""
     limit = tf.constant(max_norm, norm.dtype)
     if config.optimizer.semantics == "keras":
         return limit / tf.maximum(norm, limit)

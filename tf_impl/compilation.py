@@ -6,7 +6,7 @@ import tensorflow as tf
 from common.data.batches import Arrays
 from common.data.bucketing import pad_to_bucket
 
-_input_shapes: set[tuple[tuple[int, ...], ...]] = set()  # of all micro-batches so far
+_input_shapes: set[tuple[tuple[int, ...], ...]] = set()  # shapes of the arrays of all micro-batches so far
 
 
 def compile_model(model: keras.Model) -> None:

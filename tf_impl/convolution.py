@@ -36,7 +36,7 @@ def _convolve(
     dilation_rate: int | Sequence[int] = 1,
     _original: Callable[..., tf.Tensor] = nn.conv,
 ) -> tf.Tensor:
-    sizes = kernel.shape[:-2]  # of the window; the last axes are inputs and outputs
+    sizes = kernel.shape[:-2]  # sizes of the window; the last axes are inputs and outputs
     steps = [strides] * len(sizes) if isinstance(strides, int) else list(strides)
     if set(sizes) == {1} and max(steps) > 1:
         spatial = [slice(None, None, step) for step in steps]
@@ -56,17 +56,17 @@ def _convolve_groups(
 ) -> tf.Tensor:
     settings = strides, padding, "channels_last", dilation_rate
     layout = keras.config.image_data_format() if data_format is None else data_format
-    count = inputs.shape[1 if layout == "channels_first" else -1] // kernel.shape[-2]
-    if count == 1:
+    group_count = inputs.shape[1 if layout == "channels_first" else -1] // kernel.shape[-2]
+    if group_count == 1:
         return _convolve(inputs, kernel, strides, padding, data_format, dilation_rate)
     if layout == "channels_first":
         last = tf.transpose(inputs, [0, *range(2, len(inputs.shape)), 1])
         outputs = _convolve_groups(last, kernel, *settings)
         return tf.transpose(outputs, [0, len(inputs.shape) - 1, *range(1, len(inputs.shape) - 1)])
     steps, rates = (tuple(np.broadcast_to(value, len(kernel.shape) - 2).tolist()) for value in (strides, dilation_rate))
-    # TensorFlow's depthwise convolution is one of images, with equal strides and without both strides and dilations.
+    # TensorFlow's depthwise convolution takes images only, with equal strides, and not both strides and dilations.
     if kernel.shape[-2] == 1 and len(steps) == 2 and steps[0] == steps[1] and 1 in (max(steps), max(rates)):
-        depthwise = tf.reshape(kernel, [*kernel.shape[:2], count, -1])
+        depthwise = tf.reshape(kernel, [*kernel.shape[:2], group_count, -1])
         return tf.nn.depthwise_conv2d(inputs, depthwise, [1, *steps, 1], padding.upper(), dilations=rates)
-    groups = zip(tf.split(inputs, count, axis=-1), tf.split(kernel, count, axis=-1), strict=True)
-    return tf.concat([_convolve(part, weight, *settings) for part, weight in groups], axis=-1)
+    groups = zip(tf.split(inputs, group_count, axis=-1), tf.split(kernel, group_count, axis=-1), strict=True)
+    return tf.concat([_convolve(group_inputs, group_kernel, *settings) for group_inputs, group_kernel in groups], -1)

@@ -16,7 +16,7 @@ from tf_impl.aligned_layers import find_dropout_layers
 
 
 def find_dropouts(model: keras.Layer) -> tuple[dict[str, Noise], list[str]]:
-    """Return the noise of the layers that `align_dropout` replaces, by path, and all other layers that draw.
+    """Return the noise of the layers that `align_dropout` replaces, by path, and the other layers that draw numbers.
 
     An attention does not count, because the dropout layer inside it does.
     """
@@ -57,7 +57,7 @@ def disable_dropout(model: keras.Layer, noises: Mapping[str, Noise]) -> None:
 
 
 def seed_generators(model: keras.Layer, seed: int) -> None:
-    """Seed the global random generators and those of Keras's layers."""
+    """Seed the global random generators and the generators of Keras's layers."""
     keras.utils.set_random_seed(seed)
     for variable in model.variables:
         if variable.name == SEED_STATE:
@@ -73,10 +73,10 @@ class _SilentLayer(keras.Layer):
 
 
 class _LayerFunction:
-    """A layer, as `recognize_noise` calls it.
+    """A layer as a function that `recognize_noise` calls. A call leaves the layer as it was.
 
     Attributes:
-        may_have_noise: Whether the layer has one input, no weights, no layers in it, and is not Keras's own.
+        may_have_noise: Whether the layer is not Keras's own, and has one input, no weights and no layers in it.
         numbers: The numbers among the layer's attributes.
     """
 

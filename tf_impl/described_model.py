@@ -77,7 +77,7 @@ class DescribedModel:
         if not isinstance(model, keras.Layer):
             raise UserError(f"{key}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer")
         self.model = model
-        self.buffers: dict[str, bool] = {}  # those that training changes; `describe` finds them
+        self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
         self.has_open_batch = any(0 in model_input.open_axes for model_input in inputs.values())
@@ -144,7 +144,7 @@ class DescribedModel:
         )
 
     def list_files(self) -> list[str]:
-        """Return the paths of the files of the user's code, which the model and its loss function depend on."""
+        """Return the paths of the user's source files, on which the model and its loss function depend."""
         return list_user_files()
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -166,7 +166,7 @@ class DescribedModel:
         return weights
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the losses of the examples by kind, as `described_losses` describes. Raise UserError if that fails.
+        """Return the losses of the examples by kind; see `described_losses`. Raise UserError if the function fails.
 
         Args:
             task: The settings of the task.
@@ -183,11 +183,11 @@ class DescribedModel:
         Args:
             weights: The variables to set before the pass, by name.
             training: Whether the model is in training mode.
-            replacements: What the counterparts of this model's layers received and returned in the other model, by
-                path, on which the layers then compute.
+            replacements: The calls of the counterparts of this model's layers in the other model, by path. The layers
+                then compute on what the counterparts received and returned.
 
         Returns:
-            The outputs, and the shapes of what layers received.
+            The outputs, and the shapes of the inputs of layers.
         """
         set_state(self.model, weights)
         with ForwardTrace(self.model, replacements) as trace, tf.GradientTape() as self.tape:
@@ -201,9 +201,9 @@ class DescribedModel:
         return {path: call for path, call in self.last_calls.items() if paths is None or path in paths}
 
     def gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the gradients of the sum of the last outputs, each multiplied by its projection.
+        """Return the gradients of the sum of all elements of the last outputs, each output times its projection.
 
-        Call it once after a pass.
+        Call this method once after `compute`.
 
         Args:
             projections: An array of the shape of the output for each floating-point output, by name.
@@ -222,7 +222,7 @@ class DescribedModel:
         return {name: tf.convert_to_tensor(x).numpy() for name, x in zip(trainable, computed, strict=True)}
 
     def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
-        """Compute a training pass on some examples with a seed of all random generators. Restore the variables."""
+        """Seed all random generators and compute a training pass on some examples. Restore the variables."""
         before, batch = read_state(self.model), self.inputs
         self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
         seed_generators(self.model, seed)
@@ -242,10 +242,10 @@ class DescribedModel:
         return has_random_operations(self._compute, self.inputs)
 
     def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
-        """Compute copies of one example in evaluation mode. Return the first layer that mixes examples, or None.
+        """Compute a batch of copies of one example. Return the first layer that mixes examples, or None.
 
         Args:
-            trace: The trace of the pass on the examples.
+            trace: The trace of a pass on all examples, in evaluation mode.
         """
         batch = self.inputs
         self.inputs = {

@@ -46,7 +46,7 @@ def compute_in_float64() -> None:
 
 @contextmanager
 def keep_float64() -> Iterator[None]:
-    """Enter a context of a float64 model's code, in which casts to float32 and layers of float32 are float64."""
+    """Enter a context for the code of a float64 model, in which casts to float32 and float32 layers become float64."""
     token = _keeps_float64.set(True)
     try:
         yield

@@ -43,8 +43,8 @@ class ForwardTrace:
     Dropout functions drop nothing within the context.
 
     Attributes:
-        entered: The layers by path, in the order in which the pass entered them, with the layers that it did not enter
-            but whose variables it read, such as that of a TimeDistributed.
+        entered: The layers by path, in the order in which the pass entered them. They include layers that the pass did
+            not enter, but whose variables it read, such as the layer in a TimeDistributed.
         composites: The path of the attention or Bidirectional around a layer, by the path of the layer.
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         reshaped_shapes: The shape of one example after the model divided the features that a linear layer returned into
@@ -61,9 +61,12 @@ class ForwardTrace:
         replacements: Mapping[str, RecordedCall] | None = None,
         paths: Collection[str] | None = None,
     ) -> None:
-        """Prepare to trace a model, with the calls of counterparts by the path of the layer in this model.
+        """Prepare to trace a model.
 
-        The calls of the layers at `paths` are recorded; None records all.
+        Args:
+            model: The model.
+            replacements: The first calls of counterparts, by the path of the layer in this model.
+            paths: The paths of the layers whose calls are recorded; None records all.
         """
         self.entered: dict[str, keras.Layer] = {}
         self.composites: dict[str, str] = {}
@@ -78,7 +81,7 @@ class ForwardTrace:
         # The layers whose variables the pass read, and the number of layers entered before, by the layer's path.
         self._read: dict[str, tuple[keras.Layer, int]] = {}
         self._owners = {id(variable): layer for layer in _list_owners(model) for variable in list_own_variables(layer)}
-        self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
+        self._shapes: dict[int, tuple[int, ...]] = {}  # shapes of examples before they were flattened, by flat size
         self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
@@ -205,12 +208,12 @@ class ForwardTrace:
 
 
 def _list_owners(model: keras.Layer) -> list[keras.Layer]:
-    """Return all layers of a model, recurrent layers last, because the variables of their cells are theirs."""
+    """Return all layers of a model. Recurrent layers come last, so that they own the variables of their cells."""
     return sorted(model._flatten_layers(), key=lambda layer: hasattr(layer, "cell"))
 
 
 def _swap_order(layer: keras.Layer, array: np.ndarray | None) -> np.ndarray | None:
-    """Return what a layer receives in the order in which it reads it, as in PyTorch, or back as the layer receives it.
+    """Return an input of a layer in the order in which the layer reads it, as in PyTorch, or back in the given order.
 
     A recurrent layer with `go_backwards` reads from the last time step to the first.
     """

@@ -18,7 +18,7 @@ class FusedOptimizer:
     Attributes:
         scalar_count: The number of scalars of an update.
         slot_count: The number of slots of each parameter; TensorFlow's SGD has one without momentum, too.
-        slot_factors: The values of each slot, divided by the values of PyTorch's slot.
+        slot_factors: For each slot, the quotient of its values and the values of PyTorch's slot.
     """
 
     scalar_count = 3
@@ -62,15 +62,14 @@ class FusedOptimizer:
     ) -> None:
         """Update a variable and its slots in a replica.
 
+        A handle is this replica's copy of a variable. Each replica makes the same update from the same gradients.
+
         Args:
             parameter: The variable.
             gradient: The gradient, summed over the replicas.
             slots: The slots of the variable.
             scalars: The result of `compute_scalars`, in the gradient's type.
             decays: Whether there is weight decay.
-
-
-        A handle is this replica's copy of a variable. Each replica makes the same update from the same gradients.
         """
         rate, epsilon, decay = scalars
         if decays and self.config.optimizer.kind == "adamw":

@@ -8,7 +8,7 @@ import tensorflow as tf
 from common.map.keras_calls import build_keras_adapter
 
 Arguments = tuple[tuple[object, ...], dict[str, tf.Tensor]]  # positional and keyword arguments of a call
-InputAdapter = Callable[[dict[str, tf.Tensor]], Arguments]  # from the inputs of a batch by name
+InputAdapter = Callable[[dict[str, tf.Tensor]], Arguments]  # converts the inputs of a batch, which it gets by name
 
 
 def build_input_adapter(key: str, model: keras.Layer, names: Sequence[str]) -> InputAdapter:

@@ -26,7 +26,7 @@ class LayoutOptimizer(RuleOptimizer):
         """
         super().__init__(config)
         settings = config.optimizer
-        self.slot_count = 0  # of each variable
+        self.slot_count = 0  # the slots belong to parameters of PyTorch, not to variables
         self.variables = [parameter.variable.value for parameter in parameters]
         try:
             self.layouts = build_layouts(parameters)

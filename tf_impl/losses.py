@@ -53,7 +53,7 @@ def compute_class_dice(
 
 
 def compute_binary_losses(task: BinarySettings, outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the loss of each logit for its label from 0 to 1, in their shape.
+    """Return the losses of logits for labels from 0 to 1, in the same shape.
 
     Source: focal: torchvision.ops.sigmoid_focal_loss. hinge: keras.losses.Hinge.
     """
@@ -76,7 +76,7 @@ def compute_binary_dice(
 
 
 def compute_regression_losses(task: RegressionSettings, outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the loss of each output for its label, in their shape.
+    """Return the losses of outputs for labels, in the same shape.
 
     Source: poisson: torch.nn.PoissonNLLLoss. quantile: sklearn.metrics.mean_pinball_loss.
     """
@@ -94,7 +94,7 @@ def compute_regression_losses(task: RegressionSettings, outputs: tf.Tensor, labe
 
 
 def compute_contrastive_losses(task: ContrastiveSettings, embeddings: tf.Tensor) -> tf.Tensor:
-    """Return the loss [n] of each example, whose partner is to be found among those of all n examples.
+    """Return the loss [n] of each example: its partner must be recognized among all partners and negatives.
 
     embeddings: [n, 2 or more, size]: anchors, partners, and further negatives of all anchors.
 
@@ -107,8 +107,8 @@ def compute_contrastive_losses(task: ContrastiveSettings, embeddings: tf.Tensor)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(partners, scores)
     if not task.symmetric:
         return losses
-    of_partners = tf.nn.sparse_softmax_cross_entropy_with_logits(partners, tf.transpose(scores[:, :count]))
-    return (losses + of_partners) / 2
+    partner_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(partners, tf.transpose(scores[:, :count]))
+    return (losses + partner_losses) / 2
 
 
 def compare_embeddings(task: ContrastiveSettings, embeddings: tf.Tensor) -> tf.Tensor:
@@ -123,8 +123,8 @@ def compare_embeddings(task: ContrastiveSettings, embeddings: tf.Tensor) -> tf.T
 def _compute_dice(shares: tf.Tensor, labels: tf.Tensor, smooth: float) -> tf.Tensor:
     """Return 1 minus the soft dice coefficient over the second axis.
 
-    Source: Milletari et al., V-Net (2016), with the sums in the denominator not squared, as keras.losses.Dice and MONAI
-    have them.
+    Source: Milletari et al., V-Net (2016), but without the squares in the denominator, as in keras.losses.Dice and
+    MONAI.
     """
     overlap = tf.reduce_sum(shares * labels, 1)
     return 1 - (2 * overlap + smooth) / (tf.reduce_sum(shares, 1) + tf.reduce_sum(labels, 1) + smooth)

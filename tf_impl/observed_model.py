@@ -78,8 +78,8 @@ class ObservedModel:
             weight: The total weight of the global batch, by which the summed losses are divided.
             training: Whether the model is in training mode.
             paths: The paths of the layers whose calls are returned.
-            replacements: What the counterparts of this model's layers received and returned in the other model, by
-                path, for the first micro-batch. The layers then compute on these arrays, and no gradients are computed.
+            replacements: The calls of the counterparts of this model's layers in the other model, by path, for the
+                first micro-batch. The layers then compute on these arrays, and no gradients are computed.
         """
         load_weights(self.model, dict(weights))
         variables = [variable.value for variable in self.model.trainable_variables]
@@ -114,15 +114,15 @@ class ObservedModel:
         training: bool,
         layers: Sequence[LayerMatch] | None = None,
     ) -> PerturbedObservation:
-        """Compute a shard on weights that are moved by rounding, and measure how far the last `compute` is from it.
+        """Compute the shard of the last `compute` on slightly perturbed weights, and measure how much differs.
 
         Args:
-            weights: As in `compute`, like the next three.
-            shard: See above.
-            weight: See above.
-            training: See above.
-            layers: The pairs of layers whose arrays are moved too: each layer of this model, which is A's, then
-                receives and returns what it did in the last `compute`, moved at random. None moves no arrays.
+            weights: The perturbed weights to set first, by name.
+            shard: As in `compute`.
+            weight: As in `compute`.
+            training: As in `compute`.
+            layers: The pairs of layers whose arrays are perturbed, too; this model must be A's. Each of its layers then
+                receives and returns the arrays of the last `compute` plus noise. None perturbs no arrays.
         """
         original = self.observation
         replacements = None if layers is None else perturb_calls(layers, original, seed=len(weights))

@@ -3,7 +3,7 @@
 `aligned` is PyTorch's arithmetic with every value from the config, `keras` the update that Keras documents, and
 `native` Keras's own optimizer with Keras's defaults. A slot is an array that the optimizer keeps for each parameter,
 such as Adam's first moment. With parameter servers, a large variable is divided into shards, one on each server;
-otherwise it is its only shard.
+otherwise the only shard is the variable itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ from tf_impl.rule_optimizer import RuleOptimizer
 from tf_impl.step import Gradient
 from tf_impl.weight_average import WeightAverage
 
-# Type of what `Optimizer.compute_scalars` returns, for compiled steps
+# Type of the result of `Optimizer.compute_scalars`, for compiled steps
 SCALARS = tf.TensorSpec([None, None], tf.float64)
 
 
@@ -44,7 +44,7 @@ class _Slot:
     name: str
     parameter: NamedParameter | TransformedParameter
     shards: list[tf.Variable]  # one for each shard of the parameter
-    factor: float  # the values of this slot divided by the values of PyTorch's slot
+    factor: float  # quotient of the values of this slot and the values of PyTorch's slot
 
 
 class Optimizer:
@@ -57,15 +57,16 @@ class Optimizer:
         """Create the slots of the trainable parameters of a model, with their initial values."""
         self.settings, self.config, self.model = config.optimizer, config, model
         self.on_servers = isinstance(config.strategy, ParameterServerSettings)  # several workers share the parameters
-        # Updates minus global batches, when the run was resumed: an asynchronous update uses only a part of a batch.
+        # Number of updates minus number of global batches when the run was resumed. Asynchronous updates use only a
+        # part of a batch.
         self.extra_updates = 0
-        self.plateau_factor = 1.0  # by which schedule=plateau has lowered the learning rate
+        self.plateau_factor = 1.0  # factor by which schedule=plateau has lowered the learning rate
         self.rate = 1.0  # the learning rate of the last update, without `plateau_factor`
         self._native = build_native(config, model) if self.settings.semantics == "native" else None
         self.parameters = [shard for variable in model.trainable_variables for shard in _get_shards(variable.value)]
         groups = self._find_groups()
         self._groups = list(dict.fromkeys(groups))
-        self._group_indices = [self._groups.index(group) for group in groups]  # of the parameters
+        self._group_indices = [self._groups.index(group) for group in groups]  # index of each parameter's group
         dtype = self.parameters[0].dtype.as_numpy_dtype
         self._rule: FusedOptimizer | RuleOptimizer
         if self.settings.uses_layout:
@@ -85,7 +86,6 @@ class Optimizer:
                 [create_slot(parameter, parameter.shape, value) for parameter in self.parameters]
                 for _ in range(self._rule.slot_count)
             ]
-
         self._average = WeightAverage(config, self.parameters)
 
     def _find_parameters(self) -> list[NamedParameter | TransformedParameter]:
@@ -187,7 +187,7 @@ class Optimizer:
         self._native.apply([gradient / tf.cast(replicas, gradient.dtype) for gradient in gradients])
 
     def swap_averages(self) -> None:
-        """Exchange the weights and their averages, of ema.* or swa.*."""
+        """Exchange the weights and their averages (ema.* or swa.*)."""
         self._average.swap()
 
     def slots(self) -> dict[str, np.ndarray]:
@@ -240,8 +240,8 @@ class Optimizer:
     def _compute_slot_factors(self) -> list[float]:
         """Return the factor of each slot: its values divided by the values of PyTorch's slot.
 
-        The momentum of Keras's SGD includes the negative learning rate, and that of its RMSprop the learning rate. The
-        slots of the fused Adam include a rounding factor.
+        The momentum of Keras's SGD includes the negative learning rate, and the momentum of its RMSprop the learning
+        rate. The slots of the fused Adam include a rounding factor.
         """
         if self._native is None:
             return self._rule.slot_factors

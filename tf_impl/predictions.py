@@ -6,8 +6,9 @@ import tensorflow as tf
 def append_predictions(sums: tf.Tensor, outputs: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
     """Append the predictions of a micro-batch to its sums, if the batch asks for them.
 
-    They are those of all examples of the global batch, flat. Examples that the micro-batch does not have are 0, so that
-    the sum over all micro-batches and replicas has each example once. `common.data.example_places` finds the examples.
+    The flat vector of predictions has places for all examples of the global batch. Places of examples that the
+    micro-batch does not have are 0, so that the sum over all micro-batches and replicas has each prediction once.
+    `common.data.example_places` computes the places.
 
     Args:
         sums: The sums of the micro-batch [2].
@@ -22,5 +23,5 @@ def append_predictions(sums: tf.Tensor, outputs: tf.Tensor, batch: dict[str, tf.
         return sums
     places = tf.reshape(places, [-1])
     selected = tf.gather(predictions, tf.maximum(places, 0))
-    here = tf.where(places[:, None] >= 0, selected, tf.zeros_like(selected))
-    return tf.concat([sums, tf.reshape(here, [-1])], 0)
+    placed = tf.where(places[:, None] >= 0, selected, tf.zeros_like(selected))
+    return tf.concat([sums, tf.reshape(placed, [-1])], 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
-TraceEvent = dict[str, object]  # of the Chrome trace event format; times in microseconds
+TraceEvent = dict[str, object]  # an event in the Chrome trace event format, with times in microseconds
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from tf_impl.fused_optimizer import Scalar
 
 
 class RuleOptimizer:
-    """An optimizer whose update is a rule. It updates one variable at a time.
+    """An optimizer whose update is one of these rules. It updates one variable at a time.
 
     Attributes:
         rule: The rule of the next update. A schedule that cycles the momentum replaces it.
@@ -22,10 +22,10 @@ class RuleOptimizer:
         self.slot_count, self.scalar_count = len(config.optimizer.slots), self.rule.scalar_count
         if config.schedule.sets_momentum:
             self.scalar_count += 1
-        self.slot_factors = [1.0] * self.slot_count  # the slots are PyTorch's
+        self.slot_factors = [1.0] * self.slot_count  # the slots have the values of PyTorch's slots
 
     def compute_scalars(self, rate: Scalar, weight_decay: float, step: Scalar) -> list[Scalar]:
-        """Return the scalars of the update with number `step`, from 1. The last one is a momentum that is cycled."""
+        """Return the scalars of the update with number `step`, from 1. If the schedule sets a momentum, it is last."""
         assert isinstance(rate, float) and isinstance(step, int), "only fused operations compute them in a step"
         scalars: list[Scalar] = [*self.rule.compute_scalars(rate, weight_decay, step)]
         if self.config.schedule.sets_momentum:
@@ -43,15 +43,14 @@ class RuleOptimizer:
     ) -> None:
         """Update a variable and its slots in a replica.
 
+        A handle is this replica's copy of a variable. Each replica makes the same update from the same gradients.
+
         Args:
             parameter: The variable.
             gradient: The gradient, summed over the replicas.
             slots: The slots of the variable.
             scalars: The result of `compute_scalars`, in the gradient's type.
             decays: Whether there is weight decay; without it the decay among the scalars is 0.
-
-
-        A handle is this replica's copy of a variable. Each replica makes the same update from the same gradients.
         """
         dtype = gradient.dtype
         before = [tf.raw_ops.ReadVariableOp(resource=slot.handle, dtype=dtype) for slot in slots]

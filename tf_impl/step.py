@@ -35,7 +35,7 @@ def compute_values(task: TaskFunctions, function: PerExample, outputs: tf.Tensor
 
     Args:
         task: The functions of the task.
-        function: One of them: `losses` or `metric`.
+        function: The function to apply: `task.losses` or `task.metric`.
         outputs: The outputs of the model.
         batch: The micro-batch.
     """
@@ -62,13 +62,13 @@ def backward(
         model: The model.
         task: The functions of the task.
         shard: The micro-batches of this replica.
-        weight: The total weight of the global batch.
+        weight: The divisor of the losses, `GlobalBatch.weight`.
         parameters: The variables to differentiate by.
 
     Returns:
         The shard's part of the mean loss over the global batch (the parts of all shards add up to the mean), and the
-        gradient of each parameter. If there are several outputs, the part of each of them, multiplied by its weight,
-        [outputs].
+        gradient of each parameter. If there are several outputs, there is a part for each output, multiplied by the
+        weight of the output, [outputs].
     """
     losses, gradients = [], []
     for micro_batch in shard:
@@ -99,7 +99,7 @@ def compute_evaluation_sums(model: keras.Model, task: TaskFunctions, shard: list
 def seed_dropout(model: keras.Model, step: int) -> None:
     """Seed Keras's own dropout masks in a new model, as if the model had been trained up to a step.
 
-    Keras draws masks from a seed and the number of draws before. Aligned dropout does not use them.
+    Keras draws a mask from a seed and the number of earlier masks. Aligned dropout does not use Keras's masks.
     """
     for variable in model.non_trainable_variables:
         if variable.name == "seed_generator_state":
@@ -115,7 +115,7 @@ def evaluate(batches: Iterable[GlobalBatch], compute_sums: Callable[[GlobalBatch
     """
     weight: float | np.ndarray = 0.0
     sums, count = tf.zeros([], tf.float64), 0
-    gathered: list[tuple[GlobalBatch, tf.Tensor]] = []  # with the predictions of the batch, on the device
+    gathered: list[tuple[GlobalBatch, tf.Tensor]] = []  # batches that ask for predictions, and their predictions
     for batch in batches:
         batch_sums, size = compute_sums(batch), 2 * np.size(batch.evaluation_weight)
         sums += batch_sums[:size]

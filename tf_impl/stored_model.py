@@ -1,6 +1,6 @@
 """A user's Keras model that loads and saves files of weights, in its own types and in float64, for common.map.
 
-Every method builds the model anew, as a program of the user does.
+Every method builds the model anew, as a user's program does.
 """
 
 from collections.abc import Mapping
@@ -37,16 +37,16 @@ class StoredModel:
         arrays: Mapping[str, np.ndarray],
         seed: int,
     ) -> None:
-        """Keep the arguments, which are those of DescribedModel."""
+        """Keep the arguments, which DescribedModel documents."""
         self.key, self.factory, self.arguments, self.seed = key, factory, arguments, seed
         self.inputs, self.arrays = inputs, arrays
 
     def weights(self) -> Arrays:
-        """Return the variables that the factory draws."""
+        """Return the variables with the initial values that the factory draws."""
         return read_weights(self._build())
 
     def load(self, place: str, path: Path) -> LoadedWeights:
-        """Load a file into the model. Raise UserError if it is not that of the model.
+        """Load a file into the model. Raise UserError if the file does not fit the model.
 
         Args:
             place: The key and the file, with which errors begin.
@@ -67,12 +67,12 @@ class StoredModel:
         save_weight_file(model, place, path)
 
     def compute(self, place: str, path: Path, weights: Arrays, in_float64: bool) -> Arrays:
-        """Load a file into the model, and return its outputs in evaluation mode. Raises UserError.
+        """Load a file into the model, and return the outputs of the model in evaluation mode. Raises UserError.
 
         Args:
             place: The key and the file, with which errors begin.
             path: The path of the file.
-            weights: The variables to set afterwards by name.
+            weights: The variables to set after loading, by name.
             in_float64: Whether to build the model in float64; otherwise it has its own types.
         """
         model = self._build(in_float64)

@@ -1,4 +1,4 @@
-"""The average of the weights of ema.* or swa.*, which is one more slot of each parameter."""
+"""Averages of the weights (ema.* or swa.*). The average of a parameter is one more slot of the parameter."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -22,7 +22,7 @@ class WeightAverage:
         self.averages = [_copy(parameter) for parameter in self.parameters]
 
     def update(self, share: tf.Tensor) -> None:
-        """Include the weights after an update in a replica. share: of the weights in their average.
+        """Include the weights in the averages after an update. share: the share of these weights in the new average.
 
         The formula is that of torch.lerp, which is exact for the shares 0 and 1.
         """
@@ -35,7 +35,7 @@ class WeightAverage:
                 tf.raw_ops.AssignVariableOp(resource=average.handle, value=after)
 
     def swap(self) -> None:
-        """Exchange the weights and their averages. Call it outside of replicas."""
+        """Exchange the weights and their averages. Call this method outside of replicas."""
         for average, parameter in zip(self.averages, self.parameters, strict=True):
             weights = parameter.numpy()
             parameter.assign(average.numpy())

@@ -25,7 +25,7 @@ def load_weight_file(model: keras.Layer, place: str, path: Path) -> LoadedWeight
         path: The path of the file.
 
     Raises:
-        UserError: The file cannot be read without running code, or is not that of the model.
+        UserError: The file cannot be read without running code, or does not fit the model.
     """
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         own_path = Path(directory, "own.weights.h5")

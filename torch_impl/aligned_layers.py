@@ -12,7 +12,7 @@ from common.map.noise import ALPHA_VALUE, Noise, Operation, Unit
 from torch_impl.attention import AlignedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.dropout import TokenPositions, apply_mask, compute_mask, compute_normal, hash_rows, hash_token_rows
 
-NO_BACKWARD_PASS = -1  # the number of the backward pass that PyTorch is in, outside of all
+NO_BACKWARD_PASS = -1  # the result of torch._C._current_graph_task_id outside of backward passes
 # The operation and the unit of each class of PyTorch.
 NOISE_OF_CLASSES: dict[type[Module], tuple[Operation, Unit]] = {
     Dropout: ("drop", "element"),
@@ -29,8 +29,8 @@ def apply_noise(x: torch.Tensor, noise: Noise, draws: torch.Tensor) -> torch.Ten
 
     Args:
         x: The input.
-        noise: What the layer does.
-        draws: Normal numbers, or whether to keep the input, broadcast to x.
+        noise: The operation, its unit and its strength.
+        draws: Normal numbers, or booleans that are true for elements to keep, in a shape that broadcasts to x.
     """
     if noise.operation == "drop":
         return apply_mask(x, noise.factor, draws)
@@ -47,12 +47,12 @@ class KeyedLayer(Module):
 
     noise: Noise
     site_key: torch.Tensor  # the key of this layer, int64
-    normal_table: torch.Tensor  # only of a layer that draws normal numbers
-    example_keys: torch.Tensor | None  # int64 [n]
-    calls: int  # in this forward pass
+    normal_table: torch.Tensor  # the result of `compute_normal_table`, if the layer draws normal numbers
+    example_keys: torch.Tensor | None  # the keys of the examples, int64 [n]
+    calls: int  # number of calls in this forward pass
 
     def _count_call(self) -> int:
-        """Return the number of calls before this one. A backward pass that computes the layer again is no call."""
+        """Return the number of earlier calls in this forward pass. Calls during a backward pass do not count."""
         if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == NO_BACKWARD_PASS:
             self.calls += 1
             return self.calls - 1
@@ -82,7 +82,7 @@ class AlignedLayer(KeyedLayer, Dropout):
         return str(self.noise)
 
     def _draw(self, x: torch.Tensor, example_keys: torch.Tensor, site_key: torch.Tensor) -> torch.Tensor:
-        """Return what `apply_noise` needs for the input x."""
+        """Return the `draws` of `apply_noise` for the input x."""
         if self.noise.unit == "element":
             row_keys, features = self._hash_rows(x, example_keys, site_key), x.shape[-1]
         else:

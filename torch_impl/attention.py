@@ -1,4 +1,4 @@
-"""Unfolded attention: computed step by step, with a dropout layer for its probabilities, as Keras's attention has.
+"""Unfolded attention: attention that is computed step by step, with a dropout layer for the probabilities, as in Keras.
 
 The attentions of PyTorch and transformers drop inside one fused function, which draws its own mask. A dropout layer can
 use the mask that both frameworks share.
@@ -23,7 +23,7 @@ UNFOLDED = "unfolded"  # the attention implementation that this file registers i
 REPLACED_IMPLEMENTATIONS = ("eager", "sdpa")  # the implementations of transformers that UNFOLDED replaces
 # The attributes in which the attentions of transformers have their dropout layer or dropout rate.
 DROPOUT_ATTRIBUTES = ("attention_dropout", "attn_dropout", "attn_drop", "dropout")
-SINK_ARGUMENTS = ("s_aux", "sinks")  # attention sinks: scores of some models that belong to no key
+SINK_ARGUMENTS = ("s_aux", "sinks")  # arguments with attention sinks: scores that belong to no key
 AttentionForward = Callable[..., tuple[torch.Tensor, torch.Tensor]]  # the signature of `unfolded_attention_forward`
 
 
@@ -44,7 +44,7 @@ class UnfoldedAttention(MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Compute what MultiheadAttention computes. PyTorch itself computes a query without an axis of examples.
+        """Compute what MultiheadAttention computes. PyTorch's own code computes queries without an axis of examples.
 
         `is_causal` is ignored: it only describes `attn_mask`.
         """
@@ -137,7 +137,7 @@ def _unfold_transformers(model: "PreTrainedModel") -> None:
     AttentionMaskInterface.register(UNFOLDED, eager_mask)
     model.set_attn_implementation(UNFOLDED)
     if model.config._attn_implementation != UNFOLDED:
-        return  # the model computes attention itself
+        return  # this model does not let another function compute its attention
     for module, name in attributes.items():
         if not isinstance(getattr(module, name), Dropout):
             delattr(module, name)
@@ -164,8 +164,8 @@ def unfolded_attention_forward(  # noqa: PLR0913  the signature of transformers
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention step by step: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
-    It has the signature of an attention function of transformers. The model's own function computes attention with
-    sinks. It draws its own dropout mask, which `torch_impl.described_model` reports as not alignable.
+    The signature is that of the attention functions in transformers. Attention with sinks is computed by the model's
+    own function, which draws its own dropout mask. `torch_impl.described_model` reports this mask as not alignable.
     """
     attribute = _find_dropout_attribute(module)
     assert attribute is not None
@@ -188,7 +188,7 @@ def unfolded_attention_forward(  # noqa: PLR0913  the signature of transformers
 
 
 def _find_eager_forward(module: Module) -> AttentionForward:
-    """Return the function with which an attention of transformers, or a class derived from it, computes by default."""
+    """Return the default attention function of an attention of transformers, or of a class derived from one."""
     namespaces = (vars(sys.modules[kind.__module__]) for kind in type(module).__mro__)
     return next(names["eager_attention_forward"] for names in namespaces if "eager_attention_forward" in names)
 
@@ -196,7 +196,7 @@ def _find_eager_forward(module: Module) -> AttentionForward:
 def set_dropout_batch_first(model: Module) -> None:
     """Tell the dropout layers in PyTorch's transformer layers whether their input is [n, tokens, features].
 
-    Otherwise it is [tokens, n, features]. The transformer layer around them knows.
+    Otherwise the input is [tokens, n, features]. Only the transformer layer around a dropout layer knows which it is.
     """
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer):

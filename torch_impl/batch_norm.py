@@ -1,7 +1,7 @@
 """BatchNorm over several replicas: the statistics of each replica's shard, or of the global batch.
 
-A batch that is too small for all replicas is filled up with padding rows, which must not count in the statistics. Real
-rows belong to examples.
+A batch that is too small for all replicas is filled up with padding rows, which must not count in the statistics. The
+other rows, which belong to examples, are called real.
 """
 
 from collections.abc import Callable
@@ -36,13 +36,13 @@ def find_moving_statistics(model: Module) -> dict[str, torch.Tensor]:
 
 
 def _get_role(model: Module, name: str) -> str:
-    """Return the name of a buffer within its layer. Paths of Keras have slashes, and #2 if they are not unique."""
+    """Return the name of a buffer within its layer. Keras separates names by slashes; repeated paths end with #2."""
     is_keras = isinstance(model, KerasModule)
     return name.rpartition("/")[2].partition("#")[0] if is_keras else name.rpartition(".")[2]
 
 
 def list_batch_norm_buffers(model: Module) -> list[str]:
-    """Return the names of the buffers of BatchNorm layers, except for counters of batches that average all batches."""
+    """Return the names of the buffers of BatchNorm layers, except for counters that the layer needs (momentum=None)."""
     if isinstance(model, KerasModule):
         return model.list_batch_norm_variables()
     return [
@@ -57,8 +57,8 @@ def list_batch_norm_buffers(model: Module) -> list[str]:
 def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], object], world_size: int) -> None:
     """Set the moving statistics of every replica to their mean over all replicas.
 
-    It is enough to call it before the statistics are read: they are linear in the statistics of the batches, so their
-    mean after any number of steps equals what averaging in every step would give.
+    It is enough to average before the statistics are read. Moving statistics are linear in the statistics of the
+    batches, so averaging once has the same result as averaging after every step.
 
     Args:
         model: The model of this rank.
@@ -71,7 +71,7 @@ def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], objec
 
 
 class RowAwareLayer(Module):
-    """A BatchNorm layer whose statistics can be those of all replicas, without padding rows."""
+    """A BatchNorm layer that can compute its statistics over all replicas, without padding rows."""
 
     sum_over_replicas: SumOverReplicas
     real_rows: torch.Tensor | None  # set by `use_real_rows`
@@ -132,7 +132,7 @@ def synchronize_batch_norm(model: Module, sum_over_replicas: SumOverReplicas) ->
     """Make the BatchNorm layers of a model use the statistics of all replicas.
 
     Raises:
-        UserError: A layer has a forward pass of its own, which would be replaced.
+        UserError: A layer overrides `forward`, which would be replaced.
     """
     for name, module in model.named_modules():
         if isinstance(module, RowAwareLayer):  # of a Keras model
@@ -165,7 +165,7 @@ def use_real_rows(model: Module, real_rows: torch.Tensor | None) -> None:
 def make_sum_over_ranks() -> SumOverReplicas:
     """Return a function that sums over all ranks.
 
-    It has its own process group, because another thread may reduce gradients at the same time.
+    The function uses its own process group, because another thread may reduce gradients at the same time.
     """
     group = dist.new_group()
 

@@ -19,6 +19,6 @@ def to_tensors(shard: list[Arrays], device: torch.device) -> list[dict[str, torc
 def _to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
-        tensor = tensor.pin_memory()  # a copy from other memory would not be asynchronous
+        tensor = tensor.pin_memory()  # only copies from pinned memory are asynchronous
     keeps_dtype = tensor.is_floating_point() or tensor.dtype == torch.bool
     return tensor.to(device, tensor.dtype if keeps_dtype else torch.int64, non_blocking=True)

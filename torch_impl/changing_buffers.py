@@ -1,7 +1,8 @@
 """Buffers that forward passes in training mode change, other than BatchNorm's moving statistics.
 
-Preparation has found out whether the new value of a buffer depends on the examples. If not, every replica computes the
-same. Otherwise, with model.buffers=average, the replicas continue after every step with the mean of their buffers.
+Preparation has found out whether the new value of a buffer depends on the examples. If it does not, every replica
+computes the same value. If it does, the replicas continue after every step with the mean of their buffers, which
+model.buffers=average permits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +19,18 @@ Buffers = dict[str, torch.Tensor]  # by name
 
 
 def mark_changing_buffers(model: Module, depend_on_examples: Mapping[str, bool]) -> None:
-    """Keep in the model which of its buffers change, by name, and whether their new values depend on the examples."""
+    """Store in the model which of its buffers change, by name, and whether their new values depend on the examples."""
     model.changing_buffers = dict(depend_on_examples)  # type: ignore[assignment]
 
 
 def find_changing_buffers(model: Module, dependent: bool | None = None) -> Buffers:
     """Return the buffers of a model that forward passes change, by name.
 
-    Call it for every use: a forward pass may replace a buffer by another tensor.
+    Call this function before every use, because a forward pass may replace a buffer by another tensor.
 
     Args:
-        model: The model; a model without marks has no such buffers.
-        dependent: Whether to return those whose new values depend on the examples, or the others; None for all.
+        model: The model. If `mark_changing_buffers` was not called for it, it has no such buffers.
+        dependent: True for the buffers whose new values depend on the examples, False for the others, None for all.
     """
     marks: Mapping[str, bool] = getattr(model, "changing_buffers", {})
     names = {name for name, mark in marks.items() if dependent in (None, mark)}
@@ -50,7 +51,7 @@ def average_buffers(model: Module, all_reduce: Callable[[torch.Tensor], object],
 
 
 def check_equal_buffers(model: Module, all_reduce: Callable[[torch.Tensor], object], world_size: int) -> None:
-    """Raise UserError if a buffer that should be the same on all ranks is not. The arguments are as above."""
+    """Raise UserError if a buffer that should be the same on all ranks is not. Arguments: see `average_buffers`."""
     for name, buffer in find_changing_buffers(model, dependent=False).items():
         mean = buffer.double()
         mean = mean.clone() if mean is buffer else mean
@@ -65,7 +66,7 @@ def _check_equal(name: str, buffer: torch.Tensor, mean: torch.Tensor) -> None:
 
 
 def gather_replica_buffers(model: Module, replicas: Sequence[Module]) -> None:
-    """Set the buffers of a model, of which each replica in this process has a copy, to those of the replicas.
+    """Set the buffers of a model from the replicas in this process: to their mean if they depend on the examples.
 
     Raises:
         UserError: A buffer that should be the same in all replicas is not.

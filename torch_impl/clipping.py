@@ -1,4 +1,4 @@
-"""Clipping of gradients before an update: by the norm of all, by the norm of each parameter, or by their values."""
+"""Clipping of gradients before an update: by their common norm, by the norm of each gradient, or by their values."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def clip_gradients(
         config: The config of the run.
         gradients: The gradients, or this rank's parts of them.
         norm: The norm of the whole model's gradient.
-        norms: The norm of each gradient, for clip_norm only.
+        norms: The norm of each gradient; only clip_norm needs them.
     """
     settings = config.optimizer
     if settings.clip_value is not None:
@@ -29,7 +29,7 @@ def clip_gradients(
 
 
 def _compute_factor(config: Config, max_norm: float, norm: torch.Tensor) -> torch.Tensor:
-    """Return the factor that clips a gradient to a norm: that of torch.nn.utils.clip_grads_with_norm_, or Keras's."""
+    """Return the factor that clips a gradient to a norm, as torch.nn.utils.clip_grads_with_norm_ or Keras does."""
     if config.optimizer.semantics == "keras":
         return max_norm / norm.clamp(min=max_norm)
     return (max_norm / (norm + 1e-6)).clamp(max=1.0)

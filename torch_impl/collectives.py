@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tour. Return the exit code: 0, 1 if a process has failed, 128 + n after signal n.
 
-    A mistake of the user exits with 2 instead of returning.
+    After a mistake of the user, the process exits with code 2 instead.
     """
     parser = Parser(prog="python -m torch_impl.collectives", description=__doc__)
     parser.add_argument(
@@ -59,9 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     sizes = options.sizes or [_parse_size(text) for text in (QUICK_SIZES if options.quick else SIZES)]
     command = module_command("torch_impl.communication.tour", "1" if options.quick else "5", *map(str, sizes))
-    with open_temporary_directory() as (directory, variable):
+    with open_temporary_directory() as (directory, removal_variable):
         environment = {
-            **variable,
+            **removal_variable,
             "WORLD_SIZE": str(options.ranks),
             "MASTER_ADDR": LOOPBACK,
             "LOCKSTEP_RENDEZVOUS": str(directory / "rendezvous"),

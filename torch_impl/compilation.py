@@ -9,7 +9,7 @@ _compile_seconds: list[float] = []  # duration of each compilation in this proce
 
 
 def compile_model(model: Module) -> None:
-    """Compile the layers that a model repeats when they are first called; if it repeats none, the whole model.
+    """Make a model compile its repeated layers at their first call. A model without such layers is compiled as a whole.
 
     Repeated layers share their code, so one compilation serves all of them. DDP receives the gradients of a layer when
     the backward pass of the layer ends, and reduces them during the backward pass of the next layer. If the whole model

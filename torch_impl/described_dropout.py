@@ -16,12 +16,12 @@ from torch_impl.aligned_layers import NOISE_OF_CLASSES, find_dropout_layers
 from torch_impl.attention import UnfoldedAttention
 from torch_impl.keras_module import KerasModule
 
-# The numbers of axes that a layer takes for [n, channels, ...]. With others it drops other elements, or fails.
+# The numbers of axes that a layer takes for [n, channels, ...]. For other inputs it drops other elements, or fails.
 AXES_OF_CLASSES = {"Dropout1d": (3,), "Dropout2d": (3, 4), "Dropout3d": (5,)}
 
 
 def find_dropouts(model: torch.nn.Module) -> tuple[dict[str, Noise], list[str]]:
-    """Return the noise of the layers that `align_dropout` replaces, by path, and all other layers that draw.
+    """Return the noise of the layers that `align_dropout` replaces, by path, and the other layers that draw numbers.
 
     An unfolded attention does not count, because the dropout layer inside it does.
     """
@@ -82,7 +82,7 @@ def disable_dropout(model: torch.nn.Module, noises: Mapping[str, Noise]) -> None
 
 
 def seed_generators(model: torch.nn.Module, seed: int) -> None:
-    """Seed the global random generators, and those of Keras's layers."""
+    """Seed the global random generators and the generators of Keras's layers."""
     seed_python(seed)
     torch.manual_seed(seed)
     if isinstance(model, KerasModule):
@@ -90,21 +90,21 @@ def seed_generators(model: torch.nn.Module, seed: int) -> None:
 
 
 def read_generators(model: torch.nn.Module) -> tuple[object, ...]:
-    """Return the states of the random generators that `seed_generators` seeds, which can be compared."""
+    """Return the states of the random generators that `seed_generators` seeds, as values that can be compared."""
     layers = model.read_generators() if isinstance(model, KerasModule) else ()
     return torch.get_rng_state().numpy().tobytes(), *read_python_generators(), *layers
 
 
 class _LayerFunction:
-    """A copy of a layer, as `recognize_noise` calls it.
+    """A layer as a function that `recognize_noise` calls. Each call computes a copy of the layer.
 
     Attributes:
-        may_have_noise: Whether the layer has one input, no parameters, no layers in it, and is not PyTorch's own.
+        may_have_noise: Whether the layer is not PyTorch's own, and has one input, no parameters and no layers in it.
         numbers: The numbers among the layer's attributes.
     """
 
     def __init__(self, layer: torch.nn.Module) -> None:
-        """Examine a layer. It is copied at the first call."""
+        """Examine a layer."""
         self._layer = layer
         self.may_have_noise = (
             not type(layer).__module__.startswith("torch.")
@@ -117,7 +117,7 @@ class _LayerFunction:
         layer, x = copy.deepcopy(self._layer).train(training), torch.from_numpy(inputs).requires_grad_()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            outputs = layer(x * 1)  # a layer may not change a leaf in place
+            outputs = layer(x * 1)  # not x itself: a layer may not change a leaf in place
         if _find_numbers(layer) != _find_numbers(self._layer):
             raise ValueError("the layer has a state")
         (gradients,) = torch.autograd.grad(outputs.sum(), x, materialize_grads=True)

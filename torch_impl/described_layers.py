@@ -57,5 +57,5 @@ def _get_variables_by_role(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _get_keras_variables(layer: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401  a keras.Layer
-    """Return the tensors of a Keras layer's variables by role. Those of a recurrent layer belong to its cell."""
+    """Return the tensors of a Keras layer's variables by role. A recurrent layer has the variables of its cell."""
     return {variable.name: variable._value for variable in list_own_variables(layer)}

@@ -18,8 +18,8 @@ def compute_losses(task: TaskSettings, outputs: torch.Tensor, labels: np.ndarray
         labels: The labels of the examples.
 
     Returns:
-        The losses "float32" of float32 outputs, as in training, "float64" of float64 outputs, and for every example
-        "copies I", the losses of a batch that consists of copies of example I.
+        The losses by kind: "float32" are computed from float32 outputs, as in training, "float64" from float64 outputs,
+        and "copies I", for every example I, from a batch that consists of copies of this example.
 
     Raises:
         UserError: The user's loss function failed.

@@ -75,7 +75,7 @@ class DescribedModel:
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         compute_in_float64()
         self.model = model = build_module(key, factory, arguments, seed).double()
-        self.buffers: dict[str, bool] = {}  # those that training changes; `describe` finds them
+        self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         self.is_keras = isinstance(model, KerasModule)
         channels = [name for name, model_input in inputs.items() if model_input.channels and not self.is_keras]
@@ -144,7 +144,7 @@ class DescribedModel:
         )
 
     def list_files(self) -> list[str]:
-        """Return the paths of the files of the user's code, which the model and its loss function depend on."""
+        """Return the paths of the user's source files, on which the model and its loss function depend."""
         return list_user_files()
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -157,7 +157,7 @@ class DescribedModel:
         return {name: tensor.double().numpy() for name, tensor in tensors.items() if tensor.is_floating_point()}
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the losses of the examples by kind, as `described_losses` describes. Raise UserError if that fails.
+        """Return the losses of the examples by kind; see `described_losses`. Raise UserError if the function fails.
 
         Args:
             task: The settings of the task.
@@ -174,11 +174,11 @@ class DescribedModel:
         Args:
             weights: The variables to set before the pass, by name.
             training: Whether the model is in training mode.
-            replacements: What the counterparts of this model's layers received and returned in the other model, by
-                path, on which the layers then compute.
+            replacements: The calls of the counterparts of this model's layers in the other model, by path. The layers
+                then compute on what the counterparts received and returned.
 
         Returns:
-            The outputs, and the shapes of what layers received.
+            The outputs, and the shapes of the inputs of layers.
         """
         set_state(self.model, weights)
         with ForwardTrace(self.model, replacements) as trace:
@@ -192,9 +192,9 @@ class DescribedModel:
         return {path: call for path, call in self.last_calls.items() if paths is None or path in paths}
 
     def gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the gradients of the sum of the last outputs, each multiplied by its projection.
+        """Return the gradients of the sum of all elements of the last outputs, each output times its projection.
 
-        Call it once after a pass.
+        Call this method once after `compute`.
 
         Args:
             projections: An array of the shape of the output for each floating-point output, by name.
@@ -217,7 +217,7 @@ class DescribedModel:
         return {name: gradient.to_dense().numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
     def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
-        """Compute a training pass on some examples with a seed of all random generators. Restore the variables."""
+        """Seed all random generators and compute a training pass on some examples. Restore the variables."""
         before, batch = read_state(self.model), self.inputs
         self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
         seed_generators(self.model, seed)
@@ -233,10 +233,10 @@ class DescribedModel:
         return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
 
     def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
-        """Compute copies of one example in evaluation mode. Return the first layer that mixes examples, or None.
+        """Compute a batch of copies of one example. Return the first layer that mixes examples, or None.
 
         Args:
-            trace: The trace of the pass on the examples.
+            trace: The trace of a pass on all examples, in evaluation mode.
         """
         batch = self.inputs
         self.inputs = {name: tensor[[choose_example(len(tensor))] * len(tensor)] for name, tensor in batch.items()}
@@ -266,7 +266,7 @@ class DescribedModel:
     def _get_variables(self) -> dict[str, torch.Tensor]:
         """Return the floating-point parameters and buffers, and the buffers that training changes, by name.
 
-        Call it for every use: a forward pass may replace a buffer by another tensor.
+        Call this method before every use, because a forward pass may replace a buffer by another tensor.
         """
         return {
             name: tensor

@@ -10,17 +10,17 @@ from common.errors import UserError
 from common.map.changing_buffers import find_changes
 from common.map.description import Arrays
 
-# The factors of parameters that leave their range, if there is one, and what is added to them
+# Factors and terms that move a parameter out of its range, if it has one: factor * parameter + term
 OUTSIDE = ((-10.0, -10.0), (10.0, 10.0))
 
 
 def get_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters, tied ones once, and the buffers by name."""
+    """Return the parameters and the buffers by name. Tied parameters appear once."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def view_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Return the parameters and buffers by name as arrays that share their memory."""
+    """Return the parameters and buffers by name, as arrays in the same memory."""
     return {name: tensor.detach().numpy() for name, tensor in get_state(model).items()}
 
 
@@ -41,7 +41,8 @@ def set_state(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
 def find_restricted(model: torch.nn.Module, compute: Callable[[], object]) -> list[str]:
     """Return the names of the trained parameters that a forward pass moves back into a range, such as a clamp does.
 
-    In their range, such a pass does not change them. The model keeps its parameters.
+    A pass does not change parameters that are within their range. So this function moves all parameters far away before
+    the pass, and restores them afterwards.
 
     Args:
         model: The model.

@@ -20,7 +20,7 @@ def select_replica_devices(count: int, device: str = "auto") -> list[torch.devic
         raise UserError("this PyTorch cannot use the visible GPU(s); set train.device=cpu or install its GPU build")
     if not gpus and device == "cuda":
         raise UserError(NO_GPU)
-    torch.backends.cudnn.allow_tf32 = False  # it would round float32 to 10 bits of mantissa
+    torch.backends.cudnn.allow_tf32 = False  # TF32 rounds float32 to 10 bits of mantissa
     return [torch.device("cuda", index) if gpus else torch.device("cpu") for index in range(count)]
 
 

@@ -21,12 +21,12 @@ def compute_in_float64() -> None:
 
 
 def keep_float64() -> AbstractContextManager[object]:
-    """Return a context of a float64 model's code, in which every cast to float32 is one to float64."""
+    """Return a context for the code of a float64 model, in which every cast to float32 becomes a cast to float64."""
     return _KeepFloat64()
 
 
 class _KeepFloat64(TorchFunctionMode):
-    """A mode to which PyTorch passes every function call. It widens the types that the calls name."""
+    """A mode to which PyTorch passes every function call. It replaces float32 by float64 in the arguments."""
 
     @override
     def __torch_function__(
@@ -52,8 +52,8 @@ def _multiply_groups(
     Args:
         inputs: The rows [rows, inputs].
         weights: The matrices [groups, inputs, outputs].
-        offs: The row after the last of each group [groups]. Rows after the last group are multiplied by 0.
-        bias: None; PyTorch has no other.
+        offs: The index of the row after the last row of each group [groups]. Rows after the last group give zeros.
+        bias: Always None, because PyTorch supports no bias.
         out_dtype: Not used: the products have the type of the rows.
 
     Returns:

@@ -58,9 +58,12 @@ class ForwardTrace:
         replacements: Mapping[str, RecordedCall] | None = None,
         paths: Collection[str] | None = None,
     ) -> None:
-        """Prepare to trace a model, with the calls of counterparts by the path of the layer in this model.
+        """Prepare to trace a model.
 
-        The calls of the layers at `paths` are recorded; None records all.
+        Args:
+            model: The model.
+            replacements: The first calls of counterparts, by the path of the layer in this model.
+            paths: The paths of the layers whose calls are recorded; None records all.
         """
         self.entered: dict[str, torch.nn.Module] = {}
         self.composites: dict[str, str] = {}
@@ -70,15 +73,14 @@ class ForwardTrace:
         self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
-        self._activations: dict[
-            str, ActivationRecorder
-        ] = {}  # of the Keras layers that the pass is in for the first time
-        self._read: dict[str, torch.nn.Module] = {}  # the layers with whose parameters functions compute, by path
-        self._owners: dict[int, tuple[str, torch.nn.Module]] = {}  # by the identity of the parameter
+        # The activations of the Keras layers that the pass is in for the first time, by the path of the layer.
+        self._activations: dict[str, ActivationRecorder] = {}
+        self._read: dict[str, torch.nn.Module] = {}  # the layers whose parameters were arguments of functions, by path
+        self._owners: dict[int, tuple[str, torch.nn.Module]] = {}  # the layer of each parameter, by the parameter's id
         self._model, self._replacements, self._recorded = model, replacements or {}, paths
-        # By path: what a layer with a replacement would have received without it.
+        # The inputs that layers with replacements would have received without the replacements, by path.
         self._received: dict[str, np.ndarray | None] = {}
-        self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
+        self._shapes: dict[int, tuple[int, ...]] = {}  # shapes of examples before they were flattened, by flat size
         self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
@@ -225,19 +227,25 @@ class _FunctionObserver(TorchFunctionMode):
 
 
 def _get_call(module: Any) -> Callable[..., object]:  # noqa: ANN401  a layer of PyTorch or of Keras
-    """Return the method that computes a layer, whose parameters its arguments have."""
+    """Return the method that computes a layer. Its parameters have the names of the layer's arguments."""
     call: Callable[..., object] = module.call if is_keras_layer(module) else module.forward
     return call
 
 
 def _swap_axes(module: torch.nn.Module, array: np.ndarray | None) -> np.ndarray | None:
-    """Return what a layer receives or returns as [n, time, features], as in Keras, or back as the layer has it."""
+    """Convert an array that a layer receives or returns to Keras's axes [n, time, features], or back.
+
+    Only a layer with batch_first=False has other axes.
+    """
     is_swapped = array is not None and array.ndim == 3 and getattr(module, "batch_first", True) is False
     return array.swapaxes(0, 1) if array is not None and is_swapped else array
 
 
 def _swap_received(module: torch.nn.Module, array: np.ndarray | None) -> np.ndarray | None:
-    """Return what a layer receives as `_swap_axes` does, in the order in which a recurrent layer of Keras reads it."""
+    """Convert an array that a layer receives as `_swap_axes` does, and to the order in which the layer reads it.
+
+    A recurrent layer of Keras with `go_backwards` reads from the last time step to the first.
+    """
     is_reversed = is_keras_layer(module) and is_recurrent(module) and getattr(module, "go_backwards", False)
     swapped = _swap_axes(module, array)
     return swapped[:, ::-1] if swapped is not None and is_reversed else swapped

@@ -8,7 +8,7 @@ from common.map.factory import takes_inputs_by_name
 from torch_impl.keras_module import KerasModule
 
 Arguments = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]  # positional and keyword arguments of a call
-InputAdapter = Callable[[dict[str, torch.Tensor]], Arguments]  # from the inputs of a batch by name
+InputAdapter = Callable[[dict[str, torch.Tensor]], Arguments]  # converts the inputs of a batch, which it gets by name
 
 
 def build_input_adapter(
@@ -38,5 +38,5 @@ def build_input_adapter(
 
 
 def channels_first(tensor: torch.Tensor) -> torch.Tensor:
-    """Move the last axis to the second place. The result is contiguous, as DDP requires it of gradients."""
+    """Move the last axis to the second place. The result is contiguous, because DDP requires contiguous gradients."""
     return tensor.movedim(-1, 1).clone(memory_format=torch.contiguous_format)

@@ -1,7 +1,7 @@
 """Preparation of a process of PyTorch's side for Keras models on the PyTorch backend.
 
-A process has one framework. Keras itself imports TensorFlow on this backend only if a program asks for it, and KerasHub
-always does, for its tokenizers, unless it is missing.
+A process imports only one framework. On this backend, Keras imports TensorFlow only if a program asks for it. KerasHub
+always imports TensorFlow for its tokenizers, unless it is not installed. So this file hides TensorFlow from KerasHub.
 """
 
 import importlib.abc
@@ -38,16 +38,16 @@ def prepare_keras(precision: str, seed: int) -> None:
     """Import Keras, and prepare to build a model.
 
     Args:
-        precision: The config key `train.precision`. Autocast computes bfloat16.
+        precision: The config key `train.precision`. A bfloat16 run has a float32 model, which autocast computes.
         seed: The seed of the initial weights and of native dropout.
     """
     select_keras_backend()
     import keras
     from keras.src.utils.module_utils import tensorflow
 
-    tensorflow._available = False  # otherwise some functions import it, such as keras.utils.set_random_seed
+    tensorflow._available = False  # otherwise functions such as keras.utils.set_random_seed import TensorFlow
     reset_layer_names()
-    seed_python(seed)  # Keras draws the seeds of layers from it
+    seed_python(seed)  # Keras draws the seeds of layers with Python's generators
     torch.manual_seed(seed)
     dtype = "float64" if precision == "float64" else "float32"
     keras.config.set_floatx(dtype)
@@ -66,12 +66,12 @@ def reset_layer_names() -> None:
 
 
 def build_module(key: str, factory: str, arguments: Mapping[str, object], seed: int) -> torch.nn.Module:
-    """Return the float64 model of a factory, as a module if it is a Keras model.
+    """Return the model of a factory, built for float64. A Keras model is wrapped in a KerasModule.
 
     Args:
         key: The config key that names the factory.
         factory: The factory as module:function.
-        arguments: Its keyword arguments.
+        arguments: The factory's keyword arguments.
         seed: The seed of the initial weights.
 
     Raises:
@@ -82,7 +82,8 @@ def build_module(key: str, factory: str, arguments: Mapping[str, object], seed: 
     with keep_float64():
         model = call_factory(key, factory, arguments)
     if is_keras_layer(model) and isinstance(model, torch.nn.Module):
-        # Only now it is known that Keras must be imported. Its models are float32 until it is prepared.
+        # Keras is prepared only for factories that need it, because its import takes seconds. The model was built
+        # before, in float32, so it is built again.
         prepare_keras("float64", seed)
         with keep_float64():
             return KerasModule(call_factory(key, factory, arguments))
@@ -96,7 +97,7 @@ def build_module(key: str, factory: str, arguments: Mapping[str, object], seed: 
 
 
 class _HubFinder(importlib.abc.MetaPathFinder):
-    """A finder that hides TensorFlow from KerasHub while it is imported."""
+    """A finder that hides TensorFlow from KerasHub while KerasHub is imported."""
 
     @override
     def find_spec(
@@ -111,7 +112,7 @@ class _HubFinder(importlib.abc.MetaPathFinder):
 
 
 class _HubLoader(importlib.abc.Loader):
-    """A loader of KerasHub that lets its imports of TensorFlow fail as if it were not installed."""
+    """A loader of KerasHub that makes imports of TensorFlow fail, as if TensorFlow were not installed."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader

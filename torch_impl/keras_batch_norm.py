@@ -63,10 +63,10 @@ def align_keras_batch_norm(model: KerasModule, over_replicas: bool) -> None:
 
     Args:
         model: The model.
-        over_replicas: Whether `synchronize_batch_norm` will make them use the statistics of all replicas.
+        over_replicas: Whether `synchronize_batch_norm` will make the layers use the statistics of all replicas.
 
     Raises:
-        UserError: A layer has a call of its own, which would not use the statistics of all replicas.
+        UserError: A layer overrides `call`, and so would not use the statistics of all replicas.
     """
     for path, layer in model.layers().items():
         if not isinstance(layer, BatchNormalization):
@@ -74,7 +74,7 @@ def align_keras_batch_norm(model: KerasModule, over_replicas: bool) -> None:
         if type(layer).call is BatchNormalization.call:
             layer.__class__ = AlignedKerasBatchNorm
             layer.sum_over_replicas, layer.real_rows = _return_same, None
-            layer.synchronized = False  # Keras refuses it on PyTorch
+            layer.synchronized = False  # on PyTorch, Keras refuses to synchronize
         elif over_replicas:
             raise UserError(
                 f"model.sync_batch_norm=true: layer {path or 'model'} ({type(layer).__name__}) is a BatchNormalization "

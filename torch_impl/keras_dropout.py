@@ -32,7 +32,7 @@ class AlignedKerasLayer(KeyedLayer, keras.Layer):
         return apply_noise(inputs, self.noise, self._draw(inputs)) if training else inputs
 
     def _draw(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return what `apply_noise` needs for the inputs."""
+        """Return the `draws` of `apply_noise` for the inputs."""
         assert self.example_keys is not None, "the model must call use_dropout_keys in its forward pass"
         is_elementwise = self.noise.unit == "element"
         features = 1 if self.noise.unit == "example" else inputs.shape[-1]
@@ -67,7 +67,7 @@ def align_keras_dropout(model: KerasModule, noises: Mapping[str, Noise]) -> None
 
 
 def find_keras_dropouts(model: KerasModule) -> tuple[dict[str, Noise], list[str]]:
-    """Return the noise of the layers that `align_keras_dropout` replaces, by path, and all other layers that draw.
+    """Return the noise of the layers that `align_keras_dropout` replaces, by path, and the other layers that draw.
 
     An attention does not count, because the dropout layer inside it does.
     """
@@ -94,10 +94,10 @@ def disable_keras_dropout(model: KerasModule, noises: Mapping[str, Noise]) -> No
 
 
 class _LayerFunction:
-    """A layer, as `recognize_noise` calls it.
+    """A layer as a function that `recognize_noise` calls. A call leaves the layer as it was.
 
     Attributes:
-        may_have_noise: Whether the layer has one input, no weights, no layers in it, and is not Keras's own.
+        may_have_noise: Whether the layer is not Keras's own, and has one input, no weights and no layers in it.
         numbers: The numbers among the layer's attributes.
     """
 

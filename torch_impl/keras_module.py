@@ -1,7 +1,7 @@
 """A Keras model on the PyTorch backend as a module of PyTorch.
 
-This file imports Keras, which takes seconds, only in the forward pass of such a model, so that every model can be
-checked for being one.
+Every model is checked for being a KerasModule, so this file must not import Keras at the top, which takes seconds. It
+imports Keras in the forward pass of such a model.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ class KerasModule(torch.nn.Module):
     """A Keras model whose variables are parameters and buffers under Keras's paths, such as dense/kernel.
 
     Variables that Keras can train are parameters, and the others, such as moving statistics, are buffers. The states of
-    random generators are left out. The modules within are Keras's layers by path.
+    random generators are left out. `named_modules` yields Keras's layers by path.
 
     Attributes:
         keras: The Keras model.
         variables: The Keras variables by path.
-        rebuild: A function that returns another module of the same model; None before training.
+        rebuild: A function that builds this module again, since Keras's layers cannot be copied; None before training.
     """
 
     keras: Any
@@ -85,7 +85,7 @@ class KerasModule(torch.nn.Module):
     @override
     def forward(self, *args: object, **kwargs: object) -> object:
         for name, variable in self.variables.items():
-            # The tensors may be others than before: copies of the parameters, or buffers that were moved.
+            # A strategy may have replaced the tensors, by copies of the parameters or by buffers on another device.
             variable._value = self._parameters[name] if name in self._parameters else self._buffers[name]
         with self._select_device():
             outputs = self.keras(*args, **kwargs, **get_training_argument(self.keras, self.training))
@@ -95,7 +95,7 @@ class KerasModule(torch.nn.Module):
         return outputs
 
     def _select_device(self) -> AbstractContextManager[object]:
-        """Make Keras compute on the device of the variables: it moves the inputs to its own device otherwise."""
+        """Make Keras compute on the device of the variables. Otherwise Keras moves the inputs to its own device."""
         import keras
 
         variable = next(iter(self.variables.values()), None)
@@ -105,7 +105,7 @@ class KerasModule(torch.nn.Module):
     def named_modules(
         self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Module]]:
-        """Yield this module and Keras's layers, whose variables are this module's."""
+        """Yield this module and Keras's layers. The parameters of the layers belong to this module."""
         yield prefix, self
         for path, layer in self.layers().items():
             if layer is not self.keras:
@@ -118,7 +118,7 @@ class KerasModule(torch.nn.Module):
         copied.load_state_dict(self.state_dict())
         for (_, layer), (_, copied_layer) in zip(self.named_modules(), copied.named_modules(), strict=True):
             if hasattr(layer, "sum_over_replicas"):
-                copied_layer.sum_over_replicas = layer.sum_over_replicas  # a shared object
+                copied_layer.sum_over_replicas = layer.sum_over_replicas  # all copies share the object
         return copied.train(self.training)
 
 

@@ -12,14 +12,14 @@ from torch_impl.nested_tensors import replace_first_tensor
 
 
 class ActivationRecorder:
-    """The activation of a layer during a call. It records what it receives.
+    """A stand-in for the activation of a layer during a call. It records what the activation receives.
 
     Attributes:
         received: What the activation received; None if the layer has no activation.
     """
 
     def __init__(self, layer: object, replacement: np.ndarray | None = None) -> None:
-        """Take the place of the activation. replacement: what it receives instead of the layer's own result."""
+        """Take the place of the activation. replacement: its input instead of what the layer has computed."""
         self.received: torch.Tensor | None = None
         self._replacement = replacement
         self._attributes = vars(layer)
@@ -30,7 +30,7 @@ class ActivationRecorder:
             self._attributes["activation"] = self._record
 
     def restore(self) -> torch.Tensor | None:
-        """Give the layer its activation back, and return what the activation received."""
+        """Put the activation back into the layer, and return what the activation received."""
         if self._activation is not None:
             self._attributes["activation"] = self._activation
         return self.received

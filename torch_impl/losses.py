@@ -50,7 +50,7 @@ def compute_class_dice(
 
 
 def compute_binary_losses(task: BinarySettings, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the loss of each logit for its label from 0 to 1, in their shape.
+    """Return the losses of logits for labels from 0 to 1, in the same shape.
 
     Source: focal: torchvision.ops.sigmoid_focal_loss. hinge: keras.losses.Hinge.
     """
@@ -73,7 +73,7 @@ def compute_binary_dice(
 
 
 def compute_regression_losses(task: RegressionSettings, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the loss of each output for its label, in their shape.
+    """Return the losses of outputs for labels, in the same shape.
 
     Source: poisson: torch.nn.PoissonNLLLoss. quantile: sklearn.metrics.mean_pinball_loss.
     """
@@ -91,7 +91,7 @@ def compute_regression_losses(task: RegressionSettings, outputs: torch.Tensor, l
 
 
 def compute_contrastive_losses(task: ContrastiveSettings, embeddings: torch.Tensor) -> torch.Tensor:
-    """Return the loss [n] of each example, whose partner is to be found among those of all n examples.
+    """Return the loss [n] of each example: its partner must be recognized among all partners and negatives.
 
     embeddings: [n, 2 or more, size]: anchors, partners, and further negatives of all anchors.
 
@@ -117,8 +117,8 @@ def compare_embeddings(task: ContrastiveSettings, embeddings: torch.Tensor) -> t
 def _compute_dice(shares: torch.Tensor, labels: torch.Tensor, smooth: float) -> torch.Tensor:
     """Return 1 minus the soft dice coefficient over the second axis.
 
-    Source: Milletari et al., V-Net (2016), with the sums in the denominator not squared, as keras.losses.Dice and MONAI
-    have them.
+    Source: Milletari et al., V-Net (2016), but without the squares in the denominator, as in keras.losses.Dice and
+    MONAI.
     """
     overlap = (shares * labels).sum(1)
     return 1 - (2 * overlap + smooth) / (shares.sum(1) + labels.sum(1) + smooth)

@@ -52,7 +52,7 @@ class Optimizer:
     def __init__(self, config: Config, named_parameters: Mapping[str, Parameter]) -> None:
         """Prepare to update parameters by name."""
         self.config = config
-        self.plateau_factor = 1.0  # by which schedule=plateau has lowered the learning rate
+        self.plateau_factor = 1.0  # factor by which schedule=plateau has lowered the learning rate
         self._groups: dict[GroupSettings, list[str]] = {}  # names of the parameters of each group
         for name, group in find_groups(named_parameters, config).items():
             self._groups.setdefault(group, []).append(name)
@@ -71,19 +71,19 @@ class Optimizer:
         ]
         self._optimizer = self._build(groups)
         name_of = dict(zip(self.parameters, self.names, strict=True))
-        held = [parameter for group in self._slot_holder.param_groups for parameter in group["params"]]
-        self.held = {name_of[parameter]: parameter for parameter in held}  # the parameters whose slots are here
-        self.gradient_bytes = 0  # of the gradients of the last update
+        held_parameters = [parameter for group in self._slot_holder.param_groups for parameter in group["params"]]
+        self.held = {name_of[parameter]: parameter for parameter in held_parameters}  # those with slots in this process
+        self.gradient_bytes = 0  # size of the gradients of the last update
         self._average = WeightAverage(config, list(self.held.values()))
 
     def _build(self, groups: Groups) -> torch.optim.Optimizer:
-        """Build PyTorch's optimizer."""
+        """Build the optimizer of PyTorch for the value of `optimizer.semantics`."""
         build = {"aligned": _build_aligned, "keras": RuleOptimizer, "native": _build_native}
         return build[self.config.optimizer.semantics](groups, self.config)
 
     @property
     def _slot_holder(self) -> torch.optim.Optimizer:
-        """Return PyTorch's optimizer that has the slots."""
+        """Return the optimizer of PyTorch that has the slots. A subclass may wrap it in another one."""
         return self._optimizer
 
     @record_function("update")
@@ -104,8 +104,8 @@ class Optimizer:
             norm = torch.linalg.vector_norm(torch.stack(norms))
         clip_gradients(self.config, gradients, norm, norms)
         rate = compute_learning_rate(self.config, step) * self.plateau_factor
-        for values, group in zip(self._optimizer.param_groups, self._groups, strict=True):
-            values["lr"] = rate * group.learning_rate_scale
+        for torch_group, group in zip(self._optimizer.param_groups, self._groups, strict=True):
+            torch_group["lr"] = rate * group.learning_rate_scale
         if self.config.schedule.sets_momentum:
             self._set_momentum(find_update_settings(self.config, step))
         for parameter, gradient in sparse.items():
@@ -122,7 +122,7 @@ class Optimizer:
         return norm
 
     def _set_momentum(self, settings: OptimizerSettings) -> None:
-        """Give the optimizer the momentum of an update."""
+        """Set the momentum that the schedule has chosen for an update."""
         if isinstance(self._slot_holder, RuleOptimizer):
             self._slot_holder.rule = build_rule(settings)
             return
@@ -137,7 +137,7 @@ class Optimizer:
         return list(torch._foreach_norm(gradients))
 
     def swap_averages(self) -> None:
-        """Exchange the weights and their averages, of ema.* or swa.*."""
+        """Exchange the weights and their averages (ema.* or swa.*)."""
         self._average.swap()
 
     def slots(self) -> dict[str, np.ndarray]:
@@ -149,7 +149,7 @@ class Optimizer:
         for name, parameter in self.held.items():
             for slot, shape in self.config.optimizer.list_slots(name, tuple(parameter.shape)).items():
                 yield slot, name, self._get_slot(slot, parameter, shape)
-        for name, average in zip(self.held, self._average.averages, strict=False):  # there may be none
+        for name, average in zip(self.held, self._average.averages, strict=False):  # the run may keep no averages
             yield AVERAGE, name, average
 
     def _get_slot(self, slot: str, parameter: Parameter, shape: Shape) -> torch.Tensor:
@@ -162,7 +162,7 @@ class Optimizer:
         for name, average in zip(self.held, self._average.averages, strict=False):
             average.copy_(torch.from_numpy(slots[f"{AVERAGE}.{name}"]))
         if position.step == 0:
-            return  # the slots have their initial values, and SGD's first momentum is the gradient
+            return  # PyTorch creates the slots at the first update, and SGD's momentum starts with the gradient
         scalars = {"step": torch.tensor(float(position.step))}
         if isinstance(self.config.optimizer, NadamSettings):
             scalars["mu_product"] = torch.tensor(compute_nadam_product(self.config.optimizer, position.step))
@@ -207,7 +207,7 @@ def _build_aligned(groups: Groups, config: Config) -> torch.optim.Optimizer:
 def _build_native(groups: Groups, config: Config) -> torch.optim.Optimizer:
     """Build PyTorch's optimizer with PyTorch's defaults for all values but those that choose an algorithm."""
     settings = config.optimizer
-    parameters = [{"params": group["params"]} for group in groups]  # PyTorch refuses an empty list, but no empty group
+    parameters = [{"params": group["params"]} for group in groups]  # without the values from the config
     match settings:
         case SgdSettings(momentum=momentum, nesterov=nesterov):
             return torch.optim.SGD(parameters, momentum=momentum or 0.0, nesterov=nesterov)

@@ -6,8 +6,9 @@ import torch
 def append_predictions(sums: torch.Tensor, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Append the predictions of a micro-batch to its sums, if the batch asks for them.
 
-    They are those of all examples of the global batch, flat. Examples that the micro-batch does not have are 0, so that
-    the sum over all micro-batches and replicas has each example once. `common.data.example_places` finds the examples.
+    The flat vector of predictions has places for all examples of the global batch. Places of examples that the
+    micro-batch does not have are 0, so that the sum over all micro-batches and replicas has each prediction once.
+    `common.data.example_places` computes the places.
 
     Args:
         sums: The sums of the micro-batch [2].
@@ -22,5 +23,5 @@ def append_predictions(sums: torch.Tensor, outputs: torch.Tensor, batch: dict[st
         return sums
     places = places.flatten()
     selected = predictions[places.clamp(min=0)]
-    here = torch.where(places[:, None] >= 0, selected, torch.zeros_like(selected))
-    return torch.cat([sums, here.flatten()])
+    placed = torch.where(places[:, None] >= 0, selected, torch.zeros_like(selected))
+    return torch.cat([sums, placed.flatten()])

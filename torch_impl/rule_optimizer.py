@@ -10,7 +10,7 @@ from common.training.optimizer_rules import build_rule
 
 
 class RuleOptimizer(torch.optim.Optimizer):
-    """An optimizer whose update is a rule. Its state and groups are those of torch.optim.
+    """An optimizer whose update is one of these rules. Its state and groups have the form that torch.optim gives them.
 
     Attributes:
         rule: The rule of the next update. A schedule that cycles the momentum replaces it.
@@ -27,7 +27,8 @@ class RuleOptimizer(torch.optim.Optimizer):
         """Update every parameter from its gradient."""
         settings = self.rule.settings
         for group in self.param_groups:
-            scalars: dict[int, list[float]] = {}  # by the number of the update, which parameters mostly share
+            # The scalars of the rule, by the number of the update, which is mostly the same for all parameters.
+            scalars: dict[int, list[float]] = {}
             for name, parameter in zip(group["names"], group["params"], strict=True):
                 state, shapes = self.state[parameter], settings.list_slots(name, tuple(parameter.shape))
                 if not state:

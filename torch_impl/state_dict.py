@@ -7,7 +7,7 @@ import torch
 
 from common.errors import UserError, describe_error
 
-EXTRA_STATE = "_extra_state"  # end of the name of an entry that a module adds for itself, and that is no tensor
+EXTRA_STATE = "_extra_state"  # suffix of entries from Module.get_extra_state, which need not be tensors
 
 
 def read_state_dict(place: str, path: str) -> dict[str, torch.Tensor]:
@@ -22,7 +22,7 @@ def read_state_dict(place: str, path: str) -> dict[str, torch.Tensor]:
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # its text recommends to run the code
+    except pickle.UnpicklingError as error:  # PyTorch's own message recommends to run the code in the file
         raise UserError(f"{place}: has objects other than tensors, or is damaged; save model.state_dict()") from error
     except Exception as error:
         raise UserError(f"{place}: cannot be read ({describe_error(error)}); save model.state_dict()") from error

@@ -38,7 +38,7 @@ def compute_values(task: TaskFunctions, function: PerExample, outputs: torch.Ten
 
     Args:
         task: The functions of the task.
-        function: One of them: `losses` or `metric`.
+        function: The function to apply: `task.losses` or `task.metric`.
         outputs: The outputs of the model.
         batch: The micro-batch.
     """
@@ -63,18 +63,18 @@ def backward(
         model: The model, in training mode.
         task: The functions of the task.
         shard: The micro-batches of this replica.
-        weight: The total weight of the global batch.
+        weight: The divisor of the losses, `GlobalBatch.weight`.
         precision: The config key `train.precision`.
 
     Returns:
         The shard's part of the mean loss over the global batch: the parts of all shards add up to the mean. If there
-        are several outputs, the part of each of them, multiplied by its weight, [outputs].
+        are several outputs, there is a part for each output, multiplied by the weight of the output, [outputs].
     """
     losses = []
     for micro_batch in shard:
         with record_function("forward"):
             loss = sum_losses(task, compute_outputs(model, micro_batch, precision), micro_batch) / weight
-        # Activation checkpointing computes layers again.
+        # In the backward pass, activation checkpointing computes layers again.
         with record_function("backward"), keep_float64() if precision == "float64" else nullcontext():
             loss.sum().backward()
         losses.append(loss.detach())
@@ -110,10 +110,10 @@ def compute_evaluation_sums(
 def seed_dropout(config: Config, step: int, replica: int = 0) -> None:
     """Seed PyTorch's own dropout masks for one step, so that they do not depend on the steps before.
 
-    Aligned dropout does not use them.
+    Aligned dropout does not use PyTorch's masks.
     """
     seed = int(np.random.SeedSequence([config.train.seed, step, replica]).generate_state(1, np.uint64)[0])
-    # torch.manual_seed also stores a stack trace for each kind of device that this process does not use.
+    # torch.manual_seed would also store a stack trace for each kind of device that this process does not use.
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
@@ -134,7 +134,7 @@ def evaluate(
     """
     weight: float | np.ndarray = 0.0
     sums, count = torch.zeros((), dtype=torch.float64), 0
-    gathered: list[tuple[GlobalBatch, torch.Tensor]] = []  # with the predictions of the batch, on the device
+    gathered: list[tuple[GlobalBatch, torch.Tensor]] = []  # batches that ask for predictions, and their predictions
     for batch in batches:
         batch_sums, size = compute_sums(batch), 2 * np.size(batch.evaluation_weight)
         sums = sums.to(batch_sums.device) + batch_sums[:size]
@@ -147,7 +147,7 @@ def evaluate(
     if gathered:
         flat = torch.cat([vector for _, vector in gathered])
         all_reduce(flat)
-        parts = flat.cpu().split([len(vector) for _, vector in gathered])
-        gathered = [(batch, part) for (batch, _), part in zip(gathered, parts, strict=True)]
+        summed = flat.cpu().split([len(vector) for _, vector in gathered])
+        gathered = [(batch, vector) for (batch, _), vector in zip(gathered, summed, strict=True)]
     predictions = collect_predictions([(batch, vector.numpy()) for batch, vector in gathered])
     return Evaluation(summed_loss, summed_metric, weight, count, predictions)

@@ -44,8 +44,8 @@ class TaskFunctions:
         losses: The loss of each example [n], or of each of its outputs [n, outputs].
         metric: The metric of each example, in the shape of the losses: accuracy, the number of correct labels if each
             label has a loss of its own, absolute error (regression) or 0 (a custom task).
-        gather: A function of the outputs of a micro-batch and its `batch_places`, if the loss of an example depends on
-            all others. It returns the outputs of all examples of the global batch, on every replica.
+        gather: If the loss of an example depends on all other examples: a function of the outputs of a micro-batch and
+            its `batch_places` that returns the outputs of all examples of the global batch, on every replica.
     """
 
     losses: PerExample
@@ -87,7 +87,7 @@ def _build_classification(task: ClassificationSettings) -> TaskFunctions:
     """Return the chosen loss and the accuracy.
 
     labels: classes [n] or [n, ...], or the share of each class [n, classes]. outputs: logits, with the classes last.
-    If an example has several labels, `weigh_labels` says how they count.
+    If an example has several labels, `_weigh_labels` decides how they count.
     """
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -113,7 +113,7 @@ def _build_classification(task: ClassificationSettings) -> TaskFunctions:
 
 
 def _build_binary(task: BinarySettings) -> TaskFunctions:
-    """Return the chosen loss and the accuracy. If an example has several labels, `weigh_labels` says how they count."""
+    """Return the chosen loss and the accuracy. `_weigh_labels` decides how several labels of an example count."""
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         logits = _flatten_examples(outputs)
@@ -173,27 +173,28 @@ def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
 
 
 def _build_multi_output(task: MultiOutputSettings, layouts: Sequence[Mapping[str, Any]]) -> TaskFunctions:
-    """Return the losses and the metrics of several outputs [n, outputs], which are flat like their labels.
+    """Return the losses and the metrics [n, outputs] of several outputs.
 
+    The outputs of an example are concatenated, and so are its labels.
     layouts: The fields of an `OutputLayout` for each output.
     """
     functions = [build_task_functions(output.task) for output in task.tasks]
-    places = [OutputLayout(**layout) for layout in layouts]
+    output_layouts = [OutputLayout(**layout) for layout in layouts]
 
     def split(outputs: torch.Tensor, labels: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        output_parts = outputs.split([math.prod(layout.output) for layout in places], 1)
-        label_parts = labels.split([math.prod(layout.labels) for layout in places], 1)
-        for layout, output, label in zip(places, output_parts, label_parts, strict=True):
+        output_parts = outputs.split([math.prod(layout.output) for layout in output_layouts], 1)
+        label_parts = labels.split([math.prod(layout.labels) for layout in output_layouts], 1)
+        for layout, output, label in zip(output_layouts, output_parts, label_parts, strict=True):
             dtype = torch.int64 if layout.is_integer else outputs.dtype
             yield output.unflatten(1, layout.output or [1]), label.unflatten(1, layout.labels).to(dtype)
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        parts = zip(functions, split(outputs, labels), strict=True)
-        return torch.stack([of_output.losses(*arguments) for of_output, arguments in parts], 1)
+        pairs = zip(functions, split(outputs, labels), strict=True)
+        return torch.stack([output_functions.losses(*arguments) for output_functions, arguments in pairs], 1)
 
     def compute_metrics(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        parts = zip(functions, split(outputs, labels), strict=True)
-        return torch.stack([of_output.metric(*arguments).double() for of_output, arguments in parts], 1)
+        pairs = zip(functions, split(outputs, labels), strict=True)
+        return torch.stack([output_functions.metric(*arguments).double() for output_functions, arguments in pairs], 1)
 
     return TaskFunctions(compute_losses, compute_metrics)
 
@@ -201,7 +202,7 @@ def _build_multi_output(task: MultiOutputSettings, layouts: Sequence[Mapping[str
 def _build_contrastive(
     task: ContrastiveSettings, layout: OutputLayout, sum_over_replicas: SumOverReplicas
 ) -> TaskFunctions:
-    """Return the loss of each example among all examples, and whether its partner is found."""
+    """Return the contrastive loss, and whether the partner of an example has the highest score of all candidates."""
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return compute_contrastive_losses(task, outputs.unflatten(1, layout.output))

@@ -9,12 +9,12 @@ import torch
 
 from common.errors import UserError
 
-MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))  # those in which PyTorch registers modules, parameters and hooks
+MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))  # PyTorch registers modules, parameters and hooks in them
 
 
 def list_unregistered(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Return the modules in lists, tuples and dicts of a model's modules, by a path such as blocks.0.fc1."""
-    listed_ids = {id(module) for module in model.modules()}  # of modules and containers
+    listed_ids = {id(module) for module in model.modules()}  # ids of the modules and containers so far
     unregistered: dict[str, torch.nn.Module] = {}
     owners = [*model.named_modules()]
     while owners:

@@ -1,4 +1,4 @@
-"""The average of the weights of ema.* or swa.*, which is one more slot of each parameter."""
+"""Averages of the weights (ema.* or swa.*). The average of a parameter is one more slot of the parameter."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, share: float) -> None:
-        """Include the weights after an update. share: of the weights in their average."""
+        """Include the weights in the averages after an update. share: the share of these weights in the new average."""
         for average, parameter in zip(self.averages, self.parameters, strict=True):
             average.lerp_(parameter, share)
 

@@ -30,7 +30,7 @@ def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWe
         path: The path of the file.
 
     Raises:
-        UserError: The file cannot be read without running code, or is not that of the model.
+        UserError: The file cannot be read without running code, or does not fit the model.
     """
     initial, names = read_weights(model), _list_names(model)
     parameters = dict(model.named_parameters())
@@ -143,7 +143,7 @@ def _choose_tensors(
 def _has_equal(name: str, array: np.ndarray, initial: Arrays, chosen: Mapping[str, np.ndarray]) -> bool:
     """Check whether a tensor that the model does not save is a buffer of the model, or repeats another tensor.
 
-    A tensor of equal values, such as a bias of zeros, repeats none.
+    A tensor whose elements are all equal, such as a bias of zeros, does not count as a repetition.
     """
     if name in initial:
         return np.array_equal(initial[name], array)
