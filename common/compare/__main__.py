@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failures = train_missing(planned)
         run_dirs = [run.directory for run in planned if run.directory.exists()] + run_dirs
     elif options.environments:
-        raise UserError("environments: is for run=[...]; name a run in one of them, such as run=[torch:ddp@old]")
+        raise UserError("environments: applies to run=[...] only; name a run in one, such as run=[torch:ddp@old]")
     read_again = partial(read_comparison, options, run_dirs, command_line.external, failures)
     if command_line.watch:
         roots = [*run_dirs, *(path for _, path in command_line.external)] or [Path(options.runs)]

@@ -1,7 +1,7 @@
 """Division of long curves into bins, so that a page can hold them. A bin keeps the extremes of its rows.
 
-A bin is a group of consecutive rows, and a row of a curve is one step. The functions below pass bins as the index of
-the first row of each.
+A bin is a group of consecutive rows, and a row of a curve is one step. The functions below represent bins by an array
+with the index of the first row of each bin.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Rules that decide whether two runs, `a` and `b`, are the same experiment, and explanations of diverging curves.
 
-The scope of a config key says what must agree: for CURVE the values; for SOURCE, which names data or weights, the
-fingerprints (hashes) of their content; for RUN and HOST nothing. The group of a key is its first part: `optimizer` in
-`optimizer.learning_rate`. The key `optimizer.kind` chooses which other keys the group has.
+The scope of a config key says what must agree. CURVE: the values. SOURCE, for keys that name data or weights: the
+fingerprints, which are hashes of the content. RUN and HOST: nothing. The group of a key is its first part: `optimizer`
+in `optimizer.learning_rate`. The key `optimizer.kind` chooses which other keys the group has.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ ConfigDifferences = dict[str, tuple[object, object]]  # the values of `a` and `b
 
 
 def describe_environments(a: Run, b: Run, has_equal_curves: bool | None) -> str:
-    """Return what differs between the environments of two runs of one framework, and its effect; empty if nothing does.
+    """Describe the differences between the environments of two runs of one framework, and their effect; empty if none.
 
     Args:
         a: One run.
@@ -56,8 +56,8 @@ def find_config_differences(a: Run, b: Run) -> ConfigDifferences:
 def find_curve_differences(a: Run, b: Run) -> ConfigDifferences:
     """Return the config differences that may change the curve, and so make the runs different experiments.
 
-    The scope of each key decides. A key that this version of Lockstep does not know counts as CURVE. If a user's
-    extension has added the kind of its group, the key has the scope of the group's `kind` instead.
+    The scope of each key decides. A key that this version of Lockstep does not know counts as CURVE. If the kind of its
+    group comes from a user's extension, the key has the scope of the group's `kind` instead.
     """
     keys = collect_keys()
     return {
@@ -142,23 +142,24 @@ def _find_epoch_mismatches(a: Run, b: Run, common: int) -> list[str]:
     by_epochs, by_steps = (a, b) if a.unit == "epoch" else (b, a)
     if not (a.epoch_ends or b.epoch_ends):
         return [
-            f"no common steps: rows of {a} are {a.unit}s, those of {b} {b.unit}s, and no file says which steps an "
+            f"no common steps: rows of {a} are {a.unit}s, rows of {b} are {b.unit}s, and no file says which steps an "
             "epoch has; compare files that both count steps or both count epochs, add a column epoch to a file with a "
             "row for each step from the first one, or set train.epochs in a run of Lockstep"
         ]
     if common == len(by_epochs.steps):
         return []
-    return [f"{common} of {len(by_epochs.steps)} epochs of {by_epochs} compared: {by_steps} lacks steps of the others"]
+    epochs = f"{common} of {len(by_epochs.steps)} epochs of {by_epochs}"
+    return [f"{epochs} compared: {by_steps} lacks steps of the other epochs"]
 
 
 def _find_missing_steps(run: Run, other: Run) -> np.ndarray:
-    """Return the steps of `run` that `other` lacks, also in its means of several steps.
+    """Return the steps of `run` that `other` has neither as rows nor in its means of several steps.
 
     Steps that a running run may still reach are not missing.
     """
     steps = np.setdiff1d(run.steps, other.steps)
     if other.loss_windows is not None and len(other.steps):
-        rows = np.minimum(np.searchsorted(other.steps, steps), len(other.steps) - 1)  # of the next step that it has
+        rows = np.minimum(np.searchsorted(other.steps, steps), len(other.steps) - 1)  # rows of the next steps of other
         is_in_mean = (steps < other.steps[rows]) & (steps > other.steps[rows] - other.loss_windows[rows])
         steps = steps[~is_in_mean]
     return steps[steps <= other.steps[-1]] if other.is_running else steps
@@ -174,17 +175,17 @@ def explain_divergence(a: Run, b: Run) -> list[str]:
             continue
         # TensorBoard stores float32, and a row of another program may lack the value.
         rtol, is_external = (1e-6, True) if a.external_kind or b.external_kind else (1e-9, False)
-        same = np.isclose(values_a[rows_a], values_b[rows_b], rtol=rtol, atol=0, equal_nan=True)
+        is_same = np.isclose(values_a[rows_a], values_b[rows_b], rtol=rtol, atol=0, equal_nan=True)
         if is_external:
-            same |= np.isnan(values_a[rows_a]) | np.isnan(values_b[rows_b])
-        differing = steps[~same]
-        if len(differing):
-            notes.append(f"{name} differs from step {differing[0]}: {explanation}")
+            is_same |= np.isnan(values_a[rows_a]) | np.isnan(values_b[rows_b])
+        differing_steps = steps[~is_same]
+        if len(differing_steps):
+            notes.append(f"{name} differs from step {differing_steps[0]}: {explanation}")
     replicas = [run.replica_changes or run.replicas for run in (a, b)]
     if all(run.summary.get("batch_norm") == "replica" for run in (a, b)) and replicas[0] != replicas[1]:
         notes.append(
             "BatchNorm has the statistics of each replica's shard, so the curve depends on the number of replicas "
-            f"({a.replicas} | {b.replicas}); with model.sync_batch_norm=true it has those of the global batch"
+            f"({a.replicas} | {b.replicas}); with model.sync_batch_norm=true it has the statistics of the global batch"
         )
     if all(run.config.get("model.buffers") == "average" for run in (a, b)) and replicas[0] != replicas[1]:
         notes.append(

@@ -61,7 +61,8 @@ def find_newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
     newest = {entry.kind: entry for entry in sorted(entries, key=lambda entry: (entry.started, entry.path))}
     notes = []
     if older := len(entries) - len(newest):
-        notes.append(f"{older} older of the same kinds left out; `python -m common.compare {root}` compares all")
+        command = f"`python -m common.compare {root}` compares all"
+        notes.append(f"older runs of the same kinds are left out ({older}); {command}")
     return [entry.path for entry in sorted(newest.values(), key=RunEntry.get_rank)], errors, notes
 
 

@@ -16,8 +16,8 @@ from common.compare.seed_groups import SEED, SeedGroup, find_divergence
 from common.config.resolve import choose_warmup_steps
 from common.errors import UserError
 
-# They decide how numbers are rounded, with train.compile the masks of native dropout, and with train.micro_batches the
-# statistics of BatchNorm.
+# The keys that decide how numbers are rounded. train.compile also decides the masks of native dropout, and
+# train.micro_batches the statistics of BatchNorm.
 ROUNDING_KEYS = ("train.compile", "train.micro_batches", "train.padding")
 
 
@@ -31,7 +31,7 @@ def check_groups(reference: SeedGroup, contestant: SeedGroup) -> None:
         )
     if len(reference.runs) != len(contestant.runs):
         counts = f"{reference} has {len(reference.runs)} runs, {contestant} {len(contestant.runs)}"
-        raise UserError(f"{counts}; name as many of each, since they are compared in pairs")
+        raise UserError(f"{counts}; name the same number of runs of both, since the runs are compared in pairs")
     units = {run.unit for run in (*reference.runs, *contestant.runs)}
     if len(units) > 1:
         raise UserError(f"{reference} and {contestant}: one counts epochs, the other steps; name files of one kind")
@@ -50,7 +50,7 @@ def list_notes(reference: SeedGroup, contestant: SeedGroup) -> list[str]:
         notes.append(_describe_pairs(reference, contestant))
     weights = [[run.get_fingerprint("initial_weights") for run in group.runs] for group in (reference, contestant)]
     if None not in weights[0] + weights[1] and weights[0] != weights[1]:
-        notes.append("the runs of a pair have different initial weights, so more seeds are needed than if they had not")
+        notes.append("the runs of a pair have different initial weights, so more seeds are needed than with equal ones")
     for group in (reference, contestant):
         for position, run in enumerate(group.runs):
             if reason := find_divergence(run):
@@ -59,7 +59,7 @@ def list_notes(reference: SeedGroup, contestant: SeedGroup) -> list[str]:
 
 
 def _describe_pairs(reference: SeedGroup, contestant: SeedGroup) -> str:
-    """Say how runs are paired whose seeds are unknown, and name the pairs whose numbers differ."""
+    """Describe how runs with unknown seeds are paired, and name the pairs with different numbers in their paths."""
     pairs = [f"{a.path} with {b.path}" for a, b in zip(reference.runs, contestant.runs, strict=True)]
     sentence = f"the seeds are unknown, so runs are paired in the order of their names: {pairs[0]} first"
     numbers = _read_numbers(reference), _read_numbers(contestant)
@@ -71,7 +71,10 @@ def _describe_pairs(reference: SeedGroup, contestant: SeedGroup) -> str:
 
 
 def _read_numbers(group: SeedGroup) -> list[int]:
-    """Return the seeds, or the last number in the paths that is not the same in all of them; empty if there is none."""
+    """Return the seed of each run or, if unknown, the last number in its path that is not the same in all paths.
+
+    The result is empty if there is no such number.
+    """
     if group.seeds:
         return group.seeds
     numbers = [list(map(int, re.findall(r"\d+", str(run.path))))[::-1] for run in group.runs]
@@ -110,7 +113,7 @@ def _list_differences(a: Run, b: Run) -> list[str]:
 
 
 def _describe_strategies(a: Run, b: Run) -> list[str]:
-    """Return the difference of the frameworks and strategies with all of their keys, which count as one thing."""
+    """Return the difference between two strategies. The framework, the strategy and its keys count as one thing."""
     trainers = f"{a.framework} {a.strategy}", f"{b.framework} {b.strategy}"
     if trainers[0] != trainers[1]:
         return [f"the strategy {_format_pair(trainers)}"]

@@ -62,28 +62,28 @@ def _describe(reference: SeedGroup, contestant: SeedGroup, judgement: Judgement,
     """Explain a verdict in a sentence, without the verdict itself. cut: see `Progress`."""
     metrics = judgement.metrics
     decisive = {name: result for name, result in metrics.items() if result.verdict == judgement.verdict}
-    count = f"{contestant} and {reference} over {len(reference.runs)} seeds"
+    groups = f"{contestant} and {reference} over {len(reference.runs)} seeds"
     if judgement.verdict == DIFFERENT:
         name = min(decisive, key=lambda name: 0 if decisive[name].not_finite else decisive[name].p_different or 0)
         further = [describe_metric_name(metric) for metric in decisive if metric != name]
-        sentence = f"{count}: {_describe_difference(reference, contestant, name, judgement)}"
+        sentence = f"{groups}: {_describe_difference(reference, contestant, name, judgement)}"
         return sentence + (f"; also different: {', '.join(further)}" if further else "")
     if judgement.verdict == EQUIVALENT:
         shifted = [describe_metric_name(name) for name, result in metrics.items() if result.has_shift]
-        sentence = f"{count}: the shift of each of {len(metrics)} metrics is below its margin"
+        sentence = f"{groups}: the shift of each of {len(metrics)} metrics is below its margin"
         if shifted or (judgement.residuals is not None and judgement.residuals.are_shown):
             return f"{sentence}; a shift is real, but smaller, in {', '.join(shifted or ['the curve'])}"
         return sentence
     if not decisive:
-        return f"{count}: the shift of each of {len(metrics)} metrics is below its margin, but {cut}"
+        return f"{groups}: the shift of each of {len(metrics)} metrics is below its margin, but {cut}"
     name = max(decisive, key=lambda name: decisive[name].seeds_needed or MAX_PAIRS + 1)
     result = decisive[name]
     if result.shift is None:
-        return f"{count}: both runs of a seed have no finite {describe_metric_name(name)}"
+        return f"{groups}: both runs of a seed have no finite {describe_metric_name(name)}"
     low, high = result.shift.t_interval
     needed = f"about {result.seeds_needed} seeds" if result.seeds_needed else f"more than {MAX_PAIRS:,} seeds"
     shift = f"{describe_metric_name(name)} shifts by {low:+.2g} to {high:+.2g} (margin {result.margin:.2g})"
-    return f"{count}: {shift}; {cut or f'{needed} would settle it'}"
+    return f"{groups}: {shift}; {cut or f'{needed} would settle it'}"
 
 
 def _describe_difference(reference: SeedGroup, contestant: SeedGroup, name: str, judgement: Judgement) -> str:

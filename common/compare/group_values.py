@@ -1,6 +1,6 @@
 """Values that groups of seeds are compared by: curves over the same examples, validation metrics, time to a loss.
 
-A run that diverged has no finite value: it is never left out.
+The values of a run that diverged are not finite. Such a run is never left out.
 """
 
 import math
@@ -16,9 +16,9 @@ from common.compare.seed_groups import SeedGroup, find_divergence
 from common.statistics.judge import Values
 from common.statistics.paired import Shift, measure_shift
 
-POINTS = 50  # of a curve: each is the mean loss over an equal part of the examples
+POINTS = 50  # number of points of a curve; a point is the mean loss over an equal part of the examples
 FINAL_SHARE = 0.1  # part of the curve whose mean is the final loss
-DIGITS = 3  # of the loss whose time is measured
+DIGITS = 3  # number of decimals of the loss in `measure_time_to_loss`
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Progress:
 
     unit: str  # "example", "step" or "epoch"
     end: float  # the curves are compared up to here
-    points: int  # of each curve
+    points: int  # number of points of each curve
     cut: str  # sentence on the runs that are longer than the shortest one; empty if none is
 
 
 @dataclass(frozen=True)
 class TimeToLoss:
-    """Examples until the mean loss of a part of the curve is at or below a loss, and their difference.
+    """Progress after which the curve of each run is first at or below a loss, and the shift between the groups.
 
     The loss is the lowest that every run reaches.
     """
@@ -61,7 +61,7 @@ def measure_progress(reference: SeedGroup, contestant: SeedGroup) -> Progress:
         group = reference if shortest in reference.runs else contestant
         name = f"{group.name_seed(group.runs.index(shortest))} of {group}"
         cut = f"the curves are compared up to {end:,.0f} {unit}s, where {name} ends; other runs have up to "
-        cut += f"{longest:,.0f}; train all for as long"
+        cut += f"{longest:,.0f}; train all runs equally long"
     return Progress(unit, end, max(1, min(POINTS, rows)), cut)
 
 
@@ -88,33 +88,33 @@ def collect_metrics(
 ) -> tuple[dict[str, Values], list[str]]:
     """Return the final training loss and the metrics of the last evaluation that all runs made, and notes.
 
-    A metric is compared if one value of it is finite: runs in which it is not are a difference. A metric that a run did
-    not record is left out with a note.
+    A metric is compared if at least one run has a finite value. The runs whose value is not finite then count as a
+    difference. A metric that a run did not record is left out with a note.
     """
     final_points = max(1, round(FINAL_SHARE * curves[0].shape[1]))
     losses = [curve[:, -final_points:].mean(axis=1) for curve in curves]
     metrics = {FINAL_LOSS: Values(*losses)}
-    runs = {
+    run_names = {
         run: f"{group.name_seed(position)} of {group}"
         for group in (reference, contestant)
         for position, run in enumerate(group.runs)
         if not find_divergence(run)
     }
-    if not any(run.recorded_evaluations for run in runs):
+    if not any(run.recorded_evaluations for run in run_names):
         return metrics, []
-    if without_evaluation := [name for run, name in runs.items() if not run.recorded_evaluations]:
+    if without_evaluation := [name for run, name in run_names.items() if not run.recorded_evaluations]:
         return metrics, [f"no validation is compared, because {_join_names(without_evaluation)} made none"]
-    rows, notes = _find_last_evaluation([*runs])
-    for name in ("loss", *list_evaluated_metrics(runs)):
+    rows, notes = _find_last_evaluation([*run_names])
+    for name in ("loss", *list_evaluated_metrics(run_names)):
         label = VALIDATION_LOSS if name == "loss" else name
-        if without_metric := [text for run, text in runs.items() if name not in run.recorded_evaluations]:
+        if without_metric := [title for run, title in run_names.items() if name not in run.recorded_evaluations]:
             notes.append(
                 f"{describe_metric_name(label)} is not compared: not recorded by {_join_names(without_metric)}"
             )
             continue
         metrics[label] = Values(
             *(
-                np.array([run.evals[name][rows[run.path]] if run in runs else math.nan for run in group.runs])
+                np.array([run.evals[name][rows[run.path]] if run in run_names else math.nan for run in group.runs])
                 for group in (reference, contestant)
             )
         )

@@ -34,5 +34,5 @@ def parse_margins(default: str, by_metric: Mapping[str, str]) -> Margins:
 def _parse(key: str, text: object) -> Margin:
     match = FORM.fullmatch(str(text).strip())
     if match is None:
-        raise UserError(f"{key}={text}: must be a number such as 0.01, or one of standard deviations such as 0.5sd")
+        raise UserError(f"{key}={text}: must be a number such as 0.01, or of standard deviations such as 0.5sd")
     return Margin(float(match[1]), match[2] is not None)

@@ -18,14 +18,14 @@ class CommonSteps(NamedTuple):
     steps: np.ndarray
     rows_a: Rows
     rows_b: Rows
-    windows: np.ndarray | None = None  # as long as the steps; None if each loss is that of one step
+    windows: np.ndarray | None = None  # the window of each step; None if every window is 1
 
 
 def find_common_steps(a: Run, b: Run) -> CommonSteps:
     """Return the steps that both runs have, and their rows in `a` and in `b`.
 
-    If one run has means of several steps, only the steps count at which the other one has the same means, or the losses
-    of all steps of the mean. A run that counts epochs has steps in common with a run that counts steps only if one of
+    If a run has means of several steps, a step is common only if the other run has the mean of the same steps, or the
+    losses of all these steps. A run that counts epochs has steps in common with a run that counts steps only if one of
     them knows the last step of each epoch.
     """
     if a.unit != b.unit:
@@ -59,8 +59,8 @@ def _keep_same_means(a: Run, b: Run, common: CommonSteps) -> CommonSteps:
     """Leave out the steps at which a run has neither the mean of the window nor the losses of all of its steps."""
     steps, rows_a, rows_b, windows = common
     assert windows is not None and isinstance(rows_a, np.ndarray) and isinstance(rows_b, np.ndarray)
-    kept = _has_means(a, rows_a, windows) & _has_means(b, rows_b, windows)
-    return CommonSteps(steps[kept], rows_a[kept], rows_b[kept], windows[kept])
+    is_kept = _has_means(a, rows_a, windows) & _has_means(b, rows_b, windows)
+    return CommonSteps(steps[is_kept], rows_a[is_kept], rows_b[is_kept], windows[is_kept])
 
 
 def _has_means(run: Run, rows: np.ndarray, windows: np.ndarray) -> np.ndarray:
@@ -105,9 +105,9 @@ def _compute_losses(run: Run, rows: Rows, common: CommonSteps, other: Run) -> np
     weights = np.ones(len(losses))
     if other.weighs_examples and np.isfinite(run.metrics["examples"]).all():
         weights = np.diff(run.metrics["examples"], prepend=0.0)
-        if run.steps[0] > 1:  # its examples are unknown
+        if run.steps[0] > 1:  # the examples of the first row include those of earlier steps
             weights[0] = weights[-1]
-    # reduceat sums from the first to the last row of each window; it also returns what lies between, which is dropped.
+    # reduceat sums the rows of each window. It also sums the rows between two windows, which `[::2]` drops.
     bounds = np.column_stack((rows - windows + 1, rows + 1)).ravel()
     totals, total_weights = (
         np.add.reduceat(np.append(values, 0.0), bounds)[::2] for values in (losses * weights, weights)

@@ -52,7 +52,8 @@ def measure_speed(run: Run) -> Speed | None:
     blocks = min(BLOCKS, (len(rows) - 1) // MIN_BLOCK_STEPS)
     block_ends = rows[np.linspace(0, len(rows) - 1, blocks + 1).astype(int)]  # the first one starts the first block
     # An evaluation after a step delays the row of the next step, so its time belongs to the steps after it.
-    evaluation_seconds = np.concatenate([[0.0], np.cumsum(np.nan_to_num(run.evals["duration"]))])  # of the first n
+    # Entry n of `evaluation_seconds` is the duration of the first n evaluations.
+    evaluation_seconds = np.concatenate([[0.0], np.cumsum(np.nan_to_num(run.evals["duration"]))])
     evaluations_before = np.searchsorted(run.eval_steps, run.steps[block_ends])
     block_seconds = np.diff(seconds[block_ends]) - np.diff(evaluation_seconds[evaluations_before])
     if not np.all(block_seconds > 0):

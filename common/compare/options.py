@@ -122,8 +122,8 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     # The name of a column may have any characters, such as "=" and "(".
     option_texts = [quote_text(text) if _get_group(text) == "columns" else text for text in option_texts]
     # The user or the runs choose the names of environments and metrics, so Hydra needs the prefix ++ for them.
-    named = ("environments", "margins")
-    options = load_options([f"++{text}" if text.startswith(named) else text for text in option_texts])
+    extensible_groups = ("environments", "margins")
+    options = load_options([f"++{text}" if text.startswith(extensible_groups) else text for text in option_texts])
     if (training or options.seeds) and not options.run:
         raise UserError("run=[]: names no training run; pass 'run=[torch:ddp,tf:mirrored]'")
     if options.seeds is not None:

@@ -133,7 +133,7 @@ def compare_pair(a: Run, b: Run, tolerances: Mapping[str, Tolerance], bins: int 
 
 
 def _choose_tolerance(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> Tolerance:
-    """Return the tolerance of the larger precision, plus the rounding of numbers that a file has with few digits."""
+    """Return the larger tolerance of the two precisions, plus the rounding errors of files with few digits."""
     precisions = [run.precision for run in (a, b) if not run.external_kind] or [DEFAULT_PRECISION]
     applicable = [tolerances[name] for name in precisions]
     return Tolerance(

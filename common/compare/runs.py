@@ -22,10 +22,10 @@ from common.records.summary import Summary, find_summary_file, read_summary
 
 RUNNING = "running"  # status of a run that has not ended
 METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")  # examples and tokens: totals until the step
-OPTIONAL_METRICS = ("seconds",)  # since the start of the run; Lockstep's first versions did not record them
+OPTIONAL_METRICS = ("seconds",)  # seconds since the start of the run; Lockstep's first versions did not record them
 UPDATE_METRICS = ("worker", "staleness")  # number of the worker, and staleness; only in the rows of a parameter server
 EVALUATION_METRICS = ("loss", "examples")
-OPTIONAL_EVALUATION_METRICS = (*TASK_METRICS, "duration")  # of tasks, such as accuracy; seconds. A run may have others
+OPTIONAL_EVALUATION_METRICS = (*TASK_METRICS, "duration")  # such as accuracy; duration in seconds. A run may have more
 MAX_REPLICA_CHANGES = 3  # numbers of replicas in a label; a longer list shows only the first and the last
 
 
@@ -54,9 +54,9 @@ class Run:
     # Of external runs only:
     columns: Mapping[str, str] = field(default_factory=dict)  # name in the file, by metric
     loss_windows: np.ndarray | None = None  # number of steps that each loss is the mean of; None: each is of one step
-    weighs_examples: bool = False  # whether such a mean is one of all examples rather than of the steps
+    weighs_examples: bool = False  # whether such a mean is taken over examples rather than over steps
     loss_rounding: float = 0.0  # largest error of a loss that has few digits
-    grad_norm_rounding: float = 0.0  # the same of grad_norm, relative
+    grad_norm_rounding: float = 0.0  # largest error of a grad_norm that has few digits, relative
 
     def __post_init__(self) -> None:
         if self.external_kind:
@@ -99,7 +99,7 @@ class Run:
 
     @property
     def trainers(self) -> list[tuple[int, str]]:
-        """The trainers of the run, as (first step, "torch ddp") for each stretch of steps; empty if one trained all."""
+        """The trainers of the run, as (first step, "torch ddp") for each stretch of steps; empty if it has only one."""
         return [(change["step"], change["trained_by"]) for change in self.summary.get("trained_by", [])]
 
     @property

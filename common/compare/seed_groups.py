@@ -20,7 +20,7 @@ DIVERGED_ERROR = ": the loss is "  # in summary.json of a run that ended at a lo
 
 @dataclass(frozen=True, eq=False)
 class SeedGroup:
-    """Runs that differ only in their seed, sorted by it."""
+    """Runs that differ only in their seed, sorted by the seed."""
 
     label: str  # unique
     runs: list[Run]
@@ -49,7 +49,9 @@ def group_runs(runs: Sequence[Run]) -> list[SeedGroup]:
     groups = _divide([lockstep_runs] if lockstep_runs else [], _describe_config)
     for describe in (_describe_environment, _describe_directory):
         groups = [
-            part for group in groups for part in ([group] if not _find_repeated(group) else _divide([group], describe))
+            subgroup
+            for group in groups
+            for subgroup in ([group] if not _find_repeated(group) else _divide([group], describe))
         ]
     for group in groups:
         if repeated := _find_repeated(group):
@@ -95,13 +97,13 @@ def _check_end(run: Run) -> None:
 
 def _divide(groups: Iterable[list[Run]], describe: Callable[[Run], str]) -> list[list[Run]]:
     """Divide each group by the descriptions of its runs, in the order of their first runs."""
-    parts: list[list[Run]] = []
+    subgroups: list[list[Run]] = []
     for group in groups:
         by_description: dict[str, list[Run]] = {}
         for run in group:
             by_description.setdefault(describe(run), []).append(run)
-        parts += by_description.values()
-    return parts
+        subgroups += by_description.values()
+    return subgroups
 
 
 def _describe_config(run: Run) -> str:
@@ -128,7 +130,7 @@ def _get_parent_name(run: Run) -> str:
 
 
 def _find_repeated(group: Sequence[Run]) -> list[Run]:
-    """Return the runs of the first seed that several runs of a group have; none if every seed is there once."""
+    """Return the runs with the first seed that several runs of a group share; none if no seed is repeated."""
     for _, same_seed in groupby(sorted(group, key=_get_seed), key=_get_seed):
         if len(repeated := [*same_seed]) > 1:
             return repeated

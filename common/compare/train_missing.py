@@ -40,7 +40,7 @@ class PlannedRun:
 
     title: str  # such as "torch ddp replicas=2"
     framework: str  # "torch" or "tf"
-    overrides: tuple[str, ...]  # of the training config
+    overrides: tuple[str, ...]  # overrides of the training config
     steps: int | None  # None if the size of the data decides
     directory: Path
 
@@ -131,7 +131,7 @@ def _check_environments(names: Sequence[str], environments: Mapping[str, str]) -
 
 
 def _move_to_environment(run: PlannedRun, name: str, python: str) -> PlannedRun:
-    """Return a planned run that trains in another environment. Other versions of its packages give another run."""
+    """Return a planned run that trains in another environment. Its directory depends on the versions of packages."""
     versions = check_interpreter(f"environments.{name}", python, run.framework)
     text = json.dumps([run.directory.name, str(Path(python).absolute()), versions], sort_keys=True)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()[:8]

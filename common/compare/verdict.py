@@ -44,10 +44,11 @@ class Comparison:
     tolerances: Mapping[str, Tolerance]  # by `Run.precision`
     pairs: list[RunPair]
     verdict: str
-    sentence: str  # the verdict, explained
+    sentence: str  # the verdict with an explanation
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # why other runs cannot be read
-    group_comparisons: "list[GroupComparison]" = field(default_factory=list)  # of groups of seeds, with the reference's
+    # Comparisons of groups of seeds with the reference group; empty if single runs are compared.
+    group_comparisons: "list[GroupComparison]" = field(default_factory=list)
 
     @property
     def headline(self) -> str:
@@ -139,7 +140,7 @@ def collect_notes(runs: Sequence[Run], pairs: Sequence[RunPair], left_out: Seque
     notes += [note for run in runs for note in run.notes]
     notes += [
         f"{run}: replicas {', '.join(f'{number} from step {step}' for step, number in run.replica_changes)}; "
-        "speed, peak memory and traffic are those of the last number"
+        "speed, peak memory and traffic belong to the last number"
         for run in runs
         if run.replica_changes
     ]
@@ -195,8 +196,8 @@ def _judge_synchronous(run_count: int, pairs: list[RunPair], is_running: bool) -
             f"(relative; tolerance {first.tolerance.grad_norm:g})"
         )
     others = "".join(f", {len(group)} {verdict}" for verdict, group in by_verdict.items() if group and verdict != worst)
-    count = f"{len(by_verdict[worst])} of {len(pairs)} pairs{others}; " if len(pairs) > 1 else ""
-    return worst, f"{worst}: {count}{explain_verdict(first)}"
+    counts = f"{len(by_verdict[worst])} of {len(pairs)} pairs{others}; " if len(pairs) > 1 else ""
+    return worst, f"{worst}: {counts}{explain_verdict(first)}"
 
 
 def _find_reference(runs: list[Run], reference: str | None) -> Run:

@@ -38,7 +38,7 @@ def test_each_number_of_replicas_is_found(make_run: MakeRun) -> None:
     newest, errors, notes = find_newest_runs(run_dirs[0].parent)
     assert [path.name for path in newest] == ["newer x2", "x4", "x10"] and errors == []
     assert notes == [
-        f"1 older of the same kinds left out; `python -m common.compare {run_dirs[0].parent}` compares all"
+        f"older runs of the same kinds are left out (1); `python -m common.compare {run_dirs[0].parent}` compares all"
     ]
     assert find_newest_runs(run_dirs[0])[2] == []
 
