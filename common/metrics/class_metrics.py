@@ -12,7 +12,7 @@ from sklearn import metrics as sklearn_metrics
 from common.config.metrics import CLASSES
 from common.metrics.predictions import Predictions
 
-# Functions of labels, predicted classes, and the `average` and `zero_division` of scikit-learn
+# Functions of scikit-learn that take labels, predicted classes, `average` and `zero_division`.
 AVERAGED: dict[str, Callable[..., float]] = {
     "f1": sklearn_metrics.f1_score,
     "precision": sklearn_metrics.precision_score,
@@ -20,7 +20,7 @@ AVERAGED: dict[str, Callable[..., float]] = {
     "iou": sklearn_metrics.jaccard_score,
     "dice": sklearn_metrics.f1_score,  # over all positions of all examples, the coefficient of a class is its F1
 }
-TOP = 5
+TOP = 5  # top5: the label is among this number of classes with the largest logits
 
 
 def compute_class_metric(name: str, predictions: Predictions, ignore_label: int | None = None) -> float:
@@ -48,7 +48,7 @@ def compute_class_metric(name: str, predictions: Predictions, ignore_label: int 
 def compute_binary_metric(name: str, predictions: Predictions, ignore_label: int | None = None) -> float:
     """Return a metric of the answer yes, with one or several questions for each example.
 
-    Labels [n, questions] give the mean over the questions. With more axes, all answers count as those of one question.
+    For labels [n, questions] the result is the mean over the questions. Labels with more axes count as one question.
     Labels equal to `ignore_label` do not count.
     """
     questions = predictions.labels.shape[1] if predictions.labels.ndim == 2 else 1
@@ -58,10 +58,10 @@ def compute_binary_metric(name: str, predictions: Predictions, ignore_label: int
     ):
         is_counted = np.full(labels.shape, True) if ignore_label is None else labels != ignore_label
         answers, scores = labels[is_counted] > 0.5, logits[is_counted]
-        is_area = name == "auc"
-        values.append(
-            _compute_binary_auc(answers, scores) if is_area else _compute_averaged(name, answers, scores > 0, "binary")
-        )
+        if name == "auc":
+            values.append(_compute_binary_auc(answers, scores))
+        else:
+            values.append(_compute_averaged(name, answers, scores > 0, "binary"))
     return float(np.mean(values))
 
 

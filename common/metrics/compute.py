@@ -26,7 +26,7 @@ def check_functions(config: Config) -> None:
 
 
 def check_predictions(config: Config, cache: Cache) -> None:
-    """Raise UserError if evaluations must gather outputs whose number differs, or if a metric needs several labels."""
+    """Raise UserError if a metric needs outputs of equal shape, or several labels for each example, and lacks them."""
     if "bleu" in config.metrics and not cache.validation.example_shapes.get("labels"):
         raise UserError("metrics=[bleu]: needs several labels for each example, such as tokens; remove it")
     if choose_predictions(config) == OUTPUTS and None in (cache.validation.example_shapes.get("labels") or ()):

@@ -15,14 +15,14 @@ PADDING = -1  # label of a position that an example does not have
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of all validation examples, in the order of their ids. Rows that fill up a batch have none.
+    """The predictions of all validation examples, in the order of the ids. Rows that fill up a batch are left out.
 
     Attributes:
         kind: CLASSES or OUTPUTS of `common.config.metrics`.
         ids: The indices of the examples in the split, int64 [n].
-        labels: The labels [n, ...]. PADDING fills up those of examples that have fewer tokens than others.
-        outputs: float64. CLASSES: the predicted class [n, ...], at each position. OUTPUTS: the outputs of the model; if
-            an example has as many of them as labels, they have the shape of the labels, otherwise [n, outputs].
+        labels: The labels [n, ...]. PADDING fills up the labels of examples that have fewer tokens than others.
+        outputs: float64. CLASSES: the predicted class [n, ...], at each position. OUTPUTS: the outputs of the model; in
+            the shape of the labels if an example has as many outputs as labels, otherwise [n, outputs].
     """
 
     kind: str
@@ -69,7 +69,7 @@ def _concatenate_padded(arrays: Sequence[np.ndarray]) -> np.ndarray:
 def _concatenate_outputs(arrays: Sequence[np.ndarray]) -> np.ndarray:
     if len({array.shape[1] for array in arrays}) > 1:
         raise UserError(
-            "metrics: the model's outputs have another shape in another batch, so they cannot be gathered; remove "
+            "metrics: the shape of the model's outputs differs between batches, so they cannot be gathered; remove "
             "metrics and train.predictions"
         )
     return np.concatenate(arrays)

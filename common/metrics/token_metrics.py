@@ -9,8 +9,8 @@ from common.metrics.predictions import Predictions
 def compute_bleu(predictions: Predictions, ignore_label: int | None = None) -> float:
     """Return the BLEU of the predicted tokens of all examples, from 0 to 100 (Papineni et al., 2002).
 
-    A token is a word. Each is predicted from the true tokens before it. Positions with a label below 0, or one equal to
-    `ignore_label`, do not count.
+    A token counts as a word. The model predicts each token from the true tokens before it. Positions with a label below
+    0, or equal to `ignore_label`, do not count.
     """
     labels = predictions.labels
     classes = predictions.outputs

@@ -31,7 +31,7 @@ class Answer:
 
 
 def answer_questions(comparison: Comparison) -> list[Answer]:
-    """Return the three answers, of which groups of seeds have two; none if there is only one run."""
+    """Return the three answers, or two for groups of seeds; none if there is only one run."""
     if not comparison.pairs:
         return []
     if comparison.group_comparisons:
@@ -47,7 +47,7 @@ def list_reference_pairs(comparison: Comparison) -> list[tuple[Run, RunPair]]:
 
 
 def list_next_steps(comparison: Comparison) -> list[str]:
-    """Return what to do to find out why pairs differ: mostly a command. Groups of seeds must differ, too."""
+    """Return what to do to find out why pairs differ: mostly a command. Groups of seeds need it only if they differ."""
     if comparison.group_comparisons and comparison.verdict != DIFFERENT:
         return []
     return [next_step for pair in comparison.pairs if (next_step := suggest_next_step(pair))]
@@ -57,7 +57,7 @@ def _answer_normality(comparison: Comparison) -> Answer:
     """Answer whether the groups of seeds differ by more than chance and their margins explain."""
     tones = {EQUIVALENT: "good", DIFFERENT: "bad"}
     groups = comparison.group_comparisons
-    if len(groups) == 1:  # its sentence already heads the report
+    if len(groups) == 1:  # the sentence of the group already heads the report
         lines = [f"{describe_metric_name(name)}: {m.verdict}" for name, m in groups[0].judgement.metrics.items()]
     else:
         lines = [f"{group.verdict}: {group.sentence}" for group in groups]
@@ -131,7 +131,7 @@ def _answer_cost(comparison: Comparison) -> Answer:
     runs = [run for run in comparison.runs if not run.external_kind]
     base, costly = _choose_base(runs, comparison.reference)
     if not runs:
-        return Answer(COST, "unknown", "other", ["records and runs of other programs do not tell their precision"])
+        return Answer(COST, "unknown", "other", ["the precision of records and of runs of other programs is unknown"])
     if not costly:
         line = f"every run is synchronous, in {runs[0].precision}"
         return Answer(COST, "nothing to pay", "good", [line])
@@ -160,11 +160,11 @@ def _answer_cost(comparison: Comparison) -> Answer:
 
 
 def _choose_base(runs: list[Run], reference: Run) -> tuple[Run | None, list[Run]]:
-    """Choose the runs that the cost is measured between.
+    """Choose the runs between which the cost is measured.
 
     Returns:
-        The base: a synchronous run of the highest precision, the reference if it is one; None if no run is synchronous.
-        Then the costly runs, which are asynchronous or have a lower precision than the base.
+        The base and the costly runs. The base is a synchronous run of the highest precision, if possible the reference;
+        None if no run is synchronous. Costly runs are asynchronous, or have a lower precision than the base.
     """
     synchronous = [run for run in runs if not run.is_asynchronous]
     finest = max((_rank_precision(run) for run in synchronous), default=0)
@@ -175,7 +175,7 @@ def _choose_base(runs: list[Run], reference: Run) -> tuple[Run | None, list[Run]
 
 
 def _rank_precision(run: Run) -> int:
-    """Return a larger number for a higher precision; -1 for an unknown one."""
+    """Return a larger number for a higher precision; -1 for an unknown precision."""
     return PRECISIONS.index(run.precision) if run.precision in PRECISIONS else -1
 
 

@@ -75,8 +75,8 @@ def _build_throughput(runs: list[Run]) -> BarChart:
 def _build_step_time(runs: list[Run]) -> BarChart:
     chart = BarChart(
         "Time of a step",
-        "Shares of five steps of the first rank, from its profile. A hidden reduction runs while the rank computes "
-        "and counts there too; an exposed one is waited for.",
+        "Shares of five steps of the first rank, from its profile. A hidden reduction runs while the rank computes, so "
+        "its time counts as computation, too; the rank waits for an exposed reduction.",
     )
     for index, run in enumerate(runs):
         if run.profile:

@@ -11,7 +11,7 @@ from common.config.keys import Scope
 from common.config.schema import collect_keys
 from common.report.formats import format_bytes
 
-MAX_LETTERS = 200  # of a value in words
+MAX_LETTERS = 200  # length of a value in words
 
 
 class ConfigRow(TypedDict):
@@ -41,7 +41,7 @@ class SettingDifferences:
 
     curve: list[SettingDifference] = field(default_factory=list)  # may change the curve
     other: list[SettingDifference] = field(default_factory=list)  # cannot change the curve
-    folded: list[SettingDifference] = field(default_factory=list)  # folded away: of a host, or absent from some runs
+    folded: list[SettingDifference] = field(default_factory=list)  # concern one host, or are absent from some runs
     versions: list[SettingDifference] = field(default_factory=list)
     hardware: list[SettingDifference] = field(default_factory=list)
     same: dict[str, str] = field(default_factory=dict)  # value in words by key
@@ -91,9 +91,12 @@ def find_setting_differences(comparison: Comparison) -> SettingDifferences:
 
 
 def _compare_entries(by_label: Mapping[str, object]) -> list[SettingDifference]:
-    """Return the entries that differ in `versions` or `hardware` of summary.json, given the mappings by label.
+    """Return the entries of `versions` or `hardware` of summary.json that differ between runs.
 
     Only runs that have an entry are compared, because one framework lacks the packages of the other.
+
+    Args:
+        by_label: `versions` or `hardware` of each run, by the label of the run.
     """
     mappings = {label: mapping for label, mapping in by_label.items() if isinstance(mapping, dict)}
     keys = dict.fromkeys(key for mapping in mappings.values() for key in mapping)

@@ -21,7 +21,7 @@ class TableSection:
     rows: list[list[str]]
     text: tuple[str, ...] = ("run",)  # columns of text; the others hold numbers
     sentences: list[str] = field(default_factory=list)
-    minor: tuple[str, ...] = ()  # columns that a narrow terminal leaves out first; then it leaves out the last ones
+    minor: tuple[str, ...] = ()  # columns that a narrow terminal leaves out first, before the last columns
 
 
 def describe_metric(name: str) -> str:

@@ -44,10 +44,10 @@ class JsonRun(TypedDict):
     steps: int
     final_loss: float | None
     accuracy: float | None
-    metrics: dict[str, float]  # of the last evaluation, such as f1; NaN if it is not defined
+    metrics: dict[str, float]  # metrics of the last evaluation, such as f1; NaN if a metric is not defined
     examples_per_second: float | None
     tokens_per_second: float | None
-    speed_ratio: float | None  # examples per second as a multiple of the reference's
+    speed_ratio: float | None  # examples per second, as a multiple of the reference run's
     peak_memory_bytes: list[float | None] | None  # of each replica
     fingerprints: dict[str, str] | None
     versions: dict[str, str] | None
@@ -59,11 +59,11 @@ class JsonRun(TypedDict):
     traffic_per_step: NotRequired[dict[str, list[float]]]  # bytes of each replica by kind
     replicas_changed: NotRequired[list[ReplicaChange]]
     trained_by: NotRequired[list[TrainerChange]]
-    parameter_bytes: NotRequired[list[float | None]]  # that each replica holds between two steps
-    gradient_bytes: NotRequired[list[float | None]]  # as above
-    slot_bytes: NotRequired[list[float | None]]  # as above
-    bytes_sent: NotRequired[list[float | None]]  # of each rank
-    messages_sent: NotRequired[list[int | None]]  # of each rank
+    parameter_bytes: NotRequired[list[float | None]]  # bytes that each replica holds between two steps
+    gradient_bytes: NotRequired[list[float | None]]  # bytes that each replica holds between two steps
+    slot_bytes: NotRequired[list[float | None]]  # bytes that each replica holds between two steps
+    bytes_sent: NotRequired[list[float | None]]  # bytes of gradients that each rank sent in all steps
+    messages_sent: NotRequired[list[int | None]]  # messages with gradients that each rank sent in all steps
 
 
 class JsonPair(TypedDict):
@@ -94,7 +94,7 @@ class JsonReport(TypedDict):
     """Content of report.json."""
 
     verdict: str
-    sentence: str  # the verdict, explained
+    sentence: str  # the verdict with an explanation
     reference: str  # label
     tolerances: dict[str, JsonTolerance]  # by precision
     runs: list[JsonRun]

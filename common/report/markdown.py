@@ -16,7 +16,8 @@ from common.report.tables import PAIR_COLUMNS, RUN_COLUMNS, build_metric_tables,
 from common.statistics.verdicts import DIFFERENT, EQUIVALENT
 
 SIGNS = {LOCKSTEP: "✅", SAME_CURVE: "✅", EQUIVALENT: "✅", DIVERGED: "❌", OTHER_CURVE: "❌", DIFFERENT: "❌"}
-MAX_NOTES, MAX_LETTERS = 10, 600  # letters of one text
+MAX_NOTES = 10
+MAX_LETTERS = 600  # length of one text
 PICTURE = "loss.png"
 
 
@@ -26,7 +27,7 @@ def write_markdown(comparison: Comparison, directory: Path, pictures: Sequence[P
     Args:
         comparison: The comparison.
         directory: The directory of the report.
-        pictures: Pictures of the comparison; the one of the loss is shown.
+        pictures: Pictures of the comparison; report.md shows the picture of the loss.
     """
     loss_pictures = [path for path in pictures if path.name == PICTURE]
     links = [quote(os.path.relpath(path, directory.resolve())) for path in loss_pictures]
@@ -77,6 +78,6 @@ def _build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _escape(text: str) -> str:
     """Escape a text so that Markdown shows it as it is, in one line, without markup, HTML or links. Shorten it."""
     short = text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}…"
-    if re.fullmatch(r"-+:?", short):  # the line of a table below its header
+    if re.fullmatch(r"-+:?", short):  # a cell of the line between a table's header and its rows
         return short
     return re.sub(r"([\\`*_{}\[\]<>|~@#])", r"\\\1", " ".join(short.split()))

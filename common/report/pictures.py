@@ -27,7 +27,7 @@ from common.report.step_chart import build_step_chart
 from common.report.time_to_loss import build_time_to_loss_chart
 from common.report.worker_updates import build_worker_timelines
 
-WIDTH, HEIGHT = 6.8, 3.9  # of a picture, in inches; other heights depend on the number of bars
+WIDTH, HEIGHT = 6.8, 3.9  # size of a picture in inches; the height of a bar chart depends on the number of bars
 BAR_HEIGHT = 0.2  # inches
 BARS_PER_LANE = 2  # a lane is as high as this number of bars
 DPI = 200
@@ -43,7 +43,7 @@ STYLE: dict[str, object] = {
     "grid.color": "#e3e7eb",
     "legend.frameon": False,
     "text.parse_math": False,  # labels are text of users, not formulas
-    "svg.hashsalt": "lockstep",  # so that the same runs give the same file
+    "svg.hashsalt": "lockstep",  # not a random one, so that the same runs give the same file
 }
 # Settings that a caption mentions if all runs share them, and their words.
 CAPTION_SETTINGS = {
@@ -62,7 +62,7 @@ CAPTION_SETTINGS = {
 class Picture:
     """One plot and its file name."""
 
-    name: str  # of the files, without ending
+    name: str  # name of the files without the ending
     title: str
     draw: Callable[[Axes], list[str]]  # draws the plot and returns the sentences of its caption
     bars: int = 0  # number of bars that the height has room for; 0 for a plot of curves

@@ -86,7 +86,7 @@ def draw_difference(runs: list[Run], pairs: Sequence[tuple[Run, RunPair]], metri
         metric: "loss" or "grad_norm".
         axes: The axes to draw on.
     """
-    lines, sentences, has_points = [], [], False
+    lines, sentences, has_points = [], [], False  # has_points: whether a difference above 0 is drawn
     for run, pair in pairs:
         differences = getattr(pair.envelope, metric)
         first_rows = find_first_rows(len(differences), CURVE_BINS)
@@ -146,8 +146,8 @@ def draw_bars(runs: list[Run], chart: BarChart, axes: Axes) -> list[str]:
     position, positions, names = 0.0, [], []
     for index, bars in chart.groups:
         label = shorten(runs[index].label)
-        for count, bar in enumerate(bars):
-            names.append(f"{label if not count else ''}  {bar.name}".rstrip() if bar.name else label)
+        for number, bar in enumerate(bars):
+            names.append(f"{label if not number else ''}  {bar.name}".rstrip() if bar.name else label)
             positions.append(position)
             axes.barh(position, bar.end, 0.75, color=get_colour(index))
             if bar.low is not None and bar.high is not None:
@@ -167,12 +167,12 @@ def draw_bars(runs: list[Run], chart: BarChart, axes: Axes) -> list[str]:
 def _draw_line(
     axes: Axes, index: int, run: Run, x: np.ndarray, y: np.ndarray, style: LineStyle = DEFAULT_STYLE
 ) -> Line2D:
-    """Draw a line that stays visible below an equal later one: the first is wide, the others have gaps."""
+    """Draw a line that stays visible below equal later lines: the first is wide, and lines from the third have gaps."""
     width = 3.2 if index == 0 else 1.5
     dash = get_dash(index)
     dashes = (0, tuple(length / 2 for length in dash)) if dash else "-"
     linestyle = dashes if style.is_connected else "none"
-    label = f" {shorten(run.label)}"  # the space, because matplotlib's legend leaves out labels that begin with "_"
+    label = f" {shorten(run.label)}"  # begins with a space, because legends leave out labels that begin with "_"
     (line,) = axes.plot(
         x,
         y,

@@ -18,19 +18,19 @@ class JsonSeedGroup(TypedDict):
 
 
 class JsonSeedMetric(TypedDict):
-    """Comparison of a metric: contestant minus reference. null is unknown, such as if a run diverged."""
+    """Comparison of a metric: contestant minus reference. None stands for unknown, for example if a run diverged."""
 
     verdict: str  # "equivalent", "different" or "undecided"
     reference: list[float]  # by seed; report.json has null for a value that is not finite
     contestant: list[float]  # by seed, as `reference`
     mean_difference: float | None
     t_interval: list[float] | None  # 95 %
-    bootstrap_interval: list[float] | None  # 95 %
+    bootstrap_interval: list[float] | None  # 95 %, from resampled differences
     margin: float
     p_different: float | None  # corrected for all tests
     p_equivalent: float | None
-    smallest_shift: float | None  # that these seeds show with a probability of 80 %
-    seeds_needed: int | None  # if undecided; null also for more than 1,000
+    smallest_shift: float | None  # smallest shift that these seeds show with a probability of 80 %
+    seeds_needed: int | None  # number of seeds for a verdict; None if there is one, or if more than 1,000 are needed
 
 
 class JsonTimeToLoss(TypedDict):
@@ -45,14 +45,14 @@ class JsonTimeToLoss(TypedDict):
 
 
 class JsonSeedComparison(TypedDict):
-    """Comparison of a group of seeds with the reference's."""
+    """Comparison of a group of seeds with the reference group."""
 
     reference: JsonSeedGroup
     contestant: JsonSeedGroup
     verdict: str
-    sentence: str  # the verdict, explained
+    sentence: str  # the verdict with an explanation
     metrics: dict[str, JsonSeedMetric]
-    residuals_p: float | None  # of one-sided residuals of the curve, corrected
+    residuals_p: float | None  # p-value of the test for one-sided residuals of the curve, corrected for all tests
     residuals_above: float | None  # share of the points at which the contestant is above the reference
     time_to_loss: JsonTimeToLoss | None
     notes: list[str]

@@ -21,12 +21,12 @@ from common.report.page.render import render_html, render_message
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 1.0  # between two checks of the files
-MAX_RENDER_SHARE = 0.1  # of the time that goes into rendering the page
+MAX_RENDER_SHARE = 0.1  # largest share of the time that `watch` spends on rendering the page
 
 
 @dataclass
 class ServedPage:
-    """The page that is served now. `watch` replaces its fields while the server runs."""
+    """The page that is served now. `watch` replaces the fields while the threads of the server read them."""
 
     html: bytes
     version: str = ""  # changes with the page

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from common.profile.profile import Profile
 
-MIN_SHARE = 1 / 2000  # of the step; shorter spans are too narrow to be seen
+MIN_SHARE = 1 / 2000  # smallest share of the step; shorter spans are too narrow to be seen
 LAYER_COLOURS = 6  # layers take turns at the first colours of the palette
 PLAIN_COLOUR = 6  # index in the palette; colour of reductions, updates and operations of no layer
 

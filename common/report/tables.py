@@ -59,7 +59,7 @@ def build_metric_tables(runs: list[Run], reference: Run) -> list[TableSection]:
         return []
     columns = ["run", *(name.replace("_", " ") for name in metrics)]
     rows = [[run.label, *(_format_metric(run, reference, name) for name in metrics)] for run in runs]
-    sentence = f"Of the last evaluation; in brackets the difference from {reference} after equal numbers of examples."
+    sentence = f"Last evaluation; in brackets the difference from {reference} after equal numbers of examples."
     return [TableSection("Validation metrics", columns, rows, sentences=[sentence])]
 
 

@@ -26,7 +26,7 @@ from common.terminal import SafeConsole
 
 STYLES = {LOCKSTEP: "green", EQUIVALENT: "green", DIVERGED: "red", DIFFERENT: "red"}
 PLAIN_WIDTH = 160  # characters in a line of output that is not a terminal
-MIN_TEXT_WIDTH = 20  # characters; a column of text is not folded to less
+MIN_TEXT_WIDTH = 20  # characters; a column of text is not folded to a smaller width
 GAP = 2  # characters between columns
 MAX_PAIRS, MAX_NOTES = 10, 20  # on a terminal; the report has all
 
@@ -70,7 +70,7 @@ def _print_notes(console: Console, comparison: Comparison) -> None:
 def build_tables(comparison: Comparison) -> list[TableSection]:
     """Return the tables of a comparison: runs and, if there are any, pairs, asynchronous runs and traffic.
 
-    With groups of seeds, their tables replace that of the pairs.
+    Groups of seeds have tables of their own instead of the table of pairs.
     """
     reference = comparison.reference
     tables = [build_run_table(comparison.runs, reference), *build_metric_tables(comparison.runs, reference)]
@@ -96,7 +96,7 @@ def _fit_columns(section: TableSection, width: int) -> dict[str, int]:
     """Return the columns that fit into a line of this width, with their widths in characters.
 
     Text may be folded between words, numbers may not. If that is not enough, columns are left out: first the minor
-    ones, then the last ones. Free space goes to columns of text first, beginning with the column that needs least.
+    columns, then the last columns. Free space goes to columns of text first, beginning with the one that needs least.
     """
     cells = {name: [row[index] for row in section.rows] for index, name in enumerate(section.columns)}
     full_widths = {name: max(map(len, (name, *column))) for name, column in cells.items()}

@@ -7,7 +7,7 @@ import numpy as np
 from common.compare.runs import Run
 from common.report.bars import Bar, BarChart
 
-DIGITS = 4  # of the loss, after the decimal point
+DIGITS = 4  # number of decimals of the loss
 
 
 def build_time_to_loss_chart(runs: list[Run]) -> BarChart:
@@ -32,5 +32,5 @@ def build_time_to_loss_chart(runs: list[Run]) -> BarChart:
 def _find_first_evaluation(run: Run, target: float) -> tuple[float, float]:
     """Return the seconds and the examples of the first evaluation whose loss is at most `target`."""
     index = int(np.flatnonzero(run.evals["loss"] <= target)[0])
-    row = np.searchsorted(run.steps, run.eval_steps[index], side="right") - 1  # of the last step before the evaluation
+    row = np.searchsorted(run.steps, run.eval_steps[index], side="right") - 1  # row of the last step before it
     return float(run.metrics["seconds"][max(row, 0)]), float(run.evals["examples"][index])

@@ -1,4 +1,4 @@
-"""Tables of bytes: that DataParallel moves in a step, that replicas hold between steps, and that ranks send."""
+"""Tables of the bytes that DataParallel moves in a step, that replicas hold between steps, and that ranks send."""
 
 from itertools import product
 
@@ -43,7 +43,7 @@ def build_traffic_tables(runs: list[Run]) -> list[TableSection]:
 
 
 def _list_held(run: Run) -> list[float]:
-    """Return the bytes of parameters, gradients, slots and all three of the replica that holds the most."""
+    """Return the bytes of parameters, of gradients, of slots and their sum, for the replica with the largest sum."""
     columns = [run.summary.get(name) or [] for name in HELD_BYTES]
     replicas = [[count or 0.0 for count in replica] for replica in zip(*columns, strict=False)]
     largest = max(replicas, key=sum, default=[])
@@ -59,24 +59,24 @@ def _list_sent(run: Run) -> list[tuple[float | None, int | None]]:
 
 def describe_imbalance(run: Run) -> list[str]:
     """Return a sentence on how unevenly logits, memory and traffic are spread over the replicas."""
-    parts = []
+    findings = []
     logits, memory = run.get_traffic_per_step("logits"), run.get_traffic_per_step("memory")
     if logits.sum() > 0:
         largest = int(logits.argmax())
-        parts.append(f"replica {largest} holds {logits[largest] / logits.sum():.0%} of the logits")
+        findings.append(f"replica {largest} holds {logits[largest] / logits.sum():.0%} of the logits")
     if memory.sum() > 0:
-        parts.append(f"the largest peak memory is {memory.max() / memory.mean():.2f}x the mean")
+        findings.append(f"the largest peak memory is {memory.max() / memory.mean():.2f}x the mean")
     moved = np.nansum([run.get_traffic_per_step(kind) for kind in MOVED_KINDS], axis=0)
     if moved.sum() > 0:
-        parts.append(f"replica {moved.argmax()} moves {moved.max() / moved.mean():.2f}x the mean bytes")
-    return [f"{run}: {', '.join(parts)}."] if parts else []
+        findings.append(f"replica {moved.argmax()} moves {moved.max() / moved.mean():.2f}x the mean bytes")
+    return [f"{run}: {', '.join(findings)}."] if findings else []
 
 
 def describe_savings(runs: list[Run]) -> list[str]:
     """Return sentences on what DataParallel saves if the replicas compute the loss and do not gather the logits.
 
-    A sentence compares a run that does not gather them with a run that does (strategy.loss=gathered), if both have the
-    same number of replicas.
+    A sentence compares a run that does not gather the logits with a run that gathers them (strategy.loss=gathered), if
+    both have the same number of replicas.
     """
     dp_runs = [run for run in runs if run.strategy == "dp"]
     gathering = [run for run in dp_runs if run.config.get("strategy.loss") == "gathered"]

@@ -10,8 +10,8 @@ import numpy as np
 
 from common.compare.runs import Run
 
-MAX_BINS, MIN_BINS = 240, 30  # equal parts of the time of a timeline
-UPDATES_PER_BIN = 8  # of all workers together, unless the number of bins reaches a limit
+MAX_BINS, MIN_BINS = 240, 30  # limits of the number of bins, which are equal parts of the time of a timeline
+UPDATES_PER_BIN = 8  # updates of all workers in a bin, unless the number of bins reaches a limit
 NEIGHBOURS = 25  # the usual loss of an update is the mean loss of this number of updates on each side of it
 MAX_ROWS = 12  # rows of one run, one for each staleness; all larger staleness shares the last row
 
@@ -39,7 +39,7 @@ class WorkerLane:
 class WorkerTimeline:
     """Lanes of the workers of one run."""
 
-    index: int  # of the run
+    index: int  # index of the run
     seconds: float  # end of the timeline
     bins: int
     lanes: list[WorkerLane]
@@ -61,9 +61,9 @@ def build_worker_timelines(runs: list[Run]) -> list[WorkerTimeline]:
     for index, run in enumerate(runs):
         if "worker" not in run.updates:
             continue
-        known = np.isfinite(run.updates["worker"]) & np.isfinite(run.metrics["seconds"])
-        if known.any():
-            workers, seconds = run.updates["worker"][known].astype(int), run.metrics["seconds"][known]
+        is_known = np.isfinite(run.updates["worker"]) & np.isfinite(run.metrics["seconds"])
+        if is_known.any():
+            workers, seconds = run.updates["worker"][is_known].astype(int), run.metrics["seconds"][is_known]
             timelines.append(_build_timeline(index, workers, seconds))
     return timelines
 

@@ -1,1 +1,1 @@
-"""Statistics of paired differences, from numbers to a verdict; docs/statistics.md has the method. It knows no runs."""
+"""Statistics of paired differences, from arrays of numbers to a verdict. docs/statistics.md describes the method."""

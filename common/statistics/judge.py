@@ -10,7 +10,7 @@ from common.statistics.power import count_pairs_needed, find_smallest_shift
 from common.statistics.verdicts import CURVE, DIFFERENT, EQUIVALENT, UNDECIDED
 
 RESIDUALS = "residuals"  # name of the test of one-sided residuals among the p-values
-DEFAULT_MARGIN = 0.5  # standard deviations between the seeds of the reference
+DEFAULT_MARGIN = 0.5  # number of standard deviations between the seeds of the reference
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class MetricResult:
     shift: Shift | None = None
     p_different: float | None = None  # p-value of no shift, corrected for the number of tests
     p_equivalent: float | None = None  # p-value of a shift of at least the margin
-    smallest_shift: float | None = None  # that these seeds show with a probability of 80 %
-    seeds_needed: int | None = None  # for a verdict, if it is undecided; None also if more than 1,000
+    smallest_shift: float | None = None  # smallest shift that these seeds show with a probability of 80 %
+    seeds_needed: int | None = None  # number of seeds for a verdict; None if there is one, or if more than 1,000
     not_finite: list[int] = field(default_factory=list)  # positions of seeds without a finite value
 
     @property
@@ -53,7 +53,7 @@ class MetricResult:
 
 @dataclass(frozen=True)
 class OneSidedResiduals:
-    """Test for small differences of one sign along the curve, which no tolerance for single points sees."""
+    """Test for small differences of one sign along the curve, which a tolerance for single points does not detect."""
 
     share_above: float  # share of all points of all seeds at which the contestant is above the reference
     p_value: float  # corrected for the number of tests
@@ -69,8 +69,8 @@ class Judgement:
     """Verdict on two groups."""
 
     verdict: str
-    metrics: dict[str, MetricResult]  # by name; that of the curve is CURVE
-    residuals: OneSidedResiduals | None  # None if a curve of a seed is not finite
+    metrics: dict[str, MetricResult]  # by name; the mean of the curve has the name CURVE
+    residuals: OneSidedResiduals | None  # None if a curve has a value that is not finite
 
 
 def judge(
@@ -117,9 +117,9 @@ def choose_margin(values: Values, deviations: float = DEFAULT_MARGIN) -> float:
 def _average_scaled_residuals(reference: np.ndarray, contestant: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the mean residual of each seed, float64 [seeds], after each point is scaled to the same size.
 
-    Points in which all runs are noisy would otherwise hide the others. Points of a curve depend on each other, seeds do
-    not, so a seed gives one number. Residuals that are rounding count as 0. The second result is the largest value of
-    the curves, scaled in the same way.
+    Without the scaling, noisy points would hide the others. Each seed gives one number, because the points of a curve
+    depend on each other, but seeds do not. Residuals that may come from rounding count as 0. The second result is the
+    largest value of the curves, scaled in the same way.
 
     Args:
         reference: Curves, float64 [seeds, points].
@@ -141,7 +141,7 @@ def _find_gap_positions(values: Values) -> list[int]:
 def _judge_metric(values: Values, margin: float, shift: Shift, p_different: float, tests: int) -> MetricResult:
     p_equivalent = check_equivalence(values.differences, margin, values.scale)
     verdict = DIFFERENT if p_different <= LEVEL else UNDECIDED
-    if p_equivalent <= LEVEL:  # also if a shift is shown that is smaller than the margin
+    if p_equivalent <= LEVEL:  # even if a shift is shown, which is then smaller than the margin
         verdict = EQUIVALENT
     needed = count_pairs_needed(shift.mean, shift.deviation, margin, tests) if verdict == UNDECIDED else None
     if needed is not None:
@@ -151,7 +151,7 @@ def _judge_metric(values: Values, margin: float, shift: Shift, p_different: floa
 
 
 def _judge_gaps(values: Values, margin: float) -> MetricResult:
-    """Judge a metric that is not finite for some seeds: different, unless both runs of each of these seeds agree."""
+    """Judge a metric with non-finite values: different, unless both runs of each of these seeds have such a value."""
     is_different = np.isfinite(values.reference) != np.isfinite(values.contestant)
     verdict = DIFFERENT if is_different.any() else UNDECIDED
     return MetricResult(verdict, values, margin, not_finite=_find_gap_positions(values))

@@ -1,7 +1,7 @@
 """Tests of paired differences. A pair is two runs with the same seed; a difference is contestant minus reference.
 
-Differences that are all equal have no variance, so a sign test replaces the t-tests for them. They count as equal if
-rounding in float64 explains what is left: 0.9 - 0.8 and 0.8 - 0.7 are not the same number.
+Differences that are all equal have no variance, so a sign test replaces the t-tests for them. Differences count as
+equal if they differ by no more than rounding in float64, as 0.9 - 0.8 and 0.8 - 0.7 do.
 """
 
 import warnings
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-LEVEL = 0.05  # of every test: the probability of a false "different" and of a false "equivalent"
-RESAMPLES = 9_999  # of the bootstrap
-ROUNDING = 1e-12  # of differences, as a multiple of the largest value that they were computed from
+LEVEL = 0.05  # level of every test: the probability of a false "different" and of a false "equivalent"
+RESAMPLES = 9_999  # number of resamples of the bootstrap
+ROUNDING = 1e-12  # largest rounding error of a difference, relative to the largest value behind the differences
 
 Interval = tuple[float, float]
 
@@ -27,7 +27,7 @@ class Shift:
     deviation: float  # standard deviation of the differences
     t_interval: Interval
     bootstrap_interval: Interval
-    p_value: float  # of no shift, two-sided
+    p_value: float  # two-sided p-value of the hypothesis that there is no shift
 
 
 def measure_shift(differences: np.ndarray, scale: float = 0.0) -> Shift:
@@ -82,7 +82,7 @@ def check_equivalence(differences: np.ndarray, margin: float, scale: float = 0.0
 
 
 def correct_p_values(p_values: Sequence[float]) -> list[float]:
-    """Correct the p-values of several tests, of which the smallest would otherwise be too small.
+    """Correct p-values for the number of tests, because the smallest of several p-values is too small.
 
     If no metric differs, the probability that one of the corrected p-values is below LEVEL is at most LEVEL.
 

@@ -5,7 +5,7 @@ from scipy import optimize, stats
 
 from common.statistics.paired import LEVEL
 
-POWER = 0.8  # probability that a test shows what is there
+POWER = 0.8  # probability that a test shows a difference or an equivalence that exists
 MAX_PAIRS = 1_000
 # Numbers of pairs that are tried: all small ones, and steps of a few percent, since the answer is an estimate.
 TRIED_PAIRS = np.unique(np.concatenate([np.arange(2, 40), np.geomspace(40, MAX_PAIRS, 60).round().astype(int)]))
@@ -39,7 +39,8 @@ def find_smallest_shift(deviation: float, pairs: int, tests: int = 1) -> float:
     if deviation == 0:
         return 0.0
     level = LEVEL / tests
-    largest = float((stats.t.isf(level / 2, pairs - 1) + stats.t.isf((1 - POWER) / 4, pairs - 1)) * 2)  # deviations
+    # A shift in units of the deviation that is large enough for more than POWER, where the search can end.
+    largest = float((stats.t.isf(level / 2, pairs - 1) + stats.t.isf((1 - POWER) / 4, pairs - 1)) * 2)
     shift = optimize.brentq(lambda center: compute_power(center, 1.0, pairs, level) - POWER, 0.0, largest)
     return float(shift) * deviation
 
@@ -69,5 +70,5 @@ def count_pairs_needed(mean: float, deviation: float, margin: float, tests: int 
         below = stats.nct.sf(-critical, pairs - 1, (mean - margin) * scale)
         shows_equivalence = 1 - above - below >= POWER
         shows_equivalence &= abs(mean) < margin
-    enough = np.flatnonzero(shows_difference | shows_equivalence)
-    return int(pairs[enough[0]]) if len(enough) else None
+    sufficient = np.flatnonzero(shows_difference | shows_equivalence)
+    return int(pairs[sufficient[0]]) if len(sufficient) else None

@@ -123,7 +123,7 @@ def test_outputs_of_other_shapes_are_refused() -> None:
     batches: list[GlobalBatch] = list(
         evaluation_batches(make_split([1] * 4, False), 2, "global", predictions="outputs")
     )
-    with pytest.raises(UserError, match="^metrics: the model's outputs have another shape in another batch"):
+    with pytest.raises(UserError, match="^metrics: the shape of the model's outputs differs between batches"):
         collect_predictions([(batches[0], np.zeros(4)), (batches[1], np.zeros(6))])
 
 
