@@ -24,7 +24,7 @@ LISTED = 3  # number of tensors that a warning lists by name
 
 
 def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | None) -> HfConfig:
-    """Return the model's config.json. Its sizes are those of the config, or of the pretrained checkpoint `source`.
+    """Return the model's config.json. Its sizes come from the config, or from the pretrained checkpoint `source`.
 
     Raises:
         UserError: The tokenizer of the checkpoint has more tokens than its embeddings have rows, or the data has more
@@ -153,8 +153,8 @@ def read_pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray], keep
         source: the checkpoint.
         drawn: random values of all parameters, for names and shapes. The checkpoint may lack the classifier and the
             pooler; the result then lacks them too, so the caller keeps their random values.
-        keeps_head: whether the classifier of the checkpoint is for the classes of the data. Otherwise the result lacks
-            it.
+        keeps_head: whether the classifier of the checkpoint is for the classes of the data. Otherwise the result has no
+            classifier.
 
     Raises:
         UserError: another parameter is missing, or a parameter has another shape or type, or the checkpoint has a
@@ -176,7 +176,7 @@ def read_pretrained(source: SourceCheckpoint, drawn: dict[str, np.ndarray], keep
 
 
 def _rename(stored_name: str) -> str:
-    """Return today's name of a tensor: older checkpoints have no prefix, or TensorFlow's names."""
+    """Return the name that transformers uses today. Older checkpoints lack its prefix, or have TensorFlow's names."""
     name = remove_wrappers(stored_name).removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
     name = name.replace("LayerNorm.beta", "LayerNorm.bias")
     return name if name.startswith("classifier.") else f"bert.{name}"

@@ -1,7 +1,7 @@
-"""The settings in the config.json of a BERT checkpoint: which of them Lockstep computes, refuses, or has no use for.
+"""The settings in the config.json of a BERT checkpoint: which of them Lockstep computes, refuses, or ignores.
 
-transformers' BertConfig, in all of its versions, has the settings that are listed here. Lockstep computes one BERT. A
-setting that asks for another one is refused, unless it has the value of that BERT.
+The settings that are listed here are those of transformers' BertConfig, in all of its versions. Lockstep computes one
+kind of BERT, and refuses settings that ask for another kind.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Buffers of a user's model that forward passes in training mode change: what several replicas make of them.
 
 A buffer is here a buffer of PyTorch or a variable of Keras. If its new value does not depend on the examples, every
-replica computes the same. Otherwise model.buffers decides.
+replica computes the same value. Otherwise model.buffers decides what happens.
 """
 
 from collections.abc import Mapping, Sequence

@@ -28,12 +28,12 @@ from common.models.user_weights import CONSTANT_ROUNDING
 
 @dataclass(frozen=True)
 class ConvertedOutputs:
-    """The differences of the outputs of the two models, each with its file, relative to the norm.
+    """The differences between the outputs of the two models, each with its file, relative to the norm.
 
     Attributes:
         own_types: The difference in the models' own types, usually float32.
-        float64: The difference in float64, if the source has weights that become those of the target exactly.
-        rounding: The difference of each side's outputs in its own types to those in float64, by the side's title.
+        float64: The difference in float64, after the weights of the source were rounded to those of the target.
+        rounding: The difference between a side's outputs in its own types and in float64, by the side's title.
     """
 
     own_types: float
@@ -66,7 +66,7 @@ def convert_weights(
         sides: New processes of stored_model, "torch" and "tf".
 
     Raises:
-        UserError: The source is not that of the model, the target cannot be written, or the outputs differ.
+        UserError: The source does not fit the model, the target cannot be written, or the outputs differ.
     """
     if models.torch_description.is_keras:
         raise UserError(
@@ -80,17 +80,17 @@ def convert_weights(
     loaded, initial = receive_all(source, target)
     _check_constants(paths, models, loaded, source.call("weights"))
     converted = _convert(paths, models, loaded.arrays, initial)
-    # The source's weights as the target has them: rounded, and with the sum of two biases in the first one
+    # The target's weights, converted back: rounded weights of the source, with the sum of two biases in the first one
     counterparts = _convert(replace(paths, to_keras=not paths.to_keras), models, converted.arrays, loaded.arrays)
     with (
         report_write_errors(paths.target_place),
         tempfile.TemporaryDirectory(dir=paths.target.parent, prefix="lockstep-") as directory,
     ):
-        partial = replace(paths, target=Path(directory, paths.target.name))
-        target.call("save", place=paths.target_place, path=partial.target, weights=converted.arrays)
-        stored = target.call("load", place=paths.target_place, path=partial.target)
+        temporary_paths = replace(paths, target=Path(directory, paths.target.name))
+        target.call("save", place=paths.target_place, path=temporary_paths.target, weights=converted.arrays)
+        stored = target.call("load", place=paths.target_place, path=temporary_paths.target)
         _check_stored(paths, converted.arrays, stored.arrays)
-        outputs = _compare_outputs(partial, models, sides, counterparts.arrays)
+        outputs = _compare_outputs(temporary_paths, models, sides, counterparts.arrays)
         if not outputs.float64 <= OUTPUT_TOLERANCE:
             raise UserError(
                 f"{paths.target_place}: not written, because with these weights the outputs of the two models differ "
@@ -117,7 +117,7 @@ def _build_models(sides: Mapping[str, Side], request: PairingRequest) -> None:
 
 
 def _check_constants(paths: ConversionPaths, models: PairedModels, loaded: LoadedWeights, initial: Arrays) -> None:
-    """Raise UserError if a file has other values for what no training changes, which the proof did not cover."""
+    """Raise UserError if a file has other values of constants. The proof holds only for the values in the models."""
     description = models.torch_description if paths.to_keras else models.keras_description
     paired = models.parameter_map.torch_names | {pair.keras for pair in models.parameter_map.variable_pairs}
     constants = [
@@ -133,7 +133,7 @@ def _check_constants(paths: ConversionPaths, models: PairedModels, loaded: Loade
 
 
 def _convert(paths: ConversionPaths, models: PairedModels, arrays: Arrays, initial: Arrays) -> LoadedWeights:
-    """Return the target's variables that have a counterpart, in its own types. Raises UserError."""
+    """Return the target's variables that have a counterpart, in the types of the target. Raises UserError."""
     if paths.to_keras:
         mapped = map_weights(models.parameter_map, arrays, models.keras_description)
     else:
@@ -142,7 +142,7 @@ def _convert(paths: ConversionPaths, models: PairedModels, arrays: Arrays, initi
 
 
 def _map_to_torch(paths: ConversionPaths, parameter_map: ParameterMap, arrays: Arrays, initial: Arrays) -> Arrays:
-    """Return PyTorch's variables. What Keras lacks keeps its initial value.
+    """Return PyTorch's variables. Variables that Keras lacks keep their initial values.
 
     Raises:
         UserError: Two variables of Keras that differ are one parameter of PyTorch.
@@ -208,10 +208,10 @@ def _compute(
 
 
 def _publish(directory: Path, target: Path) -> None:
-    """Give the files of a directory their place beside each other, an index last.
+    """Move the files of a directory to the directory of the target, the target itself last.
 
     Raises:
-        UserError: One of them exists there.
+        UserError: One of the files already exists there.
     """
     files = sorted(directory.iterdir(), key=lambda file: file.name == target.name)
     for file in files:

@@ -8,7 +8,7 @@ from common.errors import UserError
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.weight_shards import INDEX_SUFFIXES, find_model_file
 
-# The ends of the names of files by side. A file of the second group can only be read.
+# The suffixes of the files of each side. Files with a suffix of the second tuple are only read, not written.
 TORCH_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin"), (".ckpt", *INDEX_SUFFIXES)
 KERAS_SUFFIXES = (".weights.h5", ".weights.json"), (".keras",)
 READABLE = {"torch": sum(TORCH_SUFFIXES, ()), "tf": sum(KERAS_SUFFIXES, ())}

@@ -225,7 +225,7 @@ def _make_inputs(
 ) -> tuple[dict[str, InputSpec], dict[str, np.ndarray]]:
     """Return the specs and the values of the inputs that both models compute for the proof.
 
-    The values are the integers of the examples. Floats are drawn anew, so that a value such as 0 hides no difference.
+    Integers are taken from the examples. Floats are random, so that a value such as 0 hides no difference.
     """
     stream = np.random.default_rng(config.train.seed)
     arrays = {name: array for name, array in examples.items() if name != "labels"}
@@ -238,7 +238,7 @@ def _make_inputs(
     specs = {}
     for name, array in arrays.items():
         open_axes = (axis for axis, size in enumerate(cache.train.example_shapes[name], 1) if size is None)
-        # Without limits for random integers, because the integers are not random.
+        # An empty range for random integers, because the integers are taken from the examples.
         specs[name] = InputSpec(
             str(array.dtype), array.shape, name in channels, above=-1, below=0, open_axes=(*open_batch, *open_axes)
         )
@@ -252,7 +252,7 @@ def _has_fixed_batches(config: Config, cache: ArrayCache) -> bool:
 
 
 def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
-    """Raise UserError unless all variables are matched, if they must be, and no proof shows that the models differ.
+    """Raise UserError if a variable lacks the counterpart that it needs, or if the proof shows that the models differ.
 
     Warn of variables that are left out.
     """

@@ -33,7 +33,7 @@ from common.records.files import read_json_object
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 2  # raise it whenever the files change, so that checkpoints of the old format are built again
+FORMAT = 2  # raise it whenever the form of the files changes, so that checkpoints of the old format are built again
 WEIGHTS = "model.safetensors"
 
 
@@ -107,9 +107,9 @@ def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoi
 def _open_custom(config: Config, cache: Cache, description: dict[str, object]) -> InitialCheckpoint:
     """Open the initial checkpoint of a user's model. Build it again if one of the user's files has changed.
 
-    Two fingerprints name two paths. That of `description` names the list of the user's files, which a build finds out.
-    That of `description` and of the contents of these files names the checkpoint. Of several processes that find no
-    list, one builds the model under a file lock.
+    Two fingerprints name two paths. The fingerprint of `description` names the list of the user's files, which is known
+    after a build. The fingerprint of `description` and of the contents of these files names the checkpoint. If several
+    processes find no list, one of them builds the model under a file lock.
     """
     assert isinstance(cache, ArrayCache)
     description |= custom.identify(config, cache)

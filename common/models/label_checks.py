@@ -29,7 +29,7 @@ from common.errors import UserError
 
 
 def check_labels(config: Config, cache: Cache) -> None:
-    """Raise UserError if the task cannot use the labels. What only the model decides, `check_classes` checks."""
+    """Raise UserError if the task cannot use the labels. `check_classes` checks what depends on the model."""
     for location, title, task, split in _iterate_all(config, cache):
         problem = _find_output_problem(config.task, task, split) or _find_problem(task, split)
         problem = problem or _find_wrong_label(task, split, math.inf)
@@ -72,7 +72,7 @@ def check_classes(config: Config, cache: Cache, classes: int | list[int | None] 
 
 
 def _iterate_tasks(config: Config, cache: Cache) -> Iterator[tuple[str, str, TaskSettings, Split]]:
-    """Yield the tasks of both splits, which is one for each output.
+    """Yield the tasks of both splits: the only task, or one for each output.
 
     Yields:
         The key that names the data, the key of the task, the task, and the split without its transforms.
@@ -97,12 +97,12 @@ def _iterate_all(config: Config, cache: Cache) -> Iterator[tuple[str, str, TaskS
         ids = np.arange(min(CHECKED_EXAMPLES, len(split)))
         labels = split.gather(ids, ids)["labels"]
         if labels.dtype.kind in "ub":
-            labels = labels.astype(np.int32)  # as the cache stores those of the data
+            labels = labels.astype(np.int32)  # the type in which the cache stores such labels
         yield KEY, f"task={config.task.kind}", config.task, ArraySplit({}, Column(labels), task=config.task)
 
 
 def _refuse(location: str, title: str, task: TaskSettings, problem: str) -> NoReturn:
-    """Raise UserError for a problem of the labels. title: the key of the task, by which the problem names its keys."""
+    """Raise UserError for a problem of the labels. title: the key of the task, which replaces `task` in the problem."""
     is_output = not title.endswith(f"={task.kind}")
     raise UserError(f"{location}: {title} {problem.replace('task.', f'{title}.') if is_output else problem}")
 
@@ -177,7 +177,7 @@ def _find_wrong_label(task: TaskSettings, split: Split, classes: float) -> str:
     if isinstance(task, ClassificationSettings) and labels.dtype.kind == "f":
         index, ignored = _find_first(labels, lambda shares: np.abs(shares.sum(1) - 1) > 1e-3), None
         if index is not None:
-            return f"needs shares of each class that add up to 1; those of example {index} do not"
+            return f"needs shares of each class that add up to 1; the shares of example {index} do not"
 
     def is_wrong(block: np.ndarray) -> np.ndarray:
         is_outside: np.ndarray = (block < low) | (block > high)
@@ -190,11 +190,11 @@ def _find_wrong_label(task: TaskSettings, split: Split, classes: float) -> str:
     limits = f"of at least {low:g}" if high == math.inf else f"of at most {high:g}"
     limits = f"from {low:g} to {high:g}" if math.isfinite(low) and math.isfinite(high) else limits
     exception = "" if ignored is None else f", or task.ignore_label={ignored}"
-    of_model = f", because the model returns {classes:g} classes" if classes < math.inf else ""
+    reason = f", because the model returns {classes:g} classes" if classes < math.inf else ""
     place = f"example {_find_example(split, index)} has {wrong:g}"
     can_ignore = isinstance(task, ClassTaskSettings) and _count_axes(split) > 1 and labels.dtype.kind == "i"
     remedy = f", or set task.ignore_label={wrong:g} if it is no class" if can_ignore else ""
-    return f"needs labels {limits}{exception}{of_model}; {place}; correct it{remedy}"
+    return f"needs labels {limits}{exception}{reason}; {place}; correct it{remedy}"
 
 
 def _find_limits(task: TaskSettings, classes: float) -> tuple[float, float]:
@@ -215,7 +215,7 @@ def _find_example(split: Split, index: int) -> int:
 
 
 def _find_first(labels: np.ndarray, is_wrong: Callable[[np.ndarray], np.ndarray]) -> int | None:
-    """Return the first index of a wrong label, or None. `is_wrong` says it of each label of a block."""
+    """Return the first index of a wrong label, or None. is_wrong: returns which labels of a block are wrong."""
     for start, block in iterate_blocks(labels):
         indices = np.flatnonzero(is_wrong(block).reshape(len(block), -1).any(1))
         if len(indices):

@@ -42,7 +42,7 @@ def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> 
         variable = initial[name]
         check_shape(place, name, array.shape, variable.shape)
         fitted[name] = _convert(place, name, array, variable)
-        if array.dtype.name != variable.dtype.name and is_floating(variable):  # not the order of bytes
+        if array.dtype.name != variable.dtype.name and is_floating(variable):  # names do not tell the order of bytes
             is_same = np.array_equal(fitted[name].astype(np.float64), array.astype(np.float64), equal_nan=True)
             changes[array.dtype.name, variable.dtype.name, is_same] += 1
     notes = [
@@ -65,7 +65,7 @@ def check_names(place: str, stored: Collection[str], expected: Collection[str]) 
     if superfluous:
         raise UserError(
             f"{place}: has {list_names(superfluous)}, which the model lacks; let the factory build the model of this "
-            "file, or remove what is too much from the file"
+            "file, or remove these tensors from the file"
         )
 
 
@@ -94,7 +94,7 @@ def count_tensors(count: int) -> str:
 
 
 def _convert(place: str, name: str, array: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Return an array in the type of the model's own array. Raise UserError if that cannot hold its values."""
+    """Convert an array to the type of the model's own array. Raise UserError if the type cannot hold the values."""
     if is_floating(array) != is_floating(own):
         raise UserError(
             f"{place}: {name} is {array.dtype.name}, the model's {own.dtype.name}; give the file of this model"

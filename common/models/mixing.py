@@ -8,13 +8,13 @@ STRATEGIES_WITHOUT_COPIES = ("single", "ddp", "allreduce", "zero")
 
 
 def check_restricted(strategy: str, hf_config: HfConfig) -> None:
-    """Raise UserError if forward passes move parameters of a user's model back into a range, but would move copies."""
+    """Raise UserError if forward passes move parameters back into a range, but the strategy computes with copies."""
     for side, name in hf_config["restricted"].items():
         if strategy not in STRATEGIES_WITHOUT_COPIES:
             raise UserError(
-                f"model.{side}: forward passes move {name} back into a range, but strategy={strategy} computes them "
-                "with copies of it; let them compute with the restricted values instead of changing it, or choose one "
-                f"of {', '.join(STRATEGIES_WITHOUT_COPIES)}"
+                f"model.{side}: forward passes move {name} back into a range, but strategy={strategy} computes with "
+                "copies of the parameter; compute with the restricted values and leave the parameter as it is, or "
+                f"choose one of {', '.join(STRATEGIES_WITHOUT_COPIES)}"
             )
 
 

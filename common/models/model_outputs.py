@@ -26,7 +26,7 @@ MOVES = (None, FIRST_TO_LAST, LAST_TO_FIRST)  # the first that fits is right: an
 class TaskOutput:
     """The output of a model, as the task reads it."""
 
-    name: str  # of the output among those of the model
+    name: str  # name of the output in the model
     move: Move | None = None  # which axis has to be moved, so that the output has the order of the labels
     classes: int | None = None  # the number of classes of each pixel or token; None if an example has one label
 
@@ -66,7 +66,12 @@ def select_output(key: str, outputs: Mapping[str, Shape]) -> str:
 
 
 def find_class_axis(key: str, shape: Shape, labels_shape: Shape) -> tuple[str, Move | None, int | None]:
-    """Return the shape that labels [n, ...] need if it is another one, the move of the classes, and their number."""
+    """Find the axis of the classes in an output for labels [n, ...].
+
+    Returns:
+        The shape that the labels need, if the output has another one; otherwise "". Then the move of the axis of the
+        classes, and the number of classes.
+    """
     is_first, is_last = shape[:1] + shape[2:] == labels_shape, shape[:-1] == labels_shape
     if is_first and is_last:
         raise UserError(

@@ -15,8 +15,8 @@ from common.data.cache import Cache
 from common.models.hf_config import HfConfig
 from common.models.pretrained import SourceCheckpoint
 
-# An embedding with at least this number of values is large. Of its gradient, strategies reduce only the rows of tokens
-# that a batch has.
+# An embedding with at least this number of values is large. Strategies reduce only the rows of its gradient that belong
+# to tokens of the batch.
 LARGE_EMBEDDING = 2**20
 
 

@@ -43,8 +43,8 @@ def match_names(place: str, stored: Mapping[str, Tensor], parameters: Collection
         parameters: The names of the model's parameters.
 
     Returns:
-        The tensors under the model's names, and a sentence that says which prefix was removed or added; it is empty if
-        there is none, or only that of a wrapper of PyTorch.
+        The tensors under the model's names, and a sentence that says which prefix was removed or added. The sentence is
+        empty if there was no prefix, or only the prefix of a wrapper of PyTorch.
 
     Raises:
         UserError: Several parts of the checkpoint have all parameters of the model.
@@ -67,7 +67,7 @@ def match_names(place: str, stored: Mapping[str, Tensor], parameters: Collection
     for prefix in _list_common_prefixes(parameters):
         if {name.removeprefix(prefix) for name in parameters} <= tensors.keys():
             outer = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
-            return outer, f"the tensors are those of the model's {prefix[:-1]}, under which they are used"
+            return outer, f"the tensors are used as those of the model's {prefix[:-1]}"
     return tensors, ""
 
 

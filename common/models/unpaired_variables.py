@@ -15,9 +15,9 @@ from common.map.unpaired_layers import UnpairedLayer, list_unpaired_layers
 
 
 def has_only_missing_layers(models: PairedModels) -> bool:
-    """Check whether no two variables without a counterpart may be each other's, except for vectors.
+    """Check whether the variables without a counterpart cannot be counterparts of each other. Vectors do not count.
 
-    Matrices of equal numbers of elements on both sides may be the same layers in classes of unknown kinds.
+    Matrices of equal numbers of elements on both sides may belong to the same layer in classes of unknown kinds.
     """
     sizes = [
         {math.prod(description.variables[name].shape) for name in names if len(description.variables[name].shape) > 1}

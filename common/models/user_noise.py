@@ -10,7 +10,7 @@ from common.map.pair_models import PairedModels
 
 
 def check_noise(descriptions: Mapping[str, ModelDescription], aligned: bool) -> None:
-    """Raise UserError if a layer draws random numbers that cannot be aligned, or not drawn as the framework does.
+    """Raise UserError if random numbers of a layer cannot be aligned or, if not aligned, would be repeated.
 
     Args:
         descriptions: The descriptions of the models, by side.

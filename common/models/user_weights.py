@@ -52,7 +52,7 @@ def read_weights(
 
 
 def fold_sums(weights: dict[str, np.ndarray], parameter_map: ParameterMap | None) -> dict[str, np.ndarray]:
-    """Put the sum of two biases of PyTorch that are one bias in Keras into the first, and set the second to zero.
+    """If two biases of PyTorch are one bias in Keras, set the first to their sum, and the second to zero.
 
     Keras can hold only the sum. With this choice, both frameworks start and continue with the same values.
     """
@@ -129,7 +129,7 @@ def _select_weights(
             )
     weights = {name: stored[name] for name in drawn if name in stored}
     for name in stored.keys() - weights.keys():
-        if not any(np.array_equal(stored[name], array) for array in weights.values()):  # tied ones have two names
+        if not any(np.array_equal(stored[name], array) for array in weights.values()):  # a tied tensor has two names
             raise UserError(
                 f"model.checkpoint={path}: has {name}, which the model does not have; remove it from the file, or give "
                 "the checkpoint of this model"

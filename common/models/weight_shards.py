@@ -9,7 +9,7 @@ from common.errors import UserError
 from common.records.files import read_json_object
 
 INDEX_SUFFIXES = (".safetensors.index.json", ".bin.index.json")
-# The files of a directory in Hugging Face format, the first of which that exists is read
+# The files of a directory in Hugging Face format. The first file that exists is read.
 MODEL_FILES = (
     "model.safetensors",
     f"model{INDEX_SUFFIXES[0]}",

@@ -87,7 +87,7 @@ def test_a_part_of_a_wrapper_is_loaded(tmp_path: Path) -> None:
 
     save_file(nn.Linear(2, 2).state_dict(), tmp_path / "a.safetensors")
     loaded = load_weight_file(Wrapper(), "weights=a.safetensors", tmp_path / "a.safetensors")
-    assert loaded.notes == ["the tensors are those of the model's inner, under which they are used"]
+    assert loaded.notes == ["the tensors are used as those of the model's inner"]
 
 
 def remove(name: str) -> Change:

@@ -75,7 +75,7 @@ def test_labels_that_fit_are_accepted(config: Config, task: TaskSettings, labels
     ("task", "labels", "message"),
     [
         (CLASSIFICATION, NUMBERS, "data.train=t.csv: task=classification needs integer labels [n, ...], or shares of"),
-        (CLASSIFICATION, 2 * SHARES, "task=classification needs shares of each class that add up to 1; those of exa"),
+        (CLASSIFICATION, 2 * SHARES, "task=classification needs shares of each class that add up to 1; the shares of"),
         (CLASSIFICATION, SHARES - np.array([1, -1, 0], np.float32), "needs labels of at least 0; example 0 has -0.66"),
         (CLASSIFICATION, PIXELS - 1, "needs labels of at least 0, or task.ignore_label=-100; example 0 has -1"),
         (
