@@ -18,7 +18,7 @@ from common.errors import UserError
 POLL_SECONDS = 0.05
 MAX_WAIT_SECONDS = 600.0  # a warm-up that takes longer, or a turn that exceeds its time by more, has failed
 MIN_BLOCK_ROWS = 3
-FINISH_SECONDS = 20.0  # for a contestant to write its summary at the end
+FINISH_SECONDS = 20.0  # time for a contestant to write its summary at the end
 
 
 @dataclass(frozen=True)
@@ -78,18 +78,21 @@ class Contestant:
             return select_rows_after_stop(self.metrics.read(), count_before, stopped_seconds)
 
         self.tree.resume()
-        self._run_until(lambda: time.perf_counter() - continued_at >= seconds and len(read_block()) >= MIN_BLOCK_ROWS)
+        self._run_until(
+            lambda: time.perf_counter() - continued_at >= seconds and len(read_block()) >= MIN_BLOCK_ROWS,
+            seconds + MAX_WAIT_SECONDS,
+        )
         self._stop()
         self.blocks.append(read_block())
 
-    def _run_until(self, is_done: Callable[[], bool]) -> None:
-        """Wait while the contestant runs. Raise UserError if it ends or takes too long."""
+    def _run_until(self, is_done: Callable[[], bool], max_seconds: float = MAX_WAIT_SECONDS) -> None:
+        """Wait while the contestant runs. Raise UserError if it ends or takes longer than `max_seconds`."""
         started_at = time.perf_counter()
         while not is_done():
             if self.tree.exit_code is not None:
                 raise UserError(f"{self.name}: ended with exit code {self.tree.exit_code}; see {self.log}")
-            if time.perf_counter() - started_at > MAX_WAIT_SECONDS:
-                raise UserError(f"{self.name}: too few rows in {MAX_WAIT_SECONDS:.0f} s; see {self.log}")
+            if time.perf_counter() - started_at > max_seconds:
+                raise UserError(f"{self.name}: too few rows in {max_seconds:.0f} s; see {self.log}")
             time.sleep(POLL_SECONDS)
 
     def _stop(self) -> None:

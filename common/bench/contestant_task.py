@@ -28,7 +28,7 @@ def parse_custom_arguments() -> argparse.Namespace:
     """Return the arguments that `python -m common.bench` passes to a contestant that trains a user's own model."""
     parser = _build_parser()
     parser.add_argument("--model", help="the function that makes the model, as module:function")
-    parser.add_argument("--arguments", type=json.loads, help="its keyword arguments, as JSON")
+    parser.add_argument("--arguments", type=json.loads, help="the function's keyword arguments, as JSON")
     parser.add_argument("--loss", help="cross_entropy or mse")
     parser.add_argument("--data", type=Path, help="npz with the inputs by name, and labels")
     parser.add_argument("--channels", type=json.loads, help="the inputs whose last axis is channels, as JSON")

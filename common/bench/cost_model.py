@@ -56,7 +56,7 @@ def tree(replicas: int, size: float, link: Link) -> float:
 def parameter_server(replicas: int, size: float, link: Link) -> float:
     """Return the seconds until one server has received all gradients and has sent the parameters to all replicas.
 
-    Its link carries all of these bytes. Several servers divide the time for the bytes by their number.
+    The link of the server carries all of these bytes. Several servers divide the time for the bytes by their number.
 
     Source: Li et al., "Scaling distributed machine learning with the parameter server", 2014.
     """
@@ -82,13 +82,13 @@ class Workload:
 def predict_held_bytes(strategy: str, replicas: int, gradient_bytes: int, slots: int) -> float:
     """Return the bytes of parameters, gradients and slots that a replica holds between two steps.
 
-    `zero` may hold more, since it does not divide a parameter. While `fsdp` computes a layer, a replica also holds the
-    parameters of the layer.
+    `zero` may hold more, since it divides the slots by whole parameters. While `fsdp` computes a layer, a replica also
+    holds the parameters of the layer.
 
     Args:
         strategy: ddp, zero or fsdp.
         replicas: The number of replicas.
-        gradient_bytes: The bytes of the gradients, which are also those of the parameters and of a slot.
+        gradient_bytes: The bytes of all gradients. The parameters and each kind of slot have as many bytes.
         slots: The number of slots of each parameter.
 
     Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020.

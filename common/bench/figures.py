@@ -107,7 +107,7 @@ def _build_contestant_result(
     training: Sequence[MeasuredContestant],
     matrices: dict[str, MeasuredContestant],
 ) -> ContestantResult:
-    """Return the figures of a contestant. `matrices`: the script that multiplies matrices, by precision."""
+    """Return the figures of a contestant. matrices: the measured scripts that multiply matrices, by precision."""
     planned, config = measured.planned, measured.planned.config
     examples = measured.rates["examples"]
     one_replica = next((other for other in training if _is_single_replica_of(other.planned, planned)), None)
@@ -155,7 +155,7 @@ def _is_single_replica_of(planned: PlannedContestant, other: PlannedContestant) 
 def _compute_efficiency(measured: MeasuredContestant, one_replica: MeasuredContestant) -> Spread:
     """Return the speed divided by the speed of one replica and by the number of GPUs.
 
-    Without GPUs it is not divided further, because one replica has all cores too.
+    Without GPUs there is no second division, because one replica already uses all cores.
     """
     config = measured.planned.config
     devices = config.strategy.world_size if count_gpus(config.train.device) else 1

@@ -45,5 +45,5 @@ def select_rows_after_stop(rows: list[Row], count_before: int, stopped_seconds: 
 
 def compute_rate(rows: list[Row], counter: str) -> float:
     """Return the rate per second of a counter, such as "examples", from the first to the last of these rows."""
-    count = rows[-1].get(counter, 0) - rows[0].get(counter, 0)
-    return float(count / (rows[-1]["seconds"] - rows[0]["seconds"]))
+    increase = rows[-1].get(counter, 0) - rows[0].get(counter, 0)
+    return float(increase / (rows[-1]["seconds"] - rows[0]["seconds"]))

@@ -1,7 +1,7 @@
 """Plan of a benchmark: the commands of all contestants, checked and prepared before the first one starts.
 
-A contestant is a run of Lockstep, or a script that trains the same with another library. Two further kinds of scripts
-measure the machine itself: how fast it multiplies matrices, and how fast two processes sum gradients.
+A contestant is a run of Lockstep, or a script that trains the same model with another library. Two further kinds of
+scripts measure the machine itself: how fast it multiplies matrices, and how fast two processes sum gradients.
 """
 
 import importlib.util
@@ -34,7 +34,7 @@ from common.run.prepare import prepare_inputs
 from common.run_module import module_command
 
 SCRIPT_PRECISIONS = ("float32", "bfloat16")
-COLUMNS = ("premise", "hypothesis", "label")  # of the data files that scripts can read
+COLUMNS = ("premise", "hypothesis", "label")  # columns of the data files that scripts can read
 CUSTOM = "custom_ddp"  # the script that trains a user's own model
 CUSTOM_LOSSES = {"classification": "cross_entropy", "language_model": "cross_entropy", "regression": "mse"}  # by task
 MATRICES = "matrix_rate"  # the script that multiplies matrices
@@ -66,7 +66,7 @@ class PlannedContestant:
 
     @property
     def is_training(self) -> bool:
-        """Check whether it trains; the other contestants measure the device."""
+        """Check whether the contestant trains. The other contestants measure the machine."""
         return self.definition.script not in (MATRICES, LINK)
 
 
@@ -92,7 +92,7 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
         if configs[name].python is not None:
             raise UserError("python: the benchmark measures this environment; start common.bench with that interpreter")
         _check_script(name, definition, configs[name])
-    with reserve_ports(2 * len(definitions)) as reserved:
+    with reserve_ports(2 * len(definitions)) as reserved:  # for the scripts, and for the matrices of each precision
         ports = iter(reserved)
     planned: dict[str, PlannedContestant] = {}
     for name, definition in definitions.items():
@@ -141,7 +141,7 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
 
 
 def _check_custom(name: str, config: Config) -> None:
-    """Raise UserError if the script that trains a user's own model cannot train the one of this config."""
+    """Raise UserError if the script that trains a user's own model cannot train the model of this config."""
     model, task, data = config.model, config.task, config.data
     if not isinstance(model, CustomModelSettings) or model.torch is None or task.kind not in CUSTOM_LOSSES:
         raise UserError(
@@ -228,8 +228,8 @@ def _write_arrays(name: str, split: Split, output: Path) -> Path:
     """Write the inputs and the labels of all training examples. Return the file.
 
     Raises:
-        UserError: The examples have different lengths. A loop that padded all of them alike would be slower than those
-            of users.
+        UserError: The examples have different lengths. A script that padded all of them to one length would be slower
+            than a user's own script.
     """
     if any(None in shape for shape in split.example_shapes.values()):
         raise UserError(f"{name}: needs examples of one shape; remove it from bench.contestants")
@@ -265,9 +265,9 @@ def _measure_flops_and_tokens(config: Config, inputs: PreparedInputs) -> tuple[f
 def _plan_matrices(
     reference: PlannedContestant, model: Mapping[str, object], precision: str, output: Path, port: int
 ) -> PlannedContestant:
-    """Plan a script of one process per replica of the reference. Each multiplies the matrices of a replica's step.
+    """Plan the script that multiplies the matrices of a replica's step, in a process for each replica of the reference.
 
-    `model` is the content of the reference's config.json.
+    model: The content of the reference's config.json.
     """
     assert reference.tokens is not None
     name = f"{MATRICES}_{precision}"

@@ -26,8 +26,8 @@ CHECKED = "allreduce"  # the strategy whose measured speed is compared with the 
 def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Prediction | None:
     """Return the content of `prediction` in bench.json; None if the benchmark lacks the measurements.
 
-    Needed are the script that measures how fast two processes sum gradients, and contestants that train one replica on
-    one core with at least two global batch sizes.
+    The prediction needs the script that measures how fast two processes sum gradients, and contestants that train one
+    replica on one core with at least two global batch sizes.
     """
     links = [contestant for contestant in measured if contestant.planned.definition.script == LINK]
     singles = [contestant for contestant in measured if _is_single_core(contestant)]
@@ -82,7 +82,7 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
                 ],
             }
             for strategy in DIVIDED
-            if not config.optimizer.uses_layout  # its slots have shapes of their own
+            if not config.optimizer.uses_layout  # the slots of such an optimizer have other shapes than the parameters
         ],
         "checks": [_check_prediction(contestant, computes_by_round, links_by_round) for contestant in checked],
     }

@@ -57,7 +57,7 @@ class ProcessTree:
         self.stopped = stop_all([self.root])
 
     def resume(self) -> None:
-        """Continue all processes. The command is the last, so it never sees a stopped descendant."""
+        """Continue all processes, descendants first, so that the command never sees a stopped descendant."""
         for process in reversed(self.stopped):
             with suppress(psutil.NoSuchProcess):
                 process.resume()

@@ -32,7 +32,7 @@ class ContestantResult(TypedDict):
     overrides: list[str]
     examples_per_second: float
     tokens_per_second: float
-    ratio: SpreadRow  # to the reference in the same round
+    ratio: SpreadRow  # speed divided by the speed of the reference in the same round
     scaling_efficiency: SpreadRow | None  # speed divided by the speed of one replica and by the number of GPUs, if any
     utilisation: SpreadRow | None  # operations per second, without padding, as a share of matrix_flops_per_second
     peak_memory_bytes: int

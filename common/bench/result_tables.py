@@ -51,8 +51,8 @@ def _build_time_section(contestants: list[ContestantResult]) -> TableSection:
     ]
     note = (
         "Shares of five steps of the first rank, which are profiled before the first round while the other contestants "
-        "are stopped. A hidden reduction runs while the rank computes, and counts there too; the rank waits for an "
-        "exposed one."
+        "are stopped. A hidden reduction runs while the rank computes, so its time counts as computation, too; the rank "
+        "waits for an exposed reduction."
     )
     return TableSection("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [note])
 
@@ -78,8 +78,8 @@ def _describe_benchmark(result: BenchResult) -> list[str]:
             f"({', '.join(rates)})."
         )
     if any(contestant["scaling_efficiency"] for contestant in result["contestants"]):
-        per_gpu = " and over the number of GPUs" if hardware["gpus"] else ", which has all cores too"
-        sentences.append(f"Scaling: speed over that of one replica{per_gpu}.")
+        per_gpu = " and over the number of GPUs" if hardware["gpus"] else ", which has all cores, too"
+        sentences.append(f"Scaling: speed over the speed of one replica{per_gpu}.")
     return sentences
 
 

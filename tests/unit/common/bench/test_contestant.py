@@ -6,11 +6,12 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from common.bench.contestant import Contestant, ContestantCommand, start_contestants, take_turns
+from common.bench.contestant import MAX_WAIT_SECONDS, Contestant, ContestantCommand, start_contestants, take_turns
 from common.errors import UserError
 from tests.conftest import StartPython, wait_until
 
@@ -74,6 +75,25 @@ def test_a_contestant_that_ends_is_named_and_the_others_are_stopped(tmp_path: Pa
     with pytest.raises(UserError, match=r"^b: ended with exit code 3; see .*b\.log$"):
         run_turns([fake_command(tmp_path, "a", 0.02), fake_command(tmp_path, "b", 0.02, steps=10)], rounds=5)
     assert not find_processes(tmp_path)
+
+
+def test_a_turn_may_be_longer_than_the_limit_for_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+    rows = [{"seconds": 0.0}]
+
+    def sleep(seconds: float) -> None:
+        clock.now += MAX_WAIT_SECONDS / 2
+        rows.append({"seconds": clock.now})
+
+    monkeypatch.setattr("common.bench.contestant.time", SimpleNamespace(perf_counter=lambda: clock.now, sleep=sleep))
+    contestant = Contestant.__new__(Contestant)  # without processes
+    contestant.metrics, contestant.stopped_at, contestant.blocks = SimpleNamespace(read=lambda: rows), 0.0, []
+    contestant.tree = SimpleNamespace(
+        exit_code=None, stopped=[], resume=lambda: None, stop=lambda: None, peak_memory=lambda: 0
+    )
+    contestant._guard = SimpleNamespace(watch=lambda processes: None)
+    contestant.take_turn(2 * MAX_WAIT_SECONDS)
+    assert contestant.blocks == [rows[1:]]
 
 
 def test_a_contestant_that_ends_before_the_first_row_is_named(tmp_path: Path) -> None:
