@@ -25,7 +25,7 @@ def select_replica_devices(count: int, device: str = "auto") -> list[str]:
         raise UserError("this TensorFlow cannot use the visible GPU(s); set train.device=cpu or install its GPU build")
     if not gpus and device == "cuda":
         raise UserError(NO_GPU)
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # it would round float32 to 10 bits of mantissa
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # TF32 rounds float32 to 10 bits of mantissa
     if gpus:
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)

@@ -101,7 +101,7 @@ class ObservedModel:
         training: bool,
         layers: Sequence[LayerMatch] | None = None,
     ) -> PerturbedObservation:
-        """Compute the shard of the last `compute` on slightly perturbed weights, and measure how much differs.
+        """Compute the shard of the last `compute` on slightly perturbed weights, and measure the differences.
 
         Args:
             weights: The perturbed weights to set first, by name.

@@ -51,8 +51,8 @@ def _build_time_section(contestants: list[ContestantResult]) -> TableSection:
     ]
     note = (
         "Shares of five steps of the first rank, which are profiled before the first round while the other contestants "
-        "are stopped. A hidden reduction runs while the rank computes, so its time counts as computation, too; the rank "
-        "waits for an exposed reduction."
+        "are stopped. A hidden reduction runs while the rank computes, so its time counts as computation, too; "
+        "the rank waits for an exposed reduction."
     )
     return TableSection("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [note])
 

@@ -28,7 +28,7 @@ Shapes = Mapping[str, Mapping[str, Shape]]  # by side, the shape of each output 
 
 @dataclass(frozen=True)
 class OutputLayout:
-    """The place of an output among those of a model that is flat, and of its labels.
+    """The shapes by which one output and its labels are taken from flat vectors of several outputs and their labels.
 
     Attributes:
         output: The shape of the output of an example, in the order of the labels.
@@ -109,8 +109,8 @@ def _find_names(
 ) -> dict[str, str]:
     """Return the name by which each side returns an output. The outputs of two models are in the same order.
 
-    The output is that of the name or position in the config. If no model names its outputs, and has as many as the
-    task, they are those of the task in their order.
+    The config gives the name or the position of the output. If the models do not name their outputs, and return as many
+    as the task has, the position in the task is used.
     """
     output = task.tasks[position]
     place = f"output[{output.output}]" if isinstance(output.output, int) else f"output.{output.output}"
@@ -141,7 +141,7 @@ def _locate(keys: Mapping[str, str], place: str, shapes: Shapes) -> dict[str, st
         The names by side; none if no side has the output.
 
     Raises:
-        UserError: The sides have other outputs, so that the place of this one is not known.
+        UserError: The sides return different outputs, so that the counterpart of this output is unknown.
     """
     indices = {side: list(names).index(place) for side, names in shapes.items() if place in names}
     if not indices:

@@ -148,7 +148,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return loss, self.optimizer.densify(gradients, keep_large_sparse=not self.settings.synchronous)
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """Make one update from each global batch: the coordinator sums the gradients of all workers."""
+        """Make one update from each global batch: the coordinator sums the gradients in the order of the workers."""
         for batch in batches:
             shards = [to_tensors(batch.shard(rank, self.world_size)) for rank in range(self.world_size)]
             jobs = [_Job(self.coordinator, self.gradient_step, (shard, batch.weight)) for shard in shards]

@@ -129,7 +129,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return result
 
     def _train_synchronously(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
-        """Make one update from each global batch: each server sums its part of the gradients of all workers."""
+        """Make one update from each global batch: each server sums its gradients in the order of the workers."""
         for batch in batches:
             for worker in range(self.world_size):
                 send_message(self.workers[worker], ComputeGradient(batch.step, part=worker))
