@@ -15,8 +15,8 @@ from tf_impl.models.weights import load_weights
 def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
     """Build the model of a config with the initial weights.
 
-    The weights are float64 for train.precision=float64, otherwise float32. bfloat16 concerns only computations. As
-    train.matmul_precision it concerns only products of matrices.
+    The weights are float64 for train.precision=float64, otherwise float32. bfloat16 applies only to computations, and
+    as train.matmul_precision only to products of matrices.
     """
     keras.utils.set_random_seed(config.train.seed)  # for native dropout
     uses_bfloat16 = "bfloat16" in (config.train.precision, config.train.matmul_precision)

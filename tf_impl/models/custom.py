@@ -108,7 +108,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
 def _select_lacking(
     weights: Mapping[str, np.ndarray], parameters: Sequence[TransformedParameter]
 ) -> dict[str, np.ndarray]:
-    """Return the weights of PyTorch of which the variables of a model hold no elements, or not all."""
+    """Return the weights of PyTorch that the variables of a model do not hold completely."""
     held: set[str] = set()
     for transformation in (parameter.transformation for parameter in parameters):
         held |= set() if transformation.selects_rows else {source.name for source in transformation.sources}

@@ -1,4 +1,4 @@
-"""The parameter groups of a model: what `optimizer.groups` says of each parameter."""
+"""The parameter groups of a model: the settings that `optimizer.groups` has for each parameter."""
 
 import math
 from collections.abc import Iterable

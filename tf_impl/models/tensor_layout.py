@@ -82,7 +82,7 @@ def build_layouts(parameters: Sequence[NamedParameter | TransformedParameter]) -
     Raises:
         ValueError: Variables do not hold every element of their parameters once. The text names them.
     """
-    groups: list[tuple[list[int], set[str]]] = []  # the variables and their parameters
+    groups: list[tuple[list[int], set[str]]] = []  # numbers of variables, and names of the parameters that they hold
     for number, parameter in enumerate(parameters):
         numbers, names = [number], {*parameter.names}
         separate = []
@@ -115,9 +115,9 @@ def _build_layout(numbers: list[int], parameters: Sequence[NamedParameter | Tran
 
 
 def _find_axes(places: np.ndarray, count: int) -> list[int] | None:
-    """Return the axes of a variable in the order of a parameter, or None if that is no transposition.
+    """Return the axes of a variable in the order of a parameter; None if the variable is no transposed parameter.
 
-    The order is that of the distances in the parameter between neighbors along each axis.
+    The axes are sorted by the distance that neighbors along an axis have in the parameter.
 
     Args:
         places: For each element of the variable, its place among the elements of the parameter.

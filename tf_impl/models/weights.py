@@ -1,6 +1,6 @@
 """The weights of a model by their names in PyTorch's model.
 
-They are its parameters, the moving statistics of BatchNorm, and the other variables that forward passes change.
+Weights are the parameters, the moving statistics of BatchNorm, and the other variables that forward passes change.
 
 `model.named_parameters` pairs each variable of the Keras model with its name and its layout in PyTorch. If the Keras
 model lacks parameters or rows of PyTorch's, `model.lacking_weights` keeps their values for checkpoints.

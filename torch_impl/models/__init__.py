@@ -21,8 +21,8 @@ from torch_impl.models.parameter_groups import freeze_parameters
 def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     """Build the model of a config with the initial weights.
 
-    The weights are float64 for train.precision=float64, otherwise float32. bfloat16 concerns only computations. As
-    train.matmul_precision it concerns only products of matrices.
+    The weights are float64 for train.precision=float64, otherwise float32. bfloat16 applies only to computations, and
+    as train.matmul_precision only to products of matrices.
     """
     torch.manual_seed(config.train.seed)  # for native dropout
     if config.train.precision == "float64":
@@ -49,8 +49,8 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
 def use_sparse_gradients(model: Module) -> None:
     """Make the gradients of large embeddings on a CPU sparse, as torch_impl.optimizer supports them.
 
-    A batch uses few rows. To create, reduce and square the zeros of all other rows takes longer than the forward pass
-    of a small model.
+    A batch uses few rows. Creating, reducing and squaring the zeros of all other rows takes longer than the forward
+    pass of a small model.
     """
     for module in model.modules():
         if (

@@ -19,10 +19,9 @@ from typing_extensions import override
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.aligned_layers import AlignedLayer, use_dropout_keys
 
-# What PyTorch's variable-length attention, FlashAttention 2, computes in bfloat16: it needs an NVIDIA GPU of the
-# generation of A100 or newer.
-FLASH_CAPABILITY = (8, 0)
-FLASH_SIZES = range(8, 257, 8)  # of a head
+# PyTorch's variable-length attention in bfloat16 is FlashAttention 2.
+FLASH_CAPABILITY = (8, 0)  # lowest compute capability: an A100 or newer
+FLASH_SIZES = range(8, 257, 8)  # sizes of a head
 
 
 class Bert(BertForSequenceClassification):
@@ -81,9 +80,9 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
 ) -> tuple[torch.Tensor, None]:
     """Compute attention: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
-    It has the signature of an attention function of transformers. If `places` is passed, the batch is unpadded and n is
-    1. Unless PyTorch has a kernel for that and nothing is dropped, the tokens are then padded for the computation to
-    the shape [examples, width] of `attention_mask`.
+    The signature is that of the attention functions in transformers. If `places` is passed, the batch is unpadded and n
+    is 1. The tokens are then padded for the computation to the shape [examples, width] of `attention_mask`, unless
+    nothing is dropped and PyTorch has a kernel for unpadded tokens.
     """
     is_aligned = dropout > 0 and isinstance(module.dropout, AlignedLayer)
     if places is None and is_aligned:
@@ -136,7 +135,7 @@ def _attend_unpadded(
     bounds = torch.searchsorted(places, row_starts, out_int32=True)  # the first token of each example, and t
     query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
     out = varlen_attn(query, key, value, bounds, bounds, width, width)
-    assert isinstance(out, torch.Tensor)  # without the numbers that it can also return
+    assert isinstance(out, torch.Tensor)  # varlen_attn returns further numbers only on request
     return out[None]
 
 

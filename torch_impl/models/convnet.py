@@ -32,7 +32,7 @@ class ConvNet(Module):
     @override
     def forward(self, images: torch.Tensor, dropout_keys: torch.Tensor | None = None) -> torch.Tensor:
         use_dropout_keys(self, dropout_keys)
-        # A clone has contiguous strides even with one channel, as DDP requires it of gradients.
+        # DDP requires contiguous gradients. A clone has contiguous strides even with one channel.
         x = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
         x = relu(max_pool2d(self.conv1(x.to(self.conv1.weight.dtype)), 2))
         x = relu(max_pool2d(self.channel_dropout(self.conv2(x)), 2))

@@ -28,13 +28,13 @@ from torch_impl.nested_tensors import name_tensors
 def build(initial: InitialCheckpoint) -> Module:
     """Build the model with the initial weights.
 
-    Hooks make its forward pass take the arrays of a batch by name and return the output that the task uses.
+    Hooks make the model take the arrays of a batch by name, and return the output that the task uses.
     """
     settings = initial.hf_config
     key, names = "model.torch", list(settings["inputs"])
     is_keras, is_float64 = settings.get("keras_on_torch", False), torch.get_default_dtype() == torch.float64
     if is_keras:
-        reset_layer_names()  # to those of the proof
+        reset_layer_names()  # layers get the same names as when the parameter map was proven
     with keep_float64() if is_float64 else nullcontext():
         model: Module = call_factory(key, settings["factories"]["torch"], settings["arguments"])
     if is_keras:
@@ -70,7 +70,8 @@ def build(initial: InitialCheckpoint) -> Module:
 
 def _keep_float64_in_passes(model: Module) -> None:
     """Make the model call its forward pass within `keep_float64`, in any thread."""
-    contexts: list[AbstractContextManager[object]] = []  # without a state: PyTorch keeps one stack for each thread
+    # Threads can share this list: the contexts are all equal, and PyTorch keeps its stack of modes for each thread.
+    contexts: list[AbstractContextManager[object]] = []
 
     def enter(module: Module, args: object) -> None:
         contexts.append(keep_float64())

@@ -3,7 +3,7 @@
 PyTorch multiplies float32 matrices on a CPU with MKL, which is slow on processors that are not Intel's: on an AMD
 processor with AVX-512, oneDNN was 2.3 times as fast. For bfloat16, PyTorch uses oneDNN itself.
 
-A call of oneDNN costs about 50 microseconds more than one of MKL, so small products stay with MKL.
+A call of oneDNN costs about 50 microseconds more than a call of MKL, so small products stay with MKL.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn import Linear, Module
 from torch.nn.functional import linear
 from typing_extensions import override
 
-SMALLEST_PRODUCT = 2**24  # multiplications of oneDNN; measured on a processor that both libraries use equally well
+SMALLEST_PRODUCT = 2**24  # fewest multiplications for oneDNN; measured on a processor that both libraries use well
 
 
 class _SavedContext(FunctionCtx):
@@ -56,12 +56,12 @@ class OneDnnLinear(Linear):
         return product
 
     def _is_small(self, x: torch.Tensor) -> bool:
-        """Check whether the product with x is small. Compiled code has one branch for all numbers of rows."""
+        """Check whether the product with x is small. Compiled code takes one branch for all x, the one for large products."""
         return not torch.compiler.is_compiling() and x.numel() * self.out_features < SMALLEST_PRODUCT
 
 
 class Bfloat16Linear(Linear):
-    """A linear layer that multiplies in bfloat16 and otherwise computes in float32, as its inputs and outputs are."""
+    """A linear layer that multiplies in bfloat16. Its inputs, its outputs and the sum with the bias are float32."""
 
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """The weights of a model by their names in PyTorch's model.
 
-They are its parameters, the moving statistics of BatchNorm, and the other buffers that forward passes change.
+Weights are the parameters, the moving statistics of BatchNorm, and the other buffers that forward passes change.
 """
 
 import numpy as np
