@@ -56,7 +56,7 @@ class OneDnnLinear(Linear):
         return product
 
     def _is_small(self, x: torch.Tensor) -> bool:
-        """Check whether the product with x is small. Compiled code takes one branch for all x, the one for large products."""
+        """Check whether the product with x is small. Compiled code treats all products as large, to have one branch."""
         return not torch.compiler.is_compiling() and x.numel() * self.out_features < SMALLEST_PRODUCT
 
 
