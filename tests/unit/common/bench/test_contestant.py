@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -86,7 +87,7 @@ def test_a_turn_may_be_longer_than_the_limit_for_waiting(monkeypatch: pytest.Mon
         rows.append({"seconds": clock.now})
 
     monkeypatch.setattr("common.bench.contestant.time", SimpleNamespace(perf_counter=lambda: clock.now, sleep=sleep))
-    contestant = Contestant.__new__(Contestant)  # without processes
+    contestant: Any = Contestant.__new__(Contestant)  # without processes
     contestant.name, contestant.log = "a", Path("a.log")
     contestant.metrics, contestant.stopped_at, contestant.blocks = SimpleNamespace(read=lambda: rows), 0.0, []
     contestant.tree = SimpleNamespace(

@@ -59,7 +59,7 @@ def test_a_changed_number_of_replicas_is_marked(make_run: MakeRun, show: Show) -
     runs = [make_run("a"), make_run("b", replicas=4, replicas_changed=CHANGED), make_run("c", replicas_changed=changes)]
     shown = show(160, *runs)
     assert "torch ddp x2 " in shown and "torch ddp x3→2→4 " in shown and "torch ddp x3→…→2 " in shown
-    note = "replicas 3 from step 1, 2 from step 8, 4 from step 15; speed, peak memory and traffic are those of the last"
+    note = "replicas 3 from step 1, 2 from step 8, 4 from step 15; speed, peak memory and traffic belong to the last"
     assert f"note: torch ddp x3→2→4: {note}" in shown
     assert "lockstep: 3 runs agree at all 20 steps" in shown
 
