@@ -11,7 +11,7 @@ from common.config.models import CustomModelSettings
 from common.diagnose.observation import CallNoise
 from common.diagnose.side_run import SideRun
 from common.map.description import RecordedCall
-from common.models.custom import PairedLayer
+from common.models.paired_layers import PairedLayer
 
 Call = TypeVar("Call", RecordedCall, CallNoise)  # what a layer received and returned, or its noise
 SEPARATORS = "./"  # before the last part of a parameter's name; the second if the model is Keras's alone

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from common.data.arrays.array_cache import ArrayCache
 from common.data.batch_plan import has_equal_batches
 from common.data.identity import identify_file
 from common.errors import UserError
-from common.map.comparable_layers import list_comparable_layers
 from common.map.description import ModelDescription
 from common.map.input_specs import InputSpec
 from common.map.mixed_examples import mixes_examples
@@ -33,6 +31,7 @@ from common.models.changing_buffers import check_buffers, merge_buffers, round_t
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
 from common.models.mixing import check_mixing, check_restricted
+from common.models.paired_layers import list_paired_layers
 from common.models.task_outputs import describe_outputs
 from common.models.unpaired_variables import (
     has_only_missing_layers,
@@ -59,14 +58,6 @@ class UserModel:
     weights: dict[str, np.ndarray]  # float32, by PyTorch's names, or by Keras's paths if there is no PyTorch model
     hf_config: HfConfig  # what both sides need to build the model
     files: list[str] = field(default_factory=list)  # the paths of the user's code
-
-
-class PairedLayer(TypedDict):
-    """A layer that both models have, as config.json lists it for common.diagnose."""
-
-    kind: str  # such as "linear", under a name that both frameworks share
-    paths: dict[str, list[str]]  # by side: the layers whose first input and last output are compared; usually one
-    settings: dict[str, dict[str, object]]  # by side
 
 
 def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
@@ -281,22 +272,3 @@ def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDe
         name for name, variable in description.variables.items() if not (variable.trainable or variable.is_constant)
     ]
     return sorted({*second_biases, *description.unused, *fixed} - {*description.statistics})
-
-
-def list_paired_layers(models: PairedModels | None) -> list[PairedLayer]:
-    """Return the pairs of layers whose outputs can be compared, in the order of execution."""
-    return [
-        {
-            "kind": layers.kind,
-            "paths": {"torch": layers.torch, "tf": layers.keras},
-            "settings": {"torch": _to_plain(layers.torch_settings), "tf": _to_plain(layers.keras_settings)},
-        }
-        for layers in list_comparable_layers(models.parameter_map.layer_pairs if models else [])
-    ]
-
-
-def _to_plain(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings that JSON can hold."""
-    return {
-        name: value for name, value in settings.items() if isinstance(value, bool | int | float | str | list | tuple)
-    }

@@ -108,7 +108,8 @@ def test_a_wrong_node_number_is_an_error(launcher: HostLauncher) -> None:
     ).wait_for_end()
     assert run.exit_codes == [2]
     assert run.errors == [
-        f"error: cluster.node: {ADDRESSES[0]} is not a network address of this machine; set it to the index of this host\n"
+        f"error: cluster.node: {ADDRESSES[0]} is not a network address of this machine; "
+        "set it to the index of this host\n"
     ]
     assert not run.run_dir.exists()
 

@@ -17,7 +17,7 @@ from common.map.input_specs import draw_inputs
 from common.map.pair_models import PairedModels, PairingRequest
 from common.map.proof import draw_constants, map_weights
 from common.map.side import Side
-from common.models.custom import list_paired_layers
+from common.models.paired_layers import list_paired_layers
 from common.models.unpaired_variables import list_unpaired
 
 
