@@ -27,6 +27,11 @@ from common.map.pair_models import PairedModels, PairingRequest, describe_models
 from common.map.proof import describe_unused
 from common.map.side import Side
 from common.map.unmatched import describe_unmatched
+from common.models.batch_norm_checks import (
+    check_batch_sizes,
+    check_synchronization,
+    list_norms_of_single_values,
+)
 from common.models.changing_buffers import check_buffers, merge_buffers, round_to_float32
 from common.models.checkpoint_kinds import describe_checkpoint
 from common.models.hf_config import HfConfig
@@ -46,7 +51,7 @@ from common.versions import find_versions
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 14  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 15  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 
@@ -79,8 +84,9 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
     }
 
 
-def check_strategy(config: Config, hf_config: HfConfig) -> None:
-    """Raise UserError if the strategy cannot train the model."""
+def check_strategy(config: Config, hf_config: HfConfig, count: int) -> None:
+    """Raise UserError if the strategy cannot train the model on this number of training examples."""
+    check_batch_sizes(config, hf_config, count)
     check_buffers(config, hf_config["statistics"], hf_config["buffers"])
     check_restricted(config.strategy.kind, hf_config)
     if config.strategy.kind != "single" and config.strategy.replicas != 1:
@@ -121,7 +127,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         for side, description in descriptions.items():
             if description.unsupported:
                 raise UserError(f"{settings.get_key(side)}={factories[side]}: {description.unsupported[0]}")
-            _check_batch_norm(settings, side, description)
+            check_synchronization(settings, side, description)
         check_noise(descriptions, settings.has_aligned_dropout)
         if models is not None:
             _check_match(models, settings.allow_unpaired)
@@ -152,6 +158,11 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "map": write_parameter_map(models.parameter_map) if models else None,
         "unpaired": list_unpaired(models) if models else {},
         "sync_batch_norm": settings.sync_batch_norm,
+        "norms_of_single_values": {
+            side: paths
+            for side, description in descriptions.items()
+            if (paths := list_norms_of_single_values(side, description))
+        },
         "mixing_layers": {
             side: description.mixing_layer for side, description in descriptions.items() if description.mixing_layer
         },
@@ -185,18 +196,6 @@ def _check_losses(task: CustomTaskSettings, side: str, losses: Mapping[str, np.n
                 f"task.{side}={getattr(task, side)}: returns losses of shape {list(computed.shape)} for {count} "
                 "examples; return one loss for each example, such as the mean over its labels"
             )
-
-
-def _check_batch_norm(settings: CustomModelSettings, side: str, description: ModelDescription) -> None:
-    """Raise UserError if a layer synchronizes its statistics over replicas by itself, and the config does not."""
-    synchronized = [
-        layer for layer in description.layers if layer.kind == "SyncBatchNorm" or layer.attributes.get("synchronized")
-    ]
-    if synchronized and not settings.sync_batch_norm:
-        raise UserError(
-            f"model.{side}: layer {synchronized[0].path} uses the statistics of all replicas; set "
-            "model.sync_batch_norm=true, or make it a BatchNorm of one replica"
-        )
 
 
 def _find_file(key: str, path: str) -> Path:

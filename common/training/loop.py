@@ -233,6 +233,8 @@ class Loop:
         with averaged:
             evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
         values = compute_values(self.config, self.strategy, evaluation)
+        if self.strategy.is_chief and not math.isfinite(values["loss"]):
+            log.warning("step %d: the validation loss is %s", self.position.step, values["loss"])
         if self.config.train.predictions and evaluation.predictions is not None:
             for observer in self.observers:
                 observer.record_predictions(self.position.step, evaluation.predictions)

@@ -48,7 +48,7 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
     "a loss for fit": (
         (None, "OwnLoss"),
         [],
-        r"the model overrides compute_loss, which .*; return a model without it, .*, and compute its",
+        r"the model overrides compute_loss, which .*; return a model that does not override it, .*, and compute",
     ),
     "a loss for fit of a library's model": (
         (None, "functional_loss"),
@@ -241,7 +241,8 @@ def configure(make_config: MakeConfig, directory: Path) -> ConfigureModels:
         models = [override.format(name) for override, name in ((TORCH, torch), (KERAS, keras)) if name]
         models += [] if "task=custom" in overrides else ["task=classification"]
         data = [f"data.train={path}", f"data.validation={path}", f"cache_dir={directory / 'cache'}"]
-        return make_config("model=custom", "data=arrays", *models, *data, *overrides)
+        replicas = [] if any(override.startswith("strategy=") for override in overrides) else ["strategy.replicas=1"]
+        return make_config("model=custom", "data=arrays", *replicas, *models, *data, *overrides)
 
     return make
 
@@ -530,6 +531,8 @@ def test_of_several_processes_one_builds_a_model(
                 "shapes": {},
                 "statistics": [],
                 "mixing_layers": {},
+                "norms_of_single_values": {},
+                "sync_batch_norm": False,
                 "mixed_gradients": {},
                 "restricted": {},
                 "buffers": {},

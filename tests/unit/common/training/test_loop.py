@@ -680,3 +680,10 @@ def test_plateaus_lower_the_rate(run: Run, make_config: MakeConfig, stops_at: in
     assert [row["learning_rate"] for row in run.steps] == [1, 1, 1, 1, 0.5, 0.5, 0.5]
     assert fakes[-1].optimizer.plateau_factor == 0.5
     assert start is not None and start.plateau == {"factor": 0.5, "best": 0.4, "bad_evaluations": 0, "cooldown": 0}
+
+
+def test_a_validation_loss_that_is_not_finite_is_a_warning(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run(Fake(validation=[(0.5, 0.25), (math.nan, 0.25)]), eval_every=4)
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        "step 7: the validation loss is nan"
+    ]
