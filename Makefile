@@ -4,6 +4,9 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 READY := .venv/ready
 
+# Without written bytecode, every process of the tests would compile PyTorch or TensorFlow again: 8 seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-seeds bench-starts bench-start-up bench-stops faults gallery pictures zoo crossed-wires clean
 
 demo: $(READY)

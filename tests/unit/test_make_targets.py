@@ -1,6 +1,8 @@
-"""The targets of the Makefile name all files with tests of faults and all directories with tests of the matrix."""
+"""The targets of the Makefile name all tests of faults and of the matrix, and their processes write bytecode."""
 
+import os
 import re
+import subprocess
 
 from tests.conftest import ROOT
 
@@ -21,3 +23,11 @@ def test_tests_of_the_matrix_run_before_a_release() -> None:
     directories = {path.relative_to(ROOT / "tests").parts[0] for path in marked}
     assert directories >= {"faults", "integration", "unit"}
     assert not [name for name in directories if f"tests/{name}" not in recipe]
+
+
+def test_bytecode_is_written() -> None:
+    """Modules are not compiled at installation. Without bytecode, every process would compile what it imports."""
+    target = "bytecode:\n\t@echo value: $$PYTHONDONTWRITEBYTECODE"
+    command = ["make", "--silent", "--no-print-directory", "--eval", target, "bytecode"]
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    assert subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout == "value:\n"
