@@ -61,7 +61,7 @@ LAYER = "model.layers=1"  # TensorFlow takes long to trace a layer; only adamw h
 BERT = {
     "adam": ("train.steps=30", LAYER, "optimizer=adam", "optimizer.learning_rate=3e-5", *PLAIN),
     "adamw": ("train.steps=30", *ADAMW),
-    "adamw64": ("train.steps=50", LAYER, *ADAMW, FLOAT64),
+    "adamw64": ("train.steps=30", LAYER, *ADAMW, FLOAT64),
     # momentum, coupled weight decay, clipping, warm-up and decay, which the other experiments do not have
     "sgd": (
         "train.steps=30",
@@ -152,7 +152,7 @@ PAIRED = {
     ),
     "resnet": (*SINGLES, "torch-ddp-3", "torch-fsdp-3", "tf-mirrored-2"),
     "lstm": (*SINGLES, "torch-ddp-3"),
-    "gpt": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
+    "gpt": (*SINGLES, "torch-ddp-3"),
     "tabular": SINGLES,
     "hf": (*SINGLES, "torch-ddp-3"),
     "attention": (*SINGLES, "torch-ddp-3", "torch-allreduce-3-ring"),
