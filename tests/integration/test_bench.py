@@ -75,6 +75,7 @@ def test_every_contestant_takes_its_turns(names: list[str], tmp_path: Path) -> N
     assert not find_processes(tmp_path)
 
 
+@pytest.mark.matrix  # CI interrupts contestants that only sleep
 def test_nothing_is_left_after_an_interruption(tmp_path: Path) -> None:
     command = make_command(tmp_path, "bench.contestants=[torch_ddp,plain_ddp]", "bench.rounds=1000")
     output = tmp_path / "output"

@@ -202,11 +202,11 @@ def test_bfloat16_and_dropout_train(
 
 
 def test_a_sweep_makes_a_run_directory_for_each_job(command: Command, tmp_path: Path) -> None:
-    arguments = ("-m", "strategy.replicas=1,2", "strategy=ddp", "run_name=sweep", *TINY_IMAGES)
+    arguments = ("-m", "train.seed=1,2", "run_name=sweep", *TINY_IMAGES)
     result = command("torch_impl.train", *arguments)
     assert result.returncode == 0, result.stderr
     names = re.findall(r"run directory: runs/sweeps/[0-9-]+/(\S+)", result.stdout)
-    assert names == ["sweep-replicas=1", "sweep-replicas=2"]
+    assert names == ["sweep-seed=1", "sweep-seed=2"]
 
 
 @pytest.mark.matrix  # CI starts it on two hosts
