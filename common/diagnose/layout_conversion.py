@@ -12,6 +12,7 @@ import numpy as np
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, perturb
+from common.diagnose.zero_borders import fit_borders
 from common.map.array_differences import move_channels_last, relative_difference
 from common.map.description import RecordedCall
 from common.map.reshaped_features import has_moved
@@ -25,8 +26,8 @@ def convert_layout(
     """Return A's array in the layout of B's, or None if no layout fits.
 
     Channels may be the second or the last axis, attention heads may be before or after the tokens, and tokens may have
-    an axis or share one with the examples, or come before them. If several layouts fit, the one closest to B's values
-    is chosen.
+    an axis or share one with the examples, or come before them. Zeros around the array are those of B's: one side may
+    pad before a layer, and the other within it. If several layouts fit, the one closest to B's values is chosen.
 
     Args:
         array: A's array.
@@ -34,8 +35,11 @@ def convert_layout(
         unflattened_shape: Shape of an example of A before the model flattened it, if B's model flattened it with the
             channels in another axis; otherwise None.
     """
-    if array is None or target is None or array.size != target.size:
+    if array is None or target is None:
         return None
+    if array.size != target.size:
+        padded = [fit_borders(candidate, target) for candidate in _list_layouts(array)]
+        return _choose_closest([candidate for candidate in padded if candidate is not None], target)
     if array.shape[:1] != target.shape[:1]:
         shares_axis = _merge_first_axes(array.shape) == target.shape or array.shape == _merge_first_axes(target.shape)
         if shares_axis:
@@ -49,15 +53,24 @@ def convert_layout(
         if len({*unflattened_shape}) == 1:
             candidates.append(array)  # its shape does not say whether B moved the channels
     else:
-        candidates = [array]
-        if array.ndim >= 3:
-            candidates += [move_channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
+        candidates = _list_layouts(array)
     fitting = [candidate for candidate in candidates if candidate.shape == target.shape]
     if not fitting and array.ndim != target.ndim:
         fitting = [array.reshape(target.shape)]
-    if len(fitting) == 1:
-        return fitting[0]
-    return min(fitting, key=lambda candidate: relative_difference(candidate, target), default=None)
+    return _choose_closest(fitting, target)
+
+
+def _list_layouts(array: np.ndarray) -> list[np.ndarray]:
+    """Return an array as it is, and with its channels or its tokens in other axes."""
+    if array.ndim < 3:
+        return [array]
+    return [array, move_channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
+
+
+def _choose_closest(candidates: Sequence[np.ndarray], target: np.ndarray) -> np.ndarray | None:
+    if len(candidates) == 1:
+        return candidates[0]
+    return min(candidates, key=lambda candidate: relative_difference(candidate, target), default=None)
 
 
 def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:

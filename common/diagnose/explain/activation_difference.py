@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import least_squares
-from scipy.special import erf, expit, log_softmax, softmax
+from scipy.special import erf, expit, log_softmax, logit, softmax
 
 from common.diagnose.rounding import is_close
 
-FITTED_ROWS = 8  # number of examples, or tokens, that a factor is fitted to
+FITTED_ELEMENTS = 256  # number of elements of an array that a factor is fitted to, if each is computed by itself
+FITTED_ROWS = 8  # number of examples, or tokens, that the factor of a softmax is fitted to
 NO_ACTIVATION = "no activation"
 
 ActivationFunction = Callable[[np.ndarray], np.ndarray]
@@ -30,6 +31,28 @@ ACTIVATIONS: dict[str, ActivationFunction] = {
     "leaky relu of slope 0.3": lambda x: np.where(x > 0, x, 0.3 * x),
     "softmax": lambda x: softmax(x, -1),
     "log_softmax": lambda x: log_softmax(x, -1),
+    "hard sigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "hard sigmoid of slope 0.2": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
+    "hard swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
+    "log sigmoid": lambda x: -np.logaddexp(0, -x),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "squared relu": lambda x: np.maximum(x, 0) ** 2,
+    "exp": np.exp,
+    "the absolute value": np.abs,
+    "the square": np.square,
+}
+# Activations of which a multiple of the argument only gives a multiple of the result, or none that fits
+WITHOUT_SCALE = (NO_ACTIVATION, "the absolute value", "the square", "squared relu")
+# The arguments of activations that have an inverse, by name
+INVERSES: dict[str, ActivationFunction] = {
+    "tanh": np.arctanh,
+    "sigmoid": logit,
+    "softplus": lambda y: y + np.log(-np.expm1(-y)),
+    "elu": lambda y: np.where(y > 0, y, np.log1p(np.minimum(y, 0))),
+    "exp": np.log,
+    "log sigmoid": lambda y: -np.log(np.expm1(-y)),
 }
 
 
@@ -37,21 +60,66 @@ def find_activation(x: np.ndarray, result: np.ndarray) -> str | None:
     """Return the name of the activation that computes the result from x, or None if no activation does."""
     if x.shape != result.shape:
         return None
-    return next((name for name, function in ACTIVATIONS.items() if is_close(function(x), result)), None)
+    with np.errstate(all="ignore"):
+        known = next((name for name, function in ACTIVATIONS.items() if _computes(function, x, result)), None)
+    return known or _find_leaky_relu(x, result)
+
+
+def find_changed_activation(a: np.ndarray, b: np.ndarray) -> tuple[str, str] | None:
+    """Return the activations of A and B that compute two arrays from one argument, which is not known.
+
+    One of them is no activation, or has an inverse. The result is None if there are no such activations.
+    """
+    if a.shape != b.shape or is_close(a, b):
+        return None
+    if name := find_activation(a, b):
+        return NO_ACTIVATION, name
+    if name := find_activation(b, a):
+        return name, NO_ACTIVATION
+    with np.errstate(all="ignore"):
+        for name, invert in INVERSES.items():
+            for is_swapped, (result, other) in enumerate(((a, b), (b, a))):
+                x = invert(result)
+                if np.isfinite(x).all() and (other_name := find_activation(x, other)):
+                    return (other_name, name) if is_swapped else (name, other_name)
+    return None
+
+
+def _computes(function: ActivationFunction, x: np.ndarray, result: np.ndarray) -> bool:
+    """Check whether a function computes the result from x, first for the last row of x alone."""
+    return is_close(function(x[-1:]), result[-1:]) and is_close(function(x), result)
+
+
+def _find_leaky_relu(x: np.ndarray, result: np.ndarray) -> str | None:
+    """Return the name of a leaky ReLU of any slope that computes the result, or None."""
+    if not ((is_negative := x < 0).any() and x[is_negative].any()):
+        return None
+    slope = float((x[is_negative] * result[is_negative]).sum() / (x[is_negative] ** 2).sum())
+    is_leaky = slope and is_close(np.where(is_negative, slope * x, x), result)
+    return f"leaky relu of slope {slope:.6g}" if is_leaky else None
 
 
 def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
     """Return the activation that computes the result from x after a multiplication of x by some factor, or None."""
     if x.shape != result.shape or not result.any() or not np.isfinite(x + result).all():
         return None
-    for name, function in ACTIVATIONS.items():
-        factor = _fit_factor(function, x[:FITTED_ROWS], result[:FITTED_ROWS])
-        if name != NO_ACTIVATION and is_close(function(factor * x), result):
-            return name if np.isclose(factor, 1) else f"{name} of {factor:.6g} times its input"
+    elements = np.linspace(0, x.size - 1, min(x.size, FITTED_ELEMENTS)).astype(int)
+    with np.errstate(all="ignore"):
+        for name, function in ACTIVATIONS.items():
+            if name in WITHOUT_SCALE:
+                continue
+            if "softmax" in name:
+                factor = _fit_factor(function, x[:FITTED_ROWS], result[:FITTED_ROWS])
+            else:
+                factor = _fit_factor(function, x.ravel()[elements], result.ravel()[elements])
+            if is_close(function(factor * x), result):
+                return name if np.isclose(factor, 1) else f"{name} of {factor:.6g} times its input"
     return None
 
 
 def _fit_factor(function: ActivationFunction, x: np.ndarray, result: np.ndarray) -> float:
     """Return the factor for which function(factor * x) comes closest to the result."""
-    fit = least_squares(lambda factor: (function(factor * x) - result).ravel(), 1.0, ftol=1e-15, xtol=1e-15, gtol=1e-15)
+    fit = least_squares(
+        lambda factor: np.nan_to_num(function(factor * x) - result).ravel(), 1.0, ftol=1e-15, xtol=1e-15, gtol=1e-15
+    )
     return float(fit.x[0])

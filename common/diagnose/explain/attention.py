@@ -1,6 +1,6 @@
 """Variants of attention: its scale, its mask, the number of heads, and the order of query and key."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 import numpy as np
@@ -9,6 +9,9 @@ from scipy.special import softmax
 from common.diagnose.rounding import is_close
 
 MOST_HEADS = 64
+OVER_KEYS = "over the keys"
+# The axis of the scores [n, heads, queries, keys], by name in reports
+SOFTMAX_AXES = {OVER_KEYS: -1, "over the queries": 2, "over the heads": 1, "missing": None}
 
 
 def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -25,7 +28,7 @@ def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def find_attention(
     projections: tuple[np.ndarray, np.ndarray, np.ndarray], masks: Mapping[str, np.ndarray], attended: np.ndarray
 ) -> dict[str, str] | None:
-    """Return the variant of attention that computes `attended`: its heads, scale, mask and order. None if none does.
+    """Return the variant of attention that computes `attended`: heads, scale, mask, order and softmax; None if none does.
 
     Args:
         projections: Query [n, tokens, features], and key and value, which may have another number of tokens.
@@ -39,44 +42,58 @@ def find_attention(
     if query.shape == key.shape:
         orders["key and query"] = (key, query)
     for heads in (count for count in range(1, min(features, MOST_HEADS) + 1) if features % count == 0):
-        for (order, (q, k)), (scale, factor), (mask, bias) in product(
-            orders.items(),
-            _list_scales(features // heads, features),
-            _list_biases(query.shape[1], key.shape[1], masks),
+        biases = _list_biases(query.shape[1], key.shape[1], masks)
+        for (order, (q, k)), (scale, factor), (softmax_name, mask, bias) in product(
+            orders.items(), _list_scales(features // heads, features, key.shape[1]), _list_softmaxes(biases)
         ):
             for rows in (slice(1), slice(None)):  # first the first example alone, which rejects most variants
-                result = _attend(q[rows], k[rows], value[rows], heads, factor, bias[rows])
+                result = _attend((q[rows], k[rows], value[rows]), heads, factor, bias[rows], SOFTMAX_AXES[softmax_name])
                 if not is_close(result * is_token[rows], attended[rows]):
                     break
             else:
-                return {"heads": str(heads), "scale": scale, "mask": mask, "order": order}
+                return {"heads": str(heads), "scale": scale, "mask": mask, "order": order, "softmax": softmax_name}
     return None
 
 
+def _list_softmaxes(biases: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield names of softmaxes with names of masks and their biases. Only the usual softmax has a mask."""
+    for name in SOFTMAX_AXES:
+        for mask, bias in biases if name == OVER_KEYS else [("no mask", np.zeros((1, 1, 1, 1)))]:
+            yield name, mask, bias
+
+
 def _attend(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, heads: int, factor: float, bias: np.ndarray
+    projections: tuple[np.ndarray, np.ndarray, np.ndarray],
+    heads: int,
+    factor: float,
+    bias: np.ndarray,
+    axis: int | None,
 ) -> np.ndarray:
     """Return the attention [n, tokens, features] of query, key and value [n, tokens, features].
 
-    The scores of query and key are multiplied by `factor`, and `bias` is added to them.
+    The scores of query and key are multiplied by `factor`, and `bias` is added to them. Softmax is over `axis` of them,
+    [n, heads, queries, keys], or left out if it is None.
     """
-    q, k, v = (_split_heads(array, heads) for array in (query, key, value))
+    q, k, v = (_split_heads(array, heads) for array in projections)
     scores = np.einsum("nhid,nhjd->nhij", q, k) * factor + bias
     with np.errstate(invalid="ignore"):
-        return np.einsum("nhij,nhjd->nihd", softmax(scores, -1), v).reshape(query.shape)
+        weights = scores if axis is None else softmax(scores, axis)
+        return np.einsum("nhij,nhjd->nihd", weights, v).reshape(projections[0].shape)
 
 
 def _split_heads(x: np.ndarray, heads: int) -> np.ndarray:
     return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
 
-def _list_scales(head_size: int, features: int) -> list[tuple[str, float]]:
+def _list_scales(head_size: int, features: int, keys: int) -> list[tuple[str, float]]:
     """Return names of scales, and the factors by which they multiply the scores."""
     return [
         ("1 / sqrt(head size)", head_size**-0.5),
         ("no scale", 1.0),
         ("1 / sqrt(all features)", features**-0.5),
         ("1 / head size", 1 / head_size),
+        ("1 / number of keys", 1 / keys),
+        ("sqrt(head size)", head_size**0.5),
     ]
 
 

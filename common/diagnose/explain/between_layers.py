@@ -4,99 +4,30 @@ A is the reference run of a diagnosis, and B the run that is compared with it. L
 them, such as an activation, pooling or attention, holds none.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
 import numpy as np
 
-from common.diagnose.explain.activation_difference import find_activation, find_scaled_activation
-from common.diagnose.explain.attention import find_attention, list_masks
+from common.diagnose.explain.activation_difference import (
+    find_activation,
+    find_changed_activation,
+    find_scaled_activation,
+)
+from common.diagnose.explain.array_order import explain_order
+from common.diagnose.explain.attention import find_attention
+from common.diagnose.explain.code_section import CodeSection
+from common.diagnose.explain.differing_terms import explain_terms
+from common.diagnose.explain.factors import explain_factor
 from common.diagnose.explain.layer import explain_numbers
 from common.diagnose.explain.pooling import find_pooling
-from common.diagnose.explain.sums import Terms, compute_sum, describe_sum, find_sum
+from common.diagnose.explain.reductions import list_reduced
+from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
+from common.diagnose.explain.sums import compute_sum, describe_sum, find_sum
+from common.diagnose.explain.window_pooling import find_window_pooling
 from common.diagnose.findings import Explanation
 from common.diagnose.layout_conversion import unpack_tokens
 from common.diagnose.rounding import is_close
 
-EARLIER_LAYERS = 4  # number of preceding layers whose outputs the code may use
 PROJECTIONS = 3  # query, key and value
 LEAST_ACTIVE = 0.1  # share of elements that ReLU leaves, which suffices to recognize a sum
-
-
-@dataclass(frozen=True)
-class LayerOutput:
-    """The arrays that a layer returned and received before the code, in the layout of B's.
-
-    Attributes:
-        title: Title of the layer in reports.
-        returned: What A's layer returned, which B's code receives too; None if it is not known.
-        received_in_a: What A's layer received; None if it is not known.
-        received_in_b: What the code before B's layer passed to it; None if it is not known.
-    """
-
-    title: str
-    returned: np.ndarray | None
-    received_in_a: np.ndarray | None = None
-    received_in_b: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class CodeSection:
-    """Code between layers that computes different arrays in A and in B.
-
-    Attributes:
-        tensor: Name of the array that differs, such as "input of classifier".
-        title: Title of the layer that receives the array, or "the outputs".
-        a: The array in A.
-        b: The array in B, whose code received A's outputs of all layers.
-        earlier_outputs: Outputs of the layers that ran before, the latest last.
-        batch: Arrays of the first micro-batch, on which both models compute.
-        weights: Weights of both models, by parameter name.
-    """
-
-    tensor: str
-    title: str
-    a: np.ndarray
-    b: np.ndarray
-    earlier_outputs: Sequence[LayerOutput]
-    batch: Mapping[str, np.ndarray]
-    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def masks(self) -> dict[str, np.ndarray]:
-        """Arrays [n, tokens] of the batch that hold only zeros and ones, and whether token ids are not 0."""
-        return list_masks(self.batch)
-
-    @property
-    def known_outputs(self) -> list[tuple[str, np.ndarray]]:
-        """Titles and outputs of the layers that ran last before the code, the latest last.
-
-        They are flattened if the code flattens the examples.
-        """
-        return [
-            (output.title, self._flatten(output.returned))
-            for output in self.earlier_outputs[-EARLIER_LAYERS:]
-            if output.returned is not None
-        ]
-
-    def _flatten(self, output: np.ndarray) -> np.ndarray:
-        is_flattened = self.a.ndim == 2 < output.ndim and len(output) == len(self.a) and output.size == self.a.size
-        return output.reshape(self.a.shape) if is_flattened else output
-
-    def list_terms(self, side: str) -> Terms:
-        """Return what the last layers before the code received and returned on a side, in order, with titles."""
-        terms = []
-        for output in self.earlier_outputs[-EARLIER_LAYERS:]:
-            received = output.received_in_a if side == "a" else output.received_in_b
-            terms += [(f"the input of {output.title}", received), (f"the output of {output.title}", output.returned)]
-        return [(title, array) for title, array in terms if array is not None and array.dtype.kind == "f"]
-
-    @property
-    def place(self) -> str:
-        """The place of the code in reports."""
-        if not self.earlier_outputs:
-            return f"before {self.title}"
-        return f"between {self.earlier_outputs[-1].title} and {self.title}"
 
 
 def explain_code(section: CodeSection) -> list[Explanation]:
@@ -105,51 +36,87 @@ def explain_code(section: CodeSection) -> list[Explanation]:
     The list is empty if both arrays equal the same variant of attention, up to a larger tolerance than rounding's, or
     if an earlier array that differs already, such as the input of a residual block, explains the difference.
     """
-    tensor, a, b = section.tensor, section.a, section.b
-    if a.shape != b.shape:
-        return [Explanation("shape", f"{tensor} is {list(a.shape)} in A and {list(b.shape)} in B")]
-    if explanation := explain_numbers(tensor, a, b):
+    if section.a.shape != section.b.shape:
+        return [_explain_shapes(section)]
+    if explanation := explain_numbers(section.tensor, section.a, section.b):
         return [explanation]
-    if _is_inherited(section):
-        return []
-    if explanation := _explain_function(section):
-        return [explanation]
-    if (explanations := _explain_attention(section)) is not None:
-        return explanations
-    if (explanations := _explain_sum(section)) is not None:
-        return explanations
-    if explanation := explain_order(tensor, a, b) or _explain_constant(section):
-        return [explanation]
-    if a.ndim == 2 and is_close(np.sort(a, axis=1), np.sort(b, axis=1)):
-        sentence = f"{tensor} has the same values in another order: flattened differently"
-        return [Explanation("flatten_order", sentence)]
-    factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
-    if factor and is_close(a * factor, b):
-        return [Explanation("scale", f"{tensor} is {factor:.6g} times A's")]
-    sentence = f"{section.place}: the code computes another {tensor} from the same outputs of layers"
+    for part in (section, *section.list_parts()):
+        if (explanations := _explain_part(part)) is not None:
+            return explanations
+    sentence = f"{section.place}: the code computes another {section.tensor} from the same outputs of layers"
     return [Explanation("code_between_layers", sentence, confirmed=False)]
 
 
-def explain_order(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Check whether B's array is A's, read from the end along one axis."""
-    axis = next((axis for axis in range(1, a.ndim) if is_close(np.flip(a, axis), b)), None)
-    return None if axis is None else Explanation("reversed_axis", f"{tensor} is A's, reversed along axis {axis}")
+def _explain_part(section: CodeSection) -> list[Explanation] | None:
+    """Return what the code computes differently, as `explain_code` does, or None if nothing explains it."""
+    if _is_inherited(section):
+        return []
+    if explanation := _explain_function(section) or _explain_layer_order(section):
+        return [explanation]
+    for explain in (_explain_attention, _explain_sum):
+        if (explanations := explain(section)) is not None:
+            return explanations
+    a, b, place, terms = section.a, section.b, section.place, section.shared_terms
+    explanation = (
+        explain_order(section.tensor, a, b)
+        or _explain_constant(section)
+        or explain_factor(section.tensor, a, b, terms)
+        or _explain_changed_activation(section)
+        or explain_softmax(f"{place}: softmax", a, b)
+        or explain_terms(place, a, b, terms)
+        or explain_weighted_sum(place, a, b, terms)
+        or _explain_windows(section)
+    )
+    return None if explanation is None else [explanation]
+
+
+def _explain_shapes(section: CodeSection) -> Explanation:
+    """Return why the arrays have other shapes: poolings of other windows, or a reason that is not known."""
+    if explanation := _explain_windows(section):
+        return explanation
+    shapes = f"{section.tensor} is {list(section.a.shape)} in A and {list(section.b.shape)} in B"
+    return Explanation("shape", f"{section.place}: {shapes}")
+
+
+def _explain_windows(section: CodeSection) -> Explanation | None:
+    """Check whether A and B pool the windows of an earlier array in two ways."""
+    for title, array in reversed(section.shared_terms):
+        pooling_a = find_window_pooling(array, section.a)
+        pooling_b = find_window_pooling(array, section.b) if pooling_a else None
+        if pooling_a and pooling_b and pooling_a != pooling_b:
+            return Explanation("pooling", f"{section.place}: of {title}, A has {pooling_a}; B has {pooling_b}")
+    return None
+
+
+def _explain_layer_order(section: CodeSection) -> Explanation | None:
+    """Check whether one side adds the output of a layer that the other side runs after the next layer."""
+    explanation = explain_terms(section.place, section.a, section.b, section.reordered_terms)
+    if explanation is None:
+        return None
+    reason = f"{section.title} runs before a layer on one side and after it on the other, such as a normalization at "
+    return Explanation("layer_order", f"{explanation.sentence}: {reason}the start or at the end of a block")
+
+
+def _explain_changed_activation(section: CodeSection) -> Explanation | None:
+    """Check whether two activations of one argument, which is no earlier array, compute both arrays."""
+    names = find_changed_activation(section.a, section.b)
+    return names and Explanation("activation", f"{section.place}: A has {names[0]} at the end, B {names[1]}")
 
 
 def _is_inherited(section: CodeSection) -> bool:
     """Check whether both sides add the same to an earlier array that differs already, with or without ReLU after it."""
+    is_active = section.a > 0  # ReLU hides what the other elements were
+    may_be_relu = is_active.mean() > LEAST_ACTIVE and not (section.a < 0).any()
     for output in section.earlier_outputs:
         a, b = output.received_in_a, output.received_in_b
-        if a is None or b is None or a.shape != section.a.shape or is_close(a, b):
+        if a is None or b is None or a.dtype.kind != "f" or is_close(a, b):
             continue
-        expected = section.a + (b - a)
-        is_active = section.a > 0  # ReLU hides what the other elements were
-        if is_close(expected, section.b) or (
-            is_active.mean() > LEAST_ACTIVE
-            and not (section.a < 0).any()
-            and is_close(np.maximum(expected, 0)[is_active], section.b[is_active])
-        ):
-            return True
+        for _, change in list_reduced(b - a, section.a.shape):
+            expected = section.a + change
+            if is_close(expected, section.b):
+                return True
+            if may_be_relu and is_close(np.maximum(expected, 0)[is_active], section.b[is_active]):
+                return True
     return False
 
 
@@ -217,22 +184,31 @@ def _explain_function(section: CodeSection) -> Explanation | None:
 def _explain_attention(section: CodeSection) -> list[Explanation] | None:
     """Return how the attentions of A and B differ, or None if their code is not a known variant of attention.
 
-    The last three layers must be the projections of query, key and value.
+    The last three layers must be the projections of query, key and value, in any order.
     """
-    a, b = (unpack_tokens(array, section.batch) for array in (section.a, section.b))
-    projections = [unpack_tokens(output, section.batch) for _, output in section.known_outputs[-PROJECTIONS:]]
+    a, b = (_flatten_places(unpack_tokens(array, section.batch)) for array in (section.a, section.b))
+    projections = [
+        _flatten_places(unpack_tokens(output, section.batch)) for _, output in section.known_outputs[-PROJECTIONS:]
+    ]
     if len(projections) < PROJECTIONS or a.ndim != 3 or any(array.shape != a.shape for array in projections):
         return None
-    query, key, value = projections
-    attention_a = find_attention((query, key, value), section.masks, a)
-    attention_b = find_attention((query, key, value), section.masks, b) if attention_a else None
-    if not attention_a or not attention_b:
-        return None
-    return [
-        Explanation(
-            f"attention_{name}",
-            f"before {section.title}: attention's {name} is {attention_a[name]} in A and {attention_b[name]} in B",
-        )
-        for name in attention_a
-        if attention_a[name] != attention_b[name]
-    ]
+    for value_index in (2, 1, 0):
+        query, key = (array for index, array in enumerate(projections) if index != value_index)
+        value = projections[value_index]
+        attention_a = find_attention((query, key, value), section.masks, a)
+        attention_b = find_attention((query, key, value), section.masks, b) if attention_a else None
+        if attention_a and attention_b:
+            return [
+                Explanation(
+                    f"attention_{name}",
+                    f"before {section.title}: attention's {name} is {attention_a[name]} in A and {attention_b[name]} in B",
+                )
+                for name in attention_a
+                if attention_a[name] != attention_b[name]
+            ]
+    return None
+
+
+def _flatten_places(array: np.ndarray) -> np.ndarray:
+    """Return an array [n, height, width, features] as [n, places, features], and others as they are."""
+    return array.reshape(len(array), -1, array.shape[-1]) if array.ndim > 3 else array

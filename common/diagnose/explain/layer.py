@@ -12,6 +12,7 @@ from common.diagnose.explain.activation_difference import NO_ACTIVATION, find_ac
 from common.diagnose.explain.gates import find_gate_order
 from common.diagnose.explain.low_precision import STORED_BITS, Product, find_product_type
 from common.diagnose.explain.normalization import epsilons_explain, find_epsilon
+from common.diagnose.explain.padding import explain_padding
 from common.diagnose.explain.whole_attention import explain_whole_attention
 from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
@@ -122,7 +123,7 @@ def _explain_output(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights
         return None
     weight, bias = (weights.get(f"{layer.name}.{name}") for name in ("weight", "bias"))
     arrays = LayerArrays(a.received, a.returned, b.returned, weight, bias)
-    for explain in (_explain_linear, _explain_precision, _explain_activation, _explain_epsilon):
+    for explain in (_explain_linear, _explain_padding, _explain_precision, _explain_activation, _explain_epsilon):
         if explanation := explain(layer, arrays):
             return explanation
     return _explain_gates(layer, arrays, weights)
@@ -137,6 +138,14 @@ def _explain_linear(layer: LayerMatch, arrays: LayerArrays) -> Explanation | Non
     if bias is not None and is_close(x @ weight.T, arrays.b):
         return Explanation("bias_ignored", "B does not add the bias")
     return None
+
+
+def _explain_padding(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:
+    if layer.kind != "convolution" or arrays.weight is None:
+        return None
+    bias = np.zeros(len(arrays.weight)) if arrays.bias is None else arrays.bias
+    settings = layer.settings_a, layer.settings_b
+    return explain_padding(settings, arrays.x, (arrays.a, arrays.b), arrays.weight, bias)
 
 
 def _explain_precision(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:

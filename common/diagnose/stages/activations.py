@@ -11,7 +11,8 @@ import numpy as np
 
 from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.attention import list_masks
-from common.diagnose.explain.between_layers import CodeSection, LayerOutput, explain_code
+from common.diagnose.explain.between_layers import explain_code
+from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.indices import explain_indices
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.findings import Stage
@@ -66,6 +67,7 @@ class _LayerComparison:
         models, expected = self.models, self.calls_of_a.get(layer.path_b)
         isolated = layer.get_call_of_b(models.b_isolated.calls)
         if expected is None or isolated is None:
+            self._compare_shapes(layer, isolated or NO_CALL)
             return
         call_a = layer.get_call_of_a(models.a.calls) or NO_CALL
         layer_noise, whole_noise = (
@@ -86,6 +88,18 @@ class _LayerComparison:
             self._compare_returned(layer, expected, isolated, noise, model_noise)
         returned = call_a.returned if expected.returned is None else expected.returned
         self.earlier_outputs.append(LayerOutput(layer.title, returned, a, b))
+
+    def _compare_shapes(self, layer: LayerMatch, isolated: RecordedCall) -> None:
+        """Add a cause if a layer receives an array of another size in B, after code that pools or pads otherwise."""
+        call_a = layer.get_call_of_a(self.models.a.calls) or NO_CALL
+        a, b = call_a.received, isolated.received
+        if a is None or b is None or a.dtype.kind != "f" or a.ndim != b.ndim or a.ndim < 3 or a.size == b.size:
+            return
+        moved = a if a.shape[-1] == b.shape[-1] else np.moveaxis(a, 1, -1)
+        if moved.shape[-1] == b.shape[-1] and (moved is not a or moved.shape[1] != b.shape[1]) and len(a) == len(b):
+            tensor = f"input of {layer.title}"
+            self.stage.add_mismatch(tensor)
+            self._explain_code(tensor, layer.title, moved, b, layer)
 
     def _compare_returned(
         self, layer: LayerMatch, expected: RecordedCall, isolated: RecordedCall, noise: float, model_noise: float
@@ -164,12 +178,24 @@ class _LayerComparison:
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
             return
         models = self.models
-        section = CodeSection(tensor, title, a, b, self.earlier_outputs, models.batch, models.weights)
+        reordered = [] if layer is None else self._list_reordered_outputs(layer)
+        section = CodeSection(tensor, title, a, b, self.earlier_outputs, models.batch, models.weights, reordered)
         explanations = explain_code(section)
         for explanation in explanations:
             self.stage.add_explanation(tensor, explanation)
         if not explanations:  # an earlier difference explains this one
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
+
+    def _list_reordered_outputs(self, layer: LayerMatch) -> list[LayerOutput]:
+        """Return the outputs of the layers that run before a layer on one side and after it on the other."""
+        places_a, places_b = self.places["a"], self.places["b"]
+        place_a, place_b = places_a.get(layer.path_a, 0), places_b.get(layer.path_b, 0)
+        return [
+            LayerOutput(other.title, call.returned)
+            for other in self.models.layers
+            if (places_a.get(other.path_a, place_a) < place_a) != (places_b.get(other.path_b, place_b) < place_b)
+            and (call := self.calls_of_a.get(other.path_b)) is not None
+        ]
 
     def _pop_unpaired(self, layer: LayerMatch | None) -> bool:
         """Check whether a layer that one model lacks comes before a layer, or before the outputs, and forget it."""

@@ -7,7 +7,8 @@ same in both records; the differences of later layers are inherited.
 import numpy as np
 
 from common.diagnose.explain.attention import list_masks
-from common.diagnose.explain.between_layers import CodeSection, LayerOutput, explain_code
+from common.diagnose.explain.between_layers import explain_code
+from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.findings import Explanation, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch

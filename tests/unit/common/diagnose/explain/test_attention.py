@@ -55,4 +55,10 @@ def test_attention_of_unpadded_tokens_is_found(leading_axes: tuple[int, ...]) ->
     attended = attend(query, key, value, 2, 0.5, np.zeros(()))
     unpadded = attended.reshape(24, 8)[places].reshape(tokens[0].shape)
     variant = find_attention((query, key, value), {"real": REAL}, unpack_tokens(unpadded, batch))
-    assert variant == {"heads": "2", "scale": "1 / sqrt(head size)", "mask": "no mask", "order": "query and key"}
+    assert variant == {
+        "heads": "2",
+        "scale": "1 / sqrt(head size)",
+        "mask": "no mask",
+        "order": "query and key",
+        "softmax": "over the keys",
+    }

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from common.diagnose.explain.between_layers import CodeSection, LayerOutput, explain_code
+from common.diagnose.explain.between_layers import explain_code
+from common.diagnose.explain.code_section import CodeSection, LayerOutput
 
 STREAM = np.random.default_rng(0)
 X, ATTENDED = STREAM.standard_normal((2, 3, 5, 4))

@@ -1,0 +1,76 @@
+"""Values of an array that stand at other places in another one: reversed, moved, in other blocks, or reshaped.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
+
+from itertools import permutations
+
+import numpy as np
+
+from common.diagnose.explain.gates import find_block_order
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+from common.diagnose.zero_borders import describe_shift
+
+MOST_BLOCKS = 8  # along an axis, whose order is searched
+MOST_AXES = 5  # whose permutations are tried
+
+
+def explain_order(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Return how the order of B's values follows from A's, or None if they are not the same values.
+
+    Args:
+        tensor: Name of the array in reports.
+        a: A's array [n, ...].
+        b: B's array, of the same shape.
+    """
+    axis = next((axis for axis in range(1, a.ndim) if is_close(np.flip(a, axis), b)), None)
+    if axis is not None:
+        return Explanation("reversed_axis", f"{tensor} is A's, reversed along axis {axis}")
+    if shift := describe_shift(a, b):
+        return Explanation("padding", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places")
+    if not is_close(*(np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b))):
+        return None
+    if change := _find_rolled(a, b) or _find_reordered_blocks(a, b):
+        return Explanation("block_order", f"{tensor} is A's, {change}")
+    if change := _find_reshaped(a, b):
+        return Explanation("reshape_order", f"{tensor} is A's, {change}")
+    return Explanation("flatten_order", f"{tensor} has the same values in another order: flattened differently")
+
+
+def _find_rolled(a: np.ndarray, b: np.ndarray) -> str | None:
+    """Check whether the start of A's array along an axis is the end of B's, as if two arrays were joined in turn."""
+    for axis in range(1, a.ndim):
+        for size in range(1, a.shape[axis]):
+            if is_close(np.roll(a, -size, axis), b):
+                rest = a.shape[axis] - size
+                return (
+                    f"with the first {size} and the last {rest} elements of axis {axis} in the other order: joined in "
+                    "another order, or moved by a step"
+                )
+    return None
+
+
+def _find_reordered_blocks(a: np.ndarray, b: np.ndarray) -> str | None:
+    for axis in range(1, a.ndim):
+        for count in range(2, min(MOST_BLOCKS, a.shape[axis]) + 1):
+            moved_a, moved_b = (np.moveaxis(array, axis, -1) for array in (a, b))
+            if order := find_block_order(moved_a, moved_b, count):
+                return f"with {count} blocks of axis {axis} in another order: {', '.join(map(str, order))}"
+    return None
+
+
+def _find_reshaped(a: np.ndarray, b: np.ndarray) -> str | None:
+    """Check whether B's array is A's with its axes in another order, or with an axis that was divided and transposed."""
+    axes = range(1, a.ndim)
+    if a.ndim <= MOST_AXES:
+        for order in permutations(axes):
+            if is_close(a.transpose(0, *order).reshape(a.shape), b):
+                return f"with its axes in the order {', '.join(map(str, order))} and then reshaped to the same shape"
+    for axis in axes:
+        size = a.shape[axis]
+        for groups in (groups for groups in range(2, size) if size % groups == 0):
+            shape = (*a.shape[:axis], groups, size // groups, *a.shape[axis + 1 :])
+            if is_close(a.reshape(shape).swapaxes(axis, axis + 1).reshape(a.shape), b):
+                return f"with axis {axis} of {size} read as {groups} x {size // groups} and transposed"
+    return None

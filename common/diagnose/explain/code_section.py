@@ -1,0 +1,153 @@
+"""Code between layers that computes different arrays in A and in B, with the arrays that it may use.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from common.diagnose.explain.attention import list_masks
+from common.diagnose.explain.reductions import list_reduced
+from common.diagnose.explain.sums import Terms
+from common.diagnose.rounding import is_close
+from common.diagnose.zero_borders import strip_borders
+
+NO_INPUTS = ("labels", "weights", "dropout_keys")  # arrays of a batch that no model receives
+EARLIER_LAYERS = 4  # number of preceding layers whose outputs the code may use
+
+
+@dataclass(frozen=True)
+class LayerOutput:
+    """The arrays that a layer returned and received before the code, in the layout of B's.
+
+    Attributes:
+        title: Title of the layer in reports.
+        returned: What A's layer returned, which B's code receives too; None if it is not known.
+        received_in_a: What A's layer received; None if it is not known.
+        received_in_b: What the code before B's layer passed to it; None if it is not known.
+    """
+
+    title: str
+    returned: np.ndarray | None
+    received_in_a: np.ndarray | None = None
+    received_in_b: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class CodeSection:
+    """Code between layers that computes different arrays in A and in B.
+
+    Attributes:
+        tensor: Name of the array that differs, such as "input of classifier".
+        title: Title of the layer that receives the array, or "the outputs".
+        a: The array in A.
+        b: The array in B, whose code received A's outputs of all layers.
+        earlier_outputs: Outputs of the layers that ran before, the latest last.
+        batch: Arrays of the first micro-batch, on which both models compute.
+        weights: Weights of both models, by parameter name.
+        reordered_outputs: Outputs of layers that run before the next layer on one side and after it on the other.
+        part: The part of the array that `a` and `b` are, in reports; empty if they are all of it.
+    """
+
+    tensor: str
+    title: str
+    a: np.ndarray
+    b: np.ndarray
+    earlier_outputs: Sequence[LayerOutput]
+    batch: Mapping[str, np.ndarray]
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    reordered_outputs: Sequence[LayerOutput] = ()
+    part: str = ""
+
+    @property
+    def masks(self) -> dict[str, np.ndarray]:
+        """Arrays [n, tokens] of the batch that hold only zeros and ones, and whether token ids are not 0."""
+        return list_masks(self.batch)
+
+    @property
+    def known_outputs(self) -> list[tuple[str, np.ndarray]]:
+        """Titles and outputs of the layers that ran last before the code, the latest last.
+
+        They are flattened if the code flattens the examples.
+        """
+        return [
+            (output.title, self._flatten(output.returned))
+            for output in self.earlier_outputs[-EARLIER_LAYERS:]
+            if output.returned is not None
+        ]
+
+    def _flatten(self, output: np.ndarray) -> np.ndarray:
+        is_flattened = self.a.ndim == 2 < output.ndim and len(output) == len(self.a) and output.size == self.a.size
+        return output.reshape(self.a.shape) if is_flattened else output
+
+    def list_terms(self, side: str) -> Terms:
+        """Return what the last layers before the code received and returned on a side, in order, with titles."""
+        terms = []
+        for output in self.earlier_outputs[-EARLIER_LAYERS:]:
+            received = output.received_in_a if side == "a" else output.received_in_b
+            terms += [(f"the input of {output.title}", received), (f"the output of {output.title}", output.returned)]
+        return [
+            (name + title, term)
+            for title, array in terms
+            if array is not None and array.dtype.kind == "f"
+            for name, term in list_reduced(array, self.a.shape)
+        ]
+
+    @cached_property
+    def shared_terms(self) -> Terms:
+        """The arrays that the code of both sides may use: layers' inputs and outputs, and the batch, the latest last.
+
+        They are flattened if the code flattens the examples. An array that two layers receive is listed once.
+        """
+        terms = [(f"the batch's {name}", array) for name, array in self.batch.items() if name not in NO_INPUTS]
+        terms.extend(self.reordered_terms)
+        for output in self.earlier_outputs:
+            received, received_in_b = output.received_in_a, output.received_in_b
+            if received is not None and received_in_b is not None and is_close(received, received_in_b):
+                terms.append((f"the input of {output.title}", received))
+            if output.returned is not None:
+                terms.append((f"the output of {output.title}", output.returned))
+        distinct = {}
+        for title, array in terms:
+            if array.dtype.kind == "f" and array.ndim > 1 and np.isfinite(array).all():
+                distinct.setdefault(
+                    (array.shape, float(array.sum()), float(array.flat[0])), (title, self._flatten(array))
+                )
+        return list(distinct.values())
+
+    @property
+    def reordered_terms(self) -> Terms:
+        """The outputs of layers that one side runs before the code, and the other one after the next layer."""
+        return [
+            (f"the output of {output.title}", output.returned)
+            for output in self.reordered_outputs
+            if output.returned is not None
+        ]
+
+    @property
+    def place(self) -> str:
+        """The place of the code in reports."""
+        place = f"before {self.title}"
+        if self.earlier_outputs:
+            place = f"between {self.earlier_outputs[-1].title} and {self.title}"
+        return f"{place}, {self.part}" if self.part else place
+
+    def list_parts(self) -> Iterator["CodeSection"]:
+        """Yield parts of the section that may be explained although the whole cannot be.
+
+        They are the arrays without the zeros around both, and the only block that differs along an axis, such as one of
+        several joined arrays.
+        """
+        if (stripped := strip_borders(self.a, self.b)) is not None:
+            yield replace(self, a=stripped[0], b=stripped[1])
+        for axis in reversed(range(1, self.a.ndim)):
+            slices = [np.moveaxis(array, axis, 0) for array in (self.a, self.b)]
+            differing = [index for index, pair in enumerate(zip(*slices, strict=True)) if not is_close(*pair)]
+            start, end = (differing[0], differing[-1] + 1) if differing else (0, 0)
+            if 0 < end - start == len(differing) < self.a.shape[axis]:
+                chosen = tuple(slice(start, end) if other == axis else slice(None) for other in range(self.a.ndim))
+                part = f"in the elements {start} to {end - 1} of axis {axis}"
+                yield replace(self, a=self.a[chosen], b=self.b[chosen], part=part)

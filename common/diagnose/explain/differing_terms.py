@@ -1,0 +1,156 @@
+"""Terms and factors of earlier arrays that the code of A has and that of B has not, or has with another activation.
+
+A is the reference run of a diagnosis, and B the run that is compared with it. What else the code adds need not be
+known: the difference of both results contains only what differs. ReLU may follow.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.diagnose.explain.activation_difference import ACTIVATIONS, NO_ACTIVATION
+from common.diagnose.explain.reductions import list_reduced
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+
+SAMPLED_ELEMENTS = 200  # number of elements that most candidates are rejected by
+MOST_TERMS = 40  # number of arrays, the latest ones, that are tried
+LEAST_ACTIVE = 0.02  # share of elements that ReLU leaves on both sides, which suffices to recognize a term
+SAMPLE_TOLERANCE = 1e-7
+ZERO, ONE = "0", "1"
+# Activations that compute each element by itself, and two that mean that a term or a factor is missing
+FUNCTIONS = {
+    ZERO: np.zeros_like,
+    ONE: np.ones_like,
+    **{name: function for name, function in ACTIVATIONS.items() if "softmax" not in name},
+}
+NAMES = list(FUNCTIONS)
+
+Terms = Sequence[tuple[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """The difference of two arrays, of which ReLU hides a part.
+
+    Attributes:
+        a: A's array.
+        b: B's array, of the same shape.
+        has_relu: Whether both arrays are those of a ReLU.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    has_relu: bool
+
+    @property
+    def places(self) -> np.ndarray:
+        """Flat indices of the elements that are sampled."""
+        known = ((self.a > 0) & (self.b > 0)).ravel().nonzero()[0] if self.has_relu else np.arange(self.a.size)
+        stream = np.random.default_rng(0)
+        return known if len(known) <= SAMPLED_ELEMENTS else stream.choice(known, SAMPLED_ELEMENTS, replace=False)
+
+    def equals(self, difference: np.ndarray) -> bool:
+        """Check whether this is the difference of both arrays, before ReLU if there is one."""
+        if not self.has_relu:
+            return is_close(self.a + difference, self.b)
+        is_active_a, is_active_b = self.a > 0, self.b > 0
+        forward, backward = np.maximum(self.a + difference, 0), np.maximum(self.b - difference, 0)
+        return is_close(forward[is_active_a], self.b[is_active_a]) and is_close(
+            backward[is_active_b], self.a[is_active_b]
+        )
+
+
+def explain_terms(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
+    """Return which term or factor differs between two sums of one shape, or None if it is no earlier array.
+
+    Args:
+        place: Place of the code in reports.
+        a: A's array [n, ...].
+        b: B's array.
+        terms: Earlier arrays, which are the same in A and B, with their titles.
+    """
+    if a.ndim < 2 or not np.isfinite(a).all() or not np.isfinite(b).all():
+        return None
+    for has_relu in (False, True):
+        if has_relu and ((a < 0).any() or (b < 0).any() or ((a > 0) & (b > 0)).mean() < LEAST_ACTIVE):
+            continue
+        difference = _Difference(a, b, has_relu)
+        fitting = [
+            (name + title, array)
+            for title, term in list(reversed(terms))[:MOST_TERMS]
+            for name, array in list_reduced(term, a.shape)
+        ]
+        if explanation := _find_term(place, difference, fitting) or _find_functions(place, difference, fitting):
+            return explanation
+    return None
+
+
+def _find_term(place: str, difference: _Difference, terms: Terms) -> Explanation | None:
+    """Look for one array, times any factor, that only one side adds."""
+    places = difference.places
+    values = (difference.b - difference.a).ravel()[places]
+    for title, term in terms:
+        sample = _take(term, places)
+        factor = float(values @ sample / (sample @ sample)) if sample.any() else 0.0
+        if not factor or not is_close(factor * sample, values, SAMPLE_TOLERANCE):
+            continue
+        if difference.equals(factor * term):
+            size = "" if np.isclose(abs(factor), 1) else f"{abs(factor):.6g} times "
+            sentence = f"{place}: {{}} adds {size}{title}, {{}} does not"
+            return Explanation("residual", sentence.format(*("BA" if factor > 0 else "AB")))
+    return None
+
+
+def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explanation | None:
+    """Look for an array that passes another activation in B, and may be a factor of another one."""
+    places = difference.places
+    values = (difference.b - difference.a).ravel()[places]
+    samples = [_take(term, places) for _, term in terms]
+    tables = [_apply_functions(sample) for sample in samples]
+    factors = [(None, np.ones(len(places))), *enumerate(samples)]
+    for factor_index, factor in factors:
+        for index, table in enumerate(tables):
+            if index == factor_index:
+                continue
+            for name_a, name_b in _find_pairs(factor * table, values):
+                term = terms[index][1]
+                other = 1.0 if factor_index is None else terms[factor_index][1]
+                with np.errstate(all="ignore"):
+                    change = other * (FUNCTIONS[name_b](term) - FUNCTIONS[name_a](term))
+                if difference.equals(change):
+                    factor_title = None if factor_index is None else terms[factor_index][0]
+                    return _describe(place, factor_title, terms[index][0], name_a, name_b)
+    return None
+
+
+def _find_pairs(table: np.ndarray, values: np.ndarray) -> Iterator[tuple[str, str]]:
+    """Yield the names of the functions of A and B whose difference the values are, given all functions' results."""
+    norm = np.sqrt(values @ values)
+    for place_a, row in enumerate(table):
+        gaps = np.sqrt(((table - row - values) ** 2).sum(1))
+        for place_b in (gaps <= SAMPLE_TOLERANCE * norm).nonzero()[0]:
+            if {NAMES[place_a], NAMES[place_b]} != {ZERO, ONE}:
+                yield NAMES[place_a], NAMES[place_b]
+
+
+def _describe(place: str, factor_title: str | None, title: str, name_a: str, name_b: str) -> Explanation:
+    texts = [title if name == NO_ACTIVATION else f"{name} of {title}" for name in (name_a, name_b)]
+    for side, other, name, text in (("A", "B", name_b, texts[0]), ("B", "A", name_a, texts[1])):
+        if name == ZERO:
+            times = "" if factor_title is None else f"{factor_title} times "
+            return Explanation("residual", f"{place}: {side} adds {times}{text}, {other} does not")
+        if name == ONE and factor_title is not None:
+            return Explanation("gate", f"{place}: {side} multiplies {factor_title} by {text}, {other} does not")
+    verb = "adds" if factor_title is None else f"multiplies {factor_title} by"
+    return Explanation("activation", f"{place}: A {verb} {texts[0]}, B {texts[1]}")
+
+
+def _apply_functions(sample: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.nan_to_num(np.stack([function(sample) for function in FUNCTIONS.values()]))
+
+
+def _take(array: np.ndarray, places: np.ndarray) -> np.ndarray:
+    return np.asarray(array[np.unravel_index(places, array.shape)])

@@ -1,0 +1,114 @@
+"""The padding before the first element of a convolution's input, recovered from what the convolution computes.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+from common.map.array_differences import has_strides
+
+Offsets = tuple[int, ...]  # of the first window's first element, for each axis of the window
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution, with its channels in the second axis.
+
+    Attributes:
+        x: Input [n, channels, ...].
+        weight: Kernel [outputs, channels / groups, ...].
+        bias: Bias [outputs].
+        stride: Step of the window, for each of its axes.
+        dilation: Distance of the window's elements, for each of its axes.
+    """
+
+    x: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+    stride: Offsets
+    dilation: Offsets
+
+    def compute_output(self, place: Offsets, offsets: Offsets) -> np.ndarray:
+        """Return the outputs [n, outputs] at a place if the first window begins at these offsets, negative in zeros."""
+        window = self.x
+        for axis, (index, start, stride, dilation) in enumerate(
+            zip(place, offsets, self.stride, self.dilation, strict=True), 2
+        ):
+            indices = index * stride + start + dilation * np.arange(self.weight.shape[axis])
+            is_inside = (indices >= 0) & (indices < self.x.shape[axis])
+            window = np.take(window, np.clip(indices, 0, self.x.shape[axis] - 1), axis)
+            window = window * is_inside.reshape([-1 if other == axis else 1 for other in range(window.ndim)])
+        groups = self.x.shape[1] // self.weight.shape[1]
+        windows = window.reshape(len(window), groups, -1)
+        kernels = self.weight.reshape(groups, -1, windows.shape[2])
+        return np.einsum("ngi,goi->ngo", windows, kernels).reshape(len(window), -1) + self.bias
+
+    def find_offsets(self, result: np.ndarray) -> Offsets | None:
+        """Return the offsets with which the result [n, outputs, ...] is computed, or None if there are none."""
+        place = tuple(size // 2 for size in result.shape[2:])
+        expected = result[(slice(None), slice(None), *place)]
+        for offsets in self._list_offsets():
+            if is_close(self.compute_output(place, offsets), expected):
+                return offsets
+        return None
+
+    def _list_offsets(self) -> Iterator[Offsets]:
+        """Yield offsets that a padding up to the size of the window explains, or the removal of such a padding."""
+        sizes = [dilation * (size - 1) for size, dilation in zip(self.weight.shape[2:], self.dilation, strict=True)]
+        yield from product(*(range(-size, size + 1) for size in sizes))
+
+
+def explain_padding(
+    settings: tuple[Mapping[str, object], Mapping[str, object]],
+    x: np.ndarray,
+    outputs: tuple[np.ndarray, np.ndarray],
+    weight: np.ndarray,
+    bias: np.ndarray,
+) -> Explanation | None:
+    """Return how the padding of two convolutions differs, or None if that does not explain their outputs.
+
+    Args:
+        settings: Settings of A's and of B's layer.
+        x: Input of both [n, ...], in any layout.
+        outputs: Outputs of A and of B [n, ...], in the layout of the input.
+        weight: Kernel [outputs, channels / groups, ...].
+        bias: Bias [outputs].
+    """
+    if x.ndim < 3 or weight.ndim != x.ndim or any(output.ndim != x.ndim for output in outputs):
+        return None
+    axes = range(1, x.ndim - 1)
+    stride, dilation = (_read_setting(settings[0], name, len(axes)) for name in ("stride", "dilation"))
+    for channel_axis, first_axis in ((x.ndim - 1, 1), (1, 2)):
+        moved, *moved_outputs = (np.moveaxis(array, channel_axis, 1) for array in (x, *outputs))
+        if moved.shape[1] % weight.shape[1] or any(output.shape[1] != len(weight) for output in moved_outputs):
+            continue
+        convolution = Convolution(moved, weight, bias, stride, dilation)
+        offsets_a, offsets_b = map(convolution.find_offsets, moved_outputs)
+        if offsets_a and offsets_b and offsets_a != offsets_b:
+            return _describe(settings, offsets_a, offsets_b, first_axis)
+    return None
+
+
+def _describe(
+    settings: tuple[Mapping[str, object], Mapping[str, object]], offsets_a: Offsets, offsets_b: Offsets, first_axis: int
+) -> Explanation:
+    if any(side.get("padding") == "same" and has_strides(side) for side in settings):
+        sentence = "padding='same' at strides pads more at the end than at the start, PyTorch pads equally at both ends"
+        return Explanation("same_padding_at_strides", sentence)
+    moves = [a - b for a, b in zip(offsets_a, offsets_b, strict=True)]
+    described = " and ".join(
+        f"{abs(move)} element{'s' if abs(move) > 1 else ''} {'more' if move > 0 else 'fewer'} along axis {axis}"
+        for axis, move in enumerate(moves, first_axis)
+        if move
+    )
+    return Explanation("padding", f"before the first element, B pads {described} than A")
+
+
+def _read_setting(settings: Mapping[str, object], name: str, count: int) -> Offsets:
+    return tuple(np.broadcast_to(np.asarray(settings.get(name, 1), int), count).tolist())

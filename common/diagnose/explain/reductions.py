@@ -1,0 +1,38 @@
+"""Linear functions of a whole array, which commute with sums: reductions over tokens or pixels, and transposition."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+# By name in reports; each takes an array [n, ..., features] and returns [n, features]
+REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "the mean of ": lambda x: x.mean(tuple(range(1, x.ndim - 1))),
+    "the sum of ": lambda x: x.sum(tuple(range(1, x.ndim - 1))),
+    "the first token of ": lambda x: x[:, 0],
+    "the last token of ": lambda x: x[:, -1],
+}
+
+
+def list_reduced(array: np.ndarray, shape: tuple[int, ...]) -> list[tuple[str, np.ndarray]]:
+    """Return an array in the ways in which it gets a shape, with their names: as it is, reduced, transposed, or repeated.
+
+    An array [n, features] is repeated over the axes between.
+    """
+    if array.shape == shape:
+        return [("", array)]
+    if array.ndim < 2 or len(array) != shape[0]:
+        return []
+    if len(shape) == 2 < array.ndim:
+        fitting = [array] if array.shape[-1] == shape[1] else []
+        if not fitting and array.shape[1] == shape[1]:
+            fitting = [np.moveaxis(array, 1, -1)]
+        reduced = [(name, reduce(x)) for x in fitting for name, reduce in REDUCTIONS.items()]
+        return [(name, x) for name, x in reduced if x.shape == shape]
+    if array.ndim == 3 and (swapped := array.swapaxes(1, 2)).shape == shape:
+        return [("the transpose of ", swapped)]
+    if array.ndim == 2 < len(shape):
+        array = array.reshape(len(array), *(1,) * (len(shape) - 2), -1)
+    try:
+        return [("", np.broadcast_to(array, shape))]
+    except ValueError:
+        return []

@@ -1,0 +1,137 @@
+"""Softmax over another axis, and weighted sums of rows, such as attention, whose weights are.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import softmax
+
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+
+LARGEST_CONDITION = 1e6  # of the summed rows, beyond which their weights cannot be recovered to enough digits
+LEAST_WEIGHT = 1e-12  # relative to the largest; smaller ones are rounding errors of masked elements
+FITTED_ELEMENTS = 2000  # number of elements to which the scores are fitted
+SCORE_TOLERANCE = 1e-5  # of recovered scores: a small weight has few digits
+
+
+def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str] | None = None) -> Explanation | None:
+    """Return how two arrays of probabilities [n, ...] differ that come from the same scores, or None.
+
+    Args:
+        title: Name of the softmax in reports.
+        a: A's probabilities.
+        b: B's array, which may have no softmax.
+        axes: Names of the axes in reports; None numbers them.
+    """
+    names = [f"axis {axis}" for axis in range(a.ndim)] if axes is None else axes
+    axis_a, axis_b = _find_axis(a), _find_axis(b)
+    if axis_a is None:
+        return None
+    known_a, known_b = a > 0, b > 0
+    scores_a = np.log(np.where(known_a, a, 1.0))
+    if axis_b is None:
+        return _explain_no_softmax(title, scores_a, b, axis_a) if known_a.all() else None
+    scores_b = np.log(np.where(known_b, b, 1.0))
+    is_known = known_a & known_b
+    if axis_a != axis_b:
+        sentence = f"{title} is over {names[axis_a]} in A and over {names[axis_b]} in B"
+        is_same = _fits(scores_b - scores_a, is_known, (axis_a, axis_b))
+        return Explanation("softmax_axis", sentence) if is_same and np.array_equal(known_a, known_b) else None
+    if not np.array_equal(known_a, known_b):
+        sentence = f"{title} masks {(~known_a).sum()} elements in A and {(~known_b).sum()} in B"
+        if not is_known.any():
+            sentence = f"{title} masks in B exactly the elements that A does not mask"
+        is_same = _fits(scores_b - scores_a, is_known, (axis_a,))
+        return Explanation("attention_mask", sentence) if is_same else None
+    centered_a, centered_b = (_center(scores, is_known, axis_a) for scores in (scores_a, scores_b))
+    factor = float((centered_a * centered_b).sum() / (centered_a**2).sum()) if centered_a.any() else 0.0
+    if factor and is_close(centered_a * factor, centered_b, SCORE_TOLERANCE):
+        return Explanation("attention_scale", f"{title}: its scores are {factor:.6g} times A's in B")
+    return None
+
+
+def explain_weighted_sum(
+    place: str, a: np.ndarray, b: np.ndarray, terms: Sequence[tuple[str, np.ndarray]]
+) -> Explanation | None:
+    """Return how the weights differ with which A and B sum up the rows of an earlier array, as an attention does.
+
+    The weights can be recovered if an example has at most as many rows as features.
+
+    Args:
+        place: Place of the sum in reports.
+        a: A's sums [n, ..., features].
+        b: B's sums, of the same shape.
+        terms: Earlier arrays [n, ..., features] with their titles.
+    """
+    for title, array in reversed(terms):
+        if array.ndim < 3 or len(array) != len(a) or array.shape[-1] != a.shape[-1]:
+            continue
+        rows = array.reshape(len(array), -1, array.shape[-1])
+        if not 1 < rows.shape[1] <= rows.shape[2] or np.linalg.cond(rows).max() > LARGEST_CONDITION:
+            continue
+        weights = [_recover_weights(result, rows) for result in (a, b)]
+        if weights[0] is not None and weights[1] is not None:
+            axes = "the examples", "the sums", "the rows of each sum"
+            softmax_title = f"{place}: the softmax that weights the rows of {title}"
+            if explanation := explain_softmax(softmax_title, weights[0], weights[1], axes):
+                return explanation
+    return None
+
+
+def _recover_weights(result: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
+    """Return the weights [n, sums, rows] of the rows in each sum, or None if the result is no sum of them."""
+    sums = result.reshape(len(result), -1, result.shape[-1])
+    weights = sums @ np.linalg.pinv(rows)
+    if not is_close(weights @ rows, sums):
+        return None
+    return np.where(np.abs(weights) < LEAST_WEIGHT * np.abs(weights).max(), 0.0, weights)
+
+
+def _find_axis(array: np.ndarray) -> int | None:
+    """Return the axis along which an array has probabilities, of several the longest one; None if there is none."""
+    if not np.isfinite(array).all() or array.min() < 0:
+        return None
+    axes = [axis for axis in range(array.ndim) if np.allclose(array.sum(axis), 1, rtol=0, atol=1e-9)]
+    return max(axes, key=lambda axis: array.shape[axis], default=None)
+
+
+def _explain_no_softmax(title: str, scores_a: np.ndarray, b: np.ndarray, axis: int) -> Explanation | None:
+    """Check whether B's array consists of A's scores, times a factor."""
+    known = np.ones(b.shape, bool)
+    centered_a, centered_b = (_center(scores, known, axis) for scores in (scores_a, b))
+    if not centered_b.any():
+        return None
+    factor = float((centered_a * centered_b).sum() / (centered_b**2).sum())
+    if not is_close(softmax(factor * b, axis), np.exp(scores_a), SCORE_TOLERANCE):
+        return None
+    scaled = "" if np.isclose(factor, 1) else f", but {1 / factor:.6g} times the scores"
+    return Explanation("activation", f"{title}: B has none{scaled}")
+
+
+def _center(scores: np.ndarray, is_known: np.ndarray, axis: int) -> np.ndarray:
+    """Return the scores less their mean along an axis, and zeros at the elements that are not known."""
+    count = np.maximum(is_known.sum(axis, keepdims=True), 1)
+    return np.where(is_known, scores - np.where(is_known, scores, 0.0).sum(axis, keepdims=True) / count, 0.0)
+
+
+def _fits(difference: np.ndarray, is_known: np.ndarray, axes: Sequence[int]) -> bool:
+    """Check whether a difference is a sum of arrays, one for each of these axes, that are constant along it.
+
+    Softmax divides by such an array, which is what scores lose. As many examples are checked as have few elements.
+    """
+    if 0 not in axes:
+        count = max(1, FITTED_ELEMENTS // difference[0].size)
+        difference, is_known = difference[:count], is_known[:count]
+    if not is_known.any() or difference.size > 2 * FITTED_ELEMENTS:
+        return not is_known.any()
+    places = np.arange(difference.size).reshape(difference.shape)
+    columns = []
+    for axis in axes:
+        group = np.broadcast_to(places.min(axis, keepdims=True), places.shape)[is_known]
+        columns.append((group[:, None] == np.unique(group)[None]).astype(float))
+    matrix, values = np.concatenate(columns, 1), difference[is_known]
+    fitted = matrix @ np.linalg.lstsq(matrix, values, rcond=None)[0]
+    return is_close(fitted, values, SCORE_TOLERANCE) or bool(np.abs(fitted - values).max() < SCORE_TOLERANCE)
