@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 
 from common.diagnose.explain.gates import find_block_order
+from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 from common.diagnose.zero_borders import describe_shift
@@ -16,13 +17,14 @@ MOST_BLOCKS = 8  # along an axis, whose order is searched
 MOST_AXES = 5  # whose permutations are tried
 
 
-def explain_order(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) -> Explanation | None:
     """Return how the order of B's values follows from A's, or None if they are not the same values.
 
     Args:
         tensor: Name of the array in reports.
         a: A's array [n, ...].
         b: B's array, of the same shape.
+        terms: Earlier arrays, which A and B may reorder in two ways, with their titles.
     """
     axis = next((axis for axis in range(1, a.ndim) if is_close(np.flip(a, axis), b)), None)
     if axis is not None:
@@ -31,10 +33,18 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | No
         return Explanation("padding", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places")
     if not is_close(*(np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b))):
         return None
-    if change := _find_rolled(a, b) or _find_reordered_blocks(a, b):
+    for title, array in ((title, array) for title, array in reversed(terms) if array.shape == a.shape):
+        for x in (array, np.maximum(array, 0)):
+            change_a = _find_reshaped(x, a)
+            change_b = _find_reshaped(x, b) if change_a else None
+            if change_b and change_a != change_b:
+                return Explanation("reshape_order", f"{tensor} is {title}, in A {change_a}, in B {change_b}")
+    if change := _find_rolled(a, b):
         return Explanation("block_order", f"{tensor} is A's, {change}")
     if change := _find_reshaped(a, b):
         return Explanation("reshape_order", f"{tensor} is A's, {change}")
+    if change := _find_reordered_blocks(a, b):
+        return Explanation("block_order", f"{tensor} is A's, {change}")
     return Explanation("flatten_order", f"{tensor} has the same values in another order: flattened differently")
 
 
@@ -61,7 +71,11 @@ def _find_reordered_blocks(a: np.ndarray, b: np.ndarray) -> str | None:
 
 
 def _find_reshaped(a: np.ndarray, b: np.ndarray) -> str | None:
-    """Check whether B's array is A's with its axes in another order, or with an axis that was divided and transposed."""
+    """Check whether B's array is A's with its axes in another order, or with a divided axis transposed."""
+    if is_close(a, b):
+        return "as it is"
+    if not is_close(*(np.sort(array[0], axis=None) for array in (a, b))):
+        return None
     axes = range(1, a.ndim)
     if a.ndim <= MOST_AXES:
         for order in permutations(axes):

@@ -28,7 +28,7 @@ def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def find_attention(
     projections: tuple[np.ndarray, np.ndarray, np.ndarray], masks: Mapping[str, np.ndarray], attended: np.ndarray
 ) -> dict[str, str] | None:
-    """Return the variant of attention that computes `attended`: heads, scale, mask, order and softmax; None if none does.
+    """Return the variant of attention that computes `attended`, by aspect, such as "scale"; None if none does.
 
     Args:
         projections: Query [n, tokens, features], and key and value, which may have another number of tokens.

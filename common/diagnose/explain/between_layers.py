@@ -16,9 +16,9 @@ from common.diagnose.explain.attention import find_attention
 from common.diagnose.explain.code_section import CodeSection
 from common.diagnose.explain.differing_terms import explain_terms
 from common.diagnose.explain.factors import explain_factor
+from common.diagnose.explain.inheritance import is_inherited
 from common.diagnose.explain.layer import explain_numbers
 from common.diagnose.explain.pooling import find_pooling
-from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
 from common.diagnose.explain.sums import compute_sum, describe_sum, find_sum
 from common.diagnose.explain.window_pooling import find_window_pooling
@@ -27,7 +27,6 @@ from common.diagnose.layout_conversion import unpack_tokens
 from common.diagnose.rounding import is_close
 
 PROJECTIONS = 3  # query, key and value
-LEAST_ACTIVE = 0.1  # share of elements that ReLU leaves, which suffices to recognize a sum
 
 
 def explain_code(section: CodeSection) -> list[Explanation]:
@@ -40,7 +39,7 @@ def explain_code(section: CodeSection) -> list[Explanation]:
         return [_explain_shapes(section)]
     if explanation := explain_numbers(section.tensor, section.a, section.b):
         return [explanation]
-    for part in (section, *section.list_parts()):
+    for part in section.list_parts():
         if (explanations := _explain_part(part)) is not None:
             return explanations
     sentence = f"{section.place}: the code computes another {section.tensor} from the same outputs of layers"
@@ -49,7 +48,7 @@ def explain_code(section: CodeSection) -> list[Explanation]:
 
 def _explain_part(section: CodeSection) -> list[Explanation] | None:
     """Return what the code computes differently, as `explain_code` does, or None if nothing explains it."""
-    if _is_inherited(section):
+    if is_inherited(section):
         return []
     if explanation := _explain_function(section) or _explain_layer_order(section):
         return [explanation]
@@ -58,7 +57,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
             return explanations
     a, b, place, terms = section.a, section.b, section.place, section.shared_terms
     explanation = (
-        explain_order(section.tensor, a, b)
+        explain_order(section.tensor, a, b, terms)
         or _explain_constant(section)
         or explain_factor(section.tensor, a, b, terms)
         or _explain_changed_activation(section)
@@ -101,23 +100,6 @@ def _explain_changed_activation(section: CodeSection) -> Explanation | None:
     """Check whether two activations of one argument, which is no earlier array, compute both arrays."""
     names = find_changed_activation(section.a, section.b)
     return names and Explanation("activation", f"{section.place}: A has {names[0]} at the end, B {names[1]}")
-
-
-def _is_inherited(section: CodeSection) -> bool:
-    """Check whether both sides add the same to an earlier array that differs already, with or without ReLU after it."""
-    is_active = section.a > 0  # ReLU hides what the other elements were
-    may_be_relu = is_active.mean() > LEAST_ACTIVE and not (section.a < 0).any()
-    for output in section.earlier_outputs:
-        a, b = output.received_in_a, output.received_in_b
-        if a is None or b is None or a.dtype.kind != "f" or is_close(a, b):
-            continue
-        for _, change in list_reduced(b - a, section.a.shape):
-            expected = section.a + change
-            if is_close(expected, section.b):
-                return True
-            if may_be_relu and is_close(np.maximum(expected, 0)[is_active], section.b[is_active]):
-                return True
-    return False
 
 
 def _explain_sum(section: CodeSection) -> list[Explanation] | None:
@@ -198,13 +180,13 @@ def _explain_attention(section: CodeSection) -> list[Explanation] | None:
         attention_a = find_attention((query, key, value), section.masks, a)
         attention_b = find_attention((query, key, value), section.masks, b) if attention_a else None
         if attention_a and attention_b:
+            changed = [name for name in attention_a if attention_a[name] != attention_b[name]]
+            sentence = "before {}: attention's {} is {} in A and {} in B"
             return [
                 Explanation(
-                    f"attention_{name}",
-                    f"before {section.title}: attention's {name} is {attention_a[name]} in A and {attention_b[name]} in B",
+                    f"attention_{name}", sentence.format(section.title, name, attention_a[name], attention_b[name])
                 )
-                for name in attention_a
-                if attention_a[name] != attention_b[name]
+                for name in changed
             ]
     return None
 

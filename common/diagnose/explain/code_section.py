@@ -136,13 +136,15 @@ class CodeSection:
         return f"{place}, {self.part}" if self.part else place
 
     def list_parts(self) -> Iterator["CodeSection"]:
-        """Yield parts of the section that may be explained although the whole cannot be.
+        """Yield the section, and parts of it that may be explained although the whole cannot be.
 
         They are the arrays without the zeros around both, and the only block that differs along an axis, such as one of
         several joined arrays.
         """
         if (stripped := strip_borders(self.a, self.b)) is not None:
-            yield replace(self, a=stripped[0], b=stripped[1])
+            section = replace(self, a=stripped[0], b=stripped[1])
+            yield from section.list_parts()
+        yield self
         for axis in reversed(range(1, self.a.ndim)):
             slices = [np.moveaxis(array, axis, 0) for array in (self.a, self.b)]
             differing = [index for index, pair in enumerate(zip(*slices, strict=True)) if not is_close(*pair)]

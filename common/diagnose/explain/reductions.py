@@ -14,7 +14,7 @@ REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def list_reduced(array: np.ndarray, shape: tuple[int, ...]) -> list[tuple[str, np.ndarray]]:
-    """Return an array in the ways in which it gets a shape, with their names: as it is, reduced, transposed, or repeated.
+    """Return an array as it gets a shape, with names of what was done: reduced, transposed, or repeated.
 
     An array [n, features] is repeated over the axes between.
     """

@@ -57,7 +57,7 @@ def find_window_pooling(x: np.ndarray, result: np.ndarray) -> str | None:
         x: Features [n, ..., channels] or [n, channels, ...].
         result: Pooled features in the same layout.
     """
-    if x.ndim < 3 or x.ndim != result.ndim or len(x) != len(result) or x.shape == result.shape and not result.any():
+    if x.ndim < 3 or x.ndim != result.ndim or len(x) != len(result) or (x.shape == result.shape and not result.any()):
         return None
     for channel_axis in (x.ndim - 1, 1):
         if x.shape[channel_axis] != result.shape[channel_axis]:
