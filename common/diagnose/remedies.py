@@ -34,8 +34,17 @@ REMEDY_GROUPS = {
         "in Keras and 1e-8 in PyTorch"
     ),
     "attention_scale attention_mask attention_order attention_heads": "compare the code of the attention",
+    "attention_softmax softmax_axis": (
+        "pass the same axis to softmax on both sides: channels are the second axis in PyTorch and the last in Keras"
+    ),
     "pooling": "use the same pooling on both sides",
     "same_padding_at_strides": 'pad by `ZeroPadding2D` and use `padding="valid"`',
+    "padding_position": ("pad as many elements at the same ends on both sides, such as by `F.pad` and `ZeroPadding2D`"),
+    "layer_order gate": "compare the order of the layers in the block, and what multiplies their outputs",
+    "joined_order reshape_order": (
+        "join and reshape arrays in the same order on both sides: channels are the second axis in PyTorch and the last "
+        "in Keras"
+    ),
     "residual addition constant_term reversed_axis scale flatten_order": (
         "compute the same sum, in the same order of tokens, on both sides: residual connections, embeddings of "
         "positions, `flip` and `go_backwards`"

@@ -30,7 +30,9 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
     if axis is not None:
         return Explanation("reversed_axis", f"{tensor} is A's, reversed along axis {axis}")
     if shift := describe_shift(a, b):
-        return Explanation("padding", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places")
+        return Explanation(
+            "padding_position", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places"
+        )
     if not is_close(*(np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b))):
         return None
     for title, array in ((title, array) for title, array in reversed(terms) if array.shape == a.shape):
@@ -40,11 +42,11 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
             if change_b and change_a != change_b:
                 return Explanation("reshape_order", f"{tensor} is {title}, in A {change_a}, in B {change_b}")
     if change := _find_rolled(a, b):
-        return Explanation("block_order", f"{tensor} is A's, {change}")
+        return Explanation("joined_order", f"{tensor} is A's, {change}")
     if change := _find_reshaped(a, b):
         return Explanation("reshape_order", f"{tensor} is A's, {change}")
     if change := _find_reordered_blocks(a, b):
-        return Explanation("block_order", f"{tensor} is A's, {change}")
+        return Explanation("joined_order", f"{tensor} is A's, {change}")
     return Explanation("flatten_order", f"{tensor} has the same values in another order: flattened differently")
 
 

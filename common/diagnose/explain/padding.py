@@ -107,7 +107,7 @@ def _describe(
         for axis, move in enumerate(moves, first_axis)
         if move
     )
-    return Explanation("padding", f"before the first element, B pads {described} than A")
+    return Explanation("padding_position", f"before the first element, B pads {described} than A")
 
 
 def _read_setting(settings: Mapping[str, object], name: str, count: int) -> Offsets:

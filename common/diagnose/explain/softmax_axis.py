@@ -41,16 +41,26 @@ def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str
         is_same = _fits(scores_b - scores_a, is_known, (axis_a, axis_b))
         return Explanation("softmax_axis", sentence) if is_same and np.array_equal(known_a, known_b) else None
     if not np.array_equal(known_a, known_b):
-        sentence = f"{title} masks {(~known_a).sum()} elements in A and {(~known_b).sum()} in B"
-        if not is_known.any():
-            sentence = f"{title} masks in B exactly the elements that A does not mask"
-        is_same = _fits(scores_b - scores_a, is_known, (axis_a,))
-        return Explanation("attention_mask", sentence) if is_same else None
+        return _explain_masks(title, scores_b - scores_a, known_a, known_b, axis_a)
     centered_a, centered_b = (_center(scores, is_known, axis_a) for scores in (scores_a, scores_b))
     factor = float((centered_a * centered_b).sum() / (centered_a**2).sum()) if centered_a.any() else 0.0
     if factor and is_close(centered_a * factor, centered_b, SCORE_TOLERANCE):
         return Explanation("attention_scale", f"{title}: its scores are {factor:.6g} times A's in B")
     return None
+
+
+def _explain_masks(
+    title: str, difference: np.ndarray, known_a: np.ndarray, known_b: np.ndarray, axis: int
+) -> Explanation | None:
+    """Return how the masks of A and B differ, or None if the difference of the other scores is not constant.
+
+    A softmax along `axis` in which all elements are masked has equal probabilities.
+    """
+    is_partial = ~(known_a.all(axis, keepdims=True) | known_b.all(axis, keepdims=True)) & np.ones_like(known_a)
+    if is_partial.any() and (known_a != known_b)[is_partial].all():
+        return Explanation("attention_mask", f"{title} masks in B exactly the elements that A does not mask")
+    sentence = f"{title} masks {(~known_a).sum()} elements in A and {(~known_b).sum()} in B"
+    return Explanation("attention_mask", sentence) if _fits(difference, known_a & known_b, (axis,)) else None
 
 
 def explain_weighted_sum(

@@ -1,0 +1,48 @@
+"""Terms and factors that the code of one side lacks, in sums of which nothing else is known."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from common.diagnose.explain.differing_terms import explain_terms
+
+STREAM = np.random.default_rng(0)
+X, SKIP, UNKNOWN = STREAM.standard_normal((3, 4, 5, 5, 6))
+GATE = STREAM.standard_normal((4, 6))
+SPREAD = GATE[:, None, None]
+TERMS = [("x", X), ("skip", SKIP), ("gate", GATE)]
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "cause", "words"),
+    [
+        (UNKNOWN + SKIP, UNKNOWN, "residual", "A adds skip, B does not"),
+        (relu(UNKNOWN), relu(UNKNOWN + SKIP), "residual", "B adds skip, A does not"),
+        (UNKNOWN + SKIP, UNKNOWN + SKIP / 2, "residual", "A adds 0.5 times skip, B does not"),
+        (UNKNOWN + np.tanh(X), UNKNOWN, "residual", "A adds tanh of x, B does not"),
+        (UNKNOWN + relu(X), UNKNOWN + X, "activation", "A adds relu of x, B x"),
+        (UNKNOWN + X * expit(SPREAD), UNKNOWN + X, "gate", "A multiplies x by sigmoid of gate, B does not"),
+        (
+            UNKNOWN + X * expit(SPREAD),
+            UNKNOWN + X * np.clip(SPREAD / 6 + 0.5, 0, 1),
+            "activation",
+            "A multiplies x by sigmoid of gate, B hard sigmoid of gate",
+        ),
+        ((UNKNOWN + SKIP).mean((1, 2)), UNKNOWN.mean((1, 2)), "residual", "A adds the mean of skip, B does not"),
+    ],
+)
+def test_the_term_is_named(a: np.ndarray, b: np.ndarray, cause: str, words: str) -> None:
+    explanation = explain_terms("here", a, b, TERMS)
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == (cause, True)
+    assert explanation.sentence == f"here: {words}"
+
+
+def test_other_differences_have_no_term() -> None:
+    assert explain_terms("here", UNKNOWN, np.sin(X), TERMS) is None
+    assert explain_terms("here", relu(UNKNOWN), relu(UNKNOWN + np.sin(X)), TERMS) is None
+    assert explain_terms("here", UNKNOWN, UNKNOWN * np.nan, TERMS) is None

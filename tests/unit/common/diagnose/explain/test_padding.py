@@ -1,0 +1,45 @@
+"""The padding of convolutions, recovered from their outputs."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from common.diagnose.explain.padding import explain_padding
+
+STREAM = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "stride", "dilation", "widths_a", "widths_b", "words"),
+    [
+        (1, 1, 2, (4, 0), (2, 2), "B pads 2 elements fewer along axis 1 than A"),
+        (1, 2, 1, (1, 1), (0, 2), "B pads 1 element fewer along axis 1 than A"),
+        (4, 2, 1, (0, 2), (1, 1), "B pads 1 element more along axis 1 than A"),
+    ],
+)
+@pytest.mark.parametrize("has_channels_last", [True, False])
+def test_the_offset_is_found(
+    groups: int,
+    stride: int,
+    dilation: int,
+    widths_a: tuple[int, int],
+    widths_b: tuple[int, int],
+    words: str,
+    has_channels_last: bool,
+) -> None:
+    x, weight, bias = (torch.from_numpy(STREAM.standard_normal(shape)) for shape in ((2, 4, 9), (8, 4 // groups, 3), 8))
+    arrays = [
+        x,
+        *(
+            functional.conv1d(functional.pad(x, w), weight, bias, stride, 0, dilation, groups)
+            for w in (widths_a, widths_b)
+        ),
+    ]
+    x_array, a, b = (np.moveaxis(array.numpy(), 1, -1) if has_channels_last else array.numpy() for array in arrays)
+    settings: dict[str, object] = {"stride": [stride], "dilation": [dilation]}
+    explanation = explain_padding((settings, settings), x_array, (a, b), weight.numpy(), bias.numpy())
+    assert explanation is not None and explanation.confirmed
+    assert explanation.cause == "padding_position"
+    assert words in explanation.sentence.replace("axis 2", "axis 1")
+    assert explain_padding((settings, settings), x_array, (a, np.sin(b)), weight.numpy(), bias.numpy()) is None
