@@ -9,7 +9,7 @@ from scipy.special import erf, expit, log_softmax, logit, softmax
 from common.diagnose.rounding import is_close
 
 FITTED_ELEMENTS = 256  # number of elements of an array that a factor is fitted to, if each is computed by itself
-FITTED_ROWS = 8  # number of examples, or tokens, that the factor of a softmax is fitted to
+FITTED_ROWS = 8  # number of rows that the factor of a softmax is fitted to
 NO_ACTIVATION = "no activation"
 
 ActivationFunction = Callable[[np.ndarray], np.ndarray]
@@ -103,15 +103,14 @@ def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
     """Return the activation that computes the result from x after a multiplication of x by some factor, or None."""
     if x.shape != result.shape or not result.any() or not np.isfinite(x + result).all():
         return None
-    elements = np.linspace(0, x.size - 1, min(x.size, FITTED_ELEMENTS)).astype(int)
+    rows = [array.reshape(-1, array.shape[-1])[:FITTED_ROWS] for array in (x, result)]
+    places = np.linspace(0, x.size - 1, min(x.size, FITTED_ELEMENTS)).astype(int)
+    elements = [array.ravel()[places] for array in (x, result)]
     with np.errstate(all="ignore"):
         for name, function in ACTIVATIONS.items():
             if name in WITHOUT_SCALE:
                 continue
-            if "softmax" in name:
-                factor = _fit_factor(function, x[:FITTED_ROWS], result[:FITTED_ROWS])
-            else:
-                factor = _fit_factor(function, x.ravel()[elements], result.ravel()[elements])
+            factor = _fit_factor(function, *(rows if "softmax" in name else elements))
             if is_close(function(factor * x), result):
                 return name if np.isclose(factor, 1) else f"{name} of {factor:.6g} times its input"
     return None

@@ -31,7 +31,7 @@ def is_inherited(section: CodeSection) -> bool:
 
 def _list_differing(section: CodeSection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield what earlier layers received in A and in B if it differs."""
-    for output in section.earlier_outputs:
+    for output in reversed(section.earlier_outputs):
         a, b = output.received_in_a, output.received_in_b
         if a is not None and b is not None and a.dtype.kind == "f" and not is_close(a, b):
             yield a, b
