@@ -13,7 +13,7 @@ Border = tuple[int, int]  # at the start and at the end of an axis
 
 def measure_border(array: np.ndarray, axis: int) -> Border:
     """Return the border of an array along an axis; (0, 0) if the array contains only zeros."""
-    is_used = array.any(tuple(other for other in range(array.ndim) if other != axis))
+    is_used = np.asarray(array.any(tuple(other for other in range(array.ndim) if other != axis)))
     if not is_used.any():
         return 0, 0
     return int(is_used.argmax()), int(is_used[::-1].argmax())

@@ -33,7 +33,7 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
         return Explanation(
             "padding_position", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places"
         )
-    if not is_close(*(np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b))):
+    if not _has_equal_values(a, b):
         return None
     for title, array in ((title, array) for title, array in reversed(terms) if array.shape == a.shape):
         for x in (array, np.maximum(array, 0)):
@@ -48,6 +48,12 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
     if change := _find_reordered_blocks(a, b):
         return Explanation("joined_order", f"{tensor} is A's, {change}")
     return Explanation("flatten_order", f"{tensor} has the same values in another order: flattened differently")
+
+
+def _has_equal_values(a: np.ndarray, b: np.ndarray) -> bool:
+    """Check whether each example of two arrays has the same values in any order."""
+    sorted_a, sorted_b = (np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b))
+    return is_close(sorted_a, sorted_b)
 
 
 def _find_rolled(a: np.ndarray, b: np.ndarray) -> str | None:
@@ -76,7 +82,7 @@ def _find_reshaped(a: np.ndarray, b: np.ndarray) -> str | None:
     """Check whether B's array is A's with its axes in another order, or with a divided axis transposed."""
     if is_close(a, b):
         return "as it is"
-    if not is_close(*(np.sort(array[0], axis=None) for array in (a, b))):
+    if not _has_equal_values(a[:1], b[:1]):
         return None
     axes = range(1, a.ndim)
     if a.ndim <= MOST_AXES:

@@ -110,7 +110,7 @@ class CodeSection:
                 terms.append((f"the input of {output.title}", received))
             if output.returned is not None:
                 terms.append((f"the output of {output.title}", output.returned))
-        distinct = {}
+        distinct: dict[tuple[tuple[int, ...], float, float], tuple[str, np.ndarray]] = {}
         for title, array in terms:
             if array.dtype.kind == "f" and array.ndim > 1 and np.isfinite(array).all():
                 distinct.setdefault(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.diagnose.explain.activation_difference import ACTIVATIONS, NO_ACTIVATION
+from common.diagnose.explain.activation_difference import ACTIVATIONS, NO_ACTIVATION, ActivationFunction
 from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
@@ -20,7 +20,7 @@ LEAST_ACTIVE = 0.02  # share of elements that ReLU leaves on both sides, which s
 SAMPLE_TOLERANCE = 1e-7
 ZERO, ONE = "0", "1"
 # Activations that compute each element by itself, and two that mean that a term or a factor is missing
-FUNCTIONS = {
+FUNCTIONS: dict[str, ActivationFunction] = {
     ZERO: np.zeros_like,
     ONE: np.ones_like,
     **{name: function for name, function in ACTIVATIONS.items() if "softmax" not in name},
