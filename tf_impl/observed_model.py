@@ -83,7 +83,7 @@ class ObservedModel:
         """
         load_weights(self.model, dict(weights))
         variables = [variable.value for variable in self.model.trainable_variables]
-        losses, outputs, calls, unflattened_shapes, reshaped_shapes = [], [], {}, {}, {}
+        losses, outputs, calls, unflattened_shapes, reshaped_shapes, counts = [], [], {}, {}, {}, {}
         summed = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in variables]  # gradients
         for index, micro_batch in enumerate(to_tensors(list(shard))):
             with tf.GradientTape() as tape:
@@ -91,7 +91,7 @@ class ObservedModel:
                     with ForwardTrace(self.model, replacements, paths) as trace:
                         batch_outputs, batch_losses = self._forward(micro_batch, training)
                     calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
-                    reshaped_shapes = trace.reshaped_shapes
+                    reshaped_shapes, counts = trace.reshaped_shapes, dict(trace.counts)
                 else:
                     batch_outputs, batch_losses = self._forward(micro_batch, training)
                 loss = sum_losses(self.task, batch_outputs, micro_batch) / weight
@@ -102,7 +102,7 @@ class ObservedModel:
             losses.append(batch_losses.numpy())
             outputs.append(batch_outputs.numpy())
         self.observation = Observation(
-            outputs, losses, calls, unflattened_shapes, self._convert_to_torch(summed), reshaped_shapes
+            outputs, losses, calls, unflattened_shapes, self._convert_to_torch(summed), reshaped_shapes, counts
         )
         return self.observation
 

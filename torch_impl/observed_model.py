@@ -75,13 +75,13 @@ class ObservedModel:
                 first micro-batch. The layers then compute on these arrays, and no gradients are computed.
         """
         self._prepare(weights, training)
-        losses, outputs, calls, unflattened_shapes, reshaped_shapes = [], [], {}, {}, {}
+        losses, outputs, calls, unflattened_shapes, reshaped_shapes, counts = [], [], {}, {}, {}, {}
         for index, micro_batch in enumerate(to_tensors(list(shard), self.device)):
             if index == 0:
                 with ForwardTrace(self.model, replacements, paths) as trace:
                     batch_outputs, batch_losses = self._forward(micro_batch)
                 calls, unflattened_shapes = trace.calls, trace.unflattened_shapes
-                reshaped_shapes = trace.reshaped_shapes
+                reshaped_shapes, counts = trace.reshaped_shapes, dict(trace.counts)
             else:
                 batch_outputs, batch_losses = self._forward(micro_batch)
             if replacements is None:
@@ -89,7 +89,7 @@ class ObservedModel:
             losses.append(batch_losses.detach().cpu().numpy())
             outputs.append(batch_outputs.detach().cpu().numpy())
         self.observation = Observation(
-            outputs, losses, calls, unflattened_shapes, self._read_gradients(), reshaped_shapes
+            outputs, losses, calls, unflattened_shapes, self._read_gradients(), reshaped_shapes, counts
         )
         return self.observation
 

@@ -16,7 +16,7 @@ from common.config.strategies import PACKAGES
 from common.diagnose.drift import RoundingDrift
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Stage
 from common.diagnose.layer_match import LayerMatch, match_layers
-from common.diagnose.layout_conversion import convert_calls, select_replacements
+from common.diagnose.layout_conversion import convert_calls, has_comparable_call, select_replacements
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
 from common.diagnose.side_run import SideRun
@@ -186,20 +186,21 @@ class SideComparison:
         process_a.send("compute", weights=weights, paths=paths_a, **inputs)
         process_b.send("compute", weights=weights_b, paths=paths_b, **inputs)
         a, b = receive_all(process_a, process_b)
+        layers = [layer for layer in self.layers if has_comparable_call(layer, a, b)]
 
         process_a.send("compute_perturbed", weights=_perturb_weights(weights, self.precision), **inputs)
-        replacements = select_replacements(self.layers, convert_calls(self.layers, a, b), b)
+        replacements = select_replacements(layers, convert_calls(layers, a, b), b)
         process_b.send("compute", weights=weights_b, paths=paths_b, replacements=replacements, **inputs)
         a_perturbed, b_isolated = receive_all(process_a, process_b)
         perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))
-        a_isolated = process_a.call("compute_perturbed", weights=perturbed_weights, layers=self.layers, **inputs)
+        a_isolated = process_a.call("compute_perturbed", weights=perturbed_weights, layers=layers, **inputs)
         return ModelObservations(
             a=a,
             a_perturbed=a_perturbed,
             a_isolated=a_isolated,
             b=b,
             b_isolated=b_isolated,
-            layers=self.layers,
+            layers=layers,
             unpaired_a=unpaired["a"],
             unpaired_b=unpaired["b"],
             batch=shard[0],

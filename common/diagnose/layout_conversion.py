@@ -11,7 +11,7 @@ import numpy as np
 
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.observation import Observation
-from common.diagnose.rounding import MACHINE_EPSILON, perturb
+from common.diagnose.rounding import MACHINE_EPSILON, is_close, perturb
 from common.diagnose.zero_borders import fit_borders
 from common.map.array_differences import move_channels_last, relative_difference
 from common.map.description import RecordedCall
@@ -112,6 +112,21 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         if (received is not None or has_indices) and is_known:
             converted[layer.path_b] = RecordedCall(received, returned)
     return converted
+
+
+def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bool:
+    """Check whether the first calls of two layers are counterparts.
+
+    If a layer is called several times, such as one that two branches share, the models may call it in another order.
+    The first calls then count as counterparts only if they receive the same.
+    """
+    paths = [(a, path) for path in layer.paths_a] + [(b, path) for path in layer.paths_b]
+    if all(observation.counts.get(path, 1) == 1 for observation, path in paths):
+        return True
+    call, call_b = convert_calls([layer], a, b).get(layer.path_b), layer.get_call_of_b(b.calls)
+    if call is None or call.received is None or call_b is None or call_b.received is None:
+        return True
+    return is_close(call.received, call_b.received)
 
 
 def select_replacements(

@@ -21,6 +21,7 @@ class Observation:
         gradients: Gradients of the shard's part of the mean loss over the global batch, by parameter, in PyTorch's
             layout.
         reshaped_shapes: Shape of an example after the model divided what a linear layer returned into several axes.
+        counts: Number of calls of each layer, by the layer's path.
     """
 
     outputs: list[np.ndarray]
@@ -29,6 +30,7 @@ class Observation:
     unflattened_shapes: Mapping[str, tuple[int, ...]]
     gradients: dict[str, np.ndarray]
     reshaped_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,9 @@ def explain_terms(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Exp
             for title, term in list(reversed(terms))[:MOST_TERMS]
             for name, array in list_reduced(term, a.shape)
         ]
-        if explanation := _find_term(place, difference, fitting) or _find_functions(place, difference, fitting):
-            return explanation
+        for find in (_find_term, _find_exchange, _find_functions):
+            if explanation := find(place, difference, fitting):
+                return explanation
     return None
 
 
@@ -100,6 +101,35 @@ def _find_term(place: str, difference: _Difference, terms: Terms) -> Explanation
             size = "" if np.isclose(abs(factor), 1) else f"{abs(factor):.6g} times "
             sentence = f"{place}: {{}} adds {size}{title}, {{}} does not"
             return Explanation("residual", sentence.format(*("BA" if factor > 0 else "AB")))
+    return None
+
+
+def _find_exchange(place: str, difference: _Difference, terms: Terms) -> Explanation | None:
+    """Look for two arrays, or activations of them, of which A adds one and B the other."""
+    if len(terms) < 2:
+        return None
+    places = difference.places
+    values = (difference.b - difference.a).ravel()[places]
+    candidates = [(index, name) for index in range(len(terms)) for name in NAMES if name not in (ZERO, ONE)]
+    tables = [_apply_functions(_take(term, places))[2:] for _, term in terms]  # without ZERO and ONE
+    rows = np.concatenate(tables)
+    norm = np.sqrt(values @ values)
+    # Rows whose difference the values are have this difference of their products with any vector
+    direction = np.random.default_rng(0).standard_normal(len(places))
+    products, order = rows @ direction, np.argsort(rows @ direction)
+    gap = SAMPLE_TOLERANCE * norm * np.sqrt(direction @ direction)
+    wanted = products + values @ direction  # of B's row, for each row of A
+    starts, ends = (np.searchsorted(products[order], wanted + sign * gap) for sign in (-1, 1))
+    for row_a, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        for row_b in order[start:end]:
+            (index_a, name_a), (index_b, name_b) = candidates[row_a], candidates[row_b]
+            if index_a == index_b or not is_close(rows[row_b] - rows[row_a], values, SAMPLE_TOLERANCE):
+                continue
+            if difference.equals(FUNCTIONS[name_b](terms[index_b][1]) - FUNCTIONS[name_a](terms[index_a][1])):
+                texts = [
+                    _describe_function(name, terms[index][0]) for index, name in ((index_a, name_a), (index_b, name_b))
+                ]
+                return Explanation("addition", f"{place}: A adds {texts[0]}, B adds {texts[1]} instead")
     return None
 
 
@@ -136,7 +166,7 @@ def _find_pairs(table: np.ndarray, values: np.ndarray) -> Iterator[tuple[str, st
 
 
 def _describe(place: str, factor_title: str | None, title: str, name_a: str, name_b: str) -> Explanation:
-    texts = [title if name == NO_ACTIVATION else f"{name} of {title}" for name in (name_a, name_b)]
+    texts = [_describe_function(name, title) for name in (name_a, name_b)]
     for side, other, name, text in (("A", "B", name_b, texts[0]), ("B", "A", name_a, texts[1])):
         if name == ZERO:
             times = "" if factor_title is None else f"{factor_title} times "
@@ -145,6 +175,10 @@ def _describe(place: str, factor_title: str | None, title: str, name_a: str, nam
             return Explanation("gate", f"{place}: {side} multiplies {factor_title} by {text}, {other} does not")
     verb = "adds" if factor_title is None else f"multiplies {factor_title} by"
     return Explanation("activation", f"{place}: A {verb} {texts[0]}, B {texts[1]}")
+
+
+def _describe_function(name: str, title: str) -> str:
+    return title if name == NO_ACTIVATION else f"{name} of {title}"
 
 
 def _apply_functions(sample: np.ndarray) -> np.ndarray:

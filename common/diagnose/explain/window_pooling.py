@@ -9,7 +9,7 @@ import numpy as np
 from common.diagnose.rounding import is_close
 
 SIZES, STRIDES = (2, 3, 4), (1, 2, 3, 4)
-TRIED_EXAMPLES = 2  # by which most candidates are rejected
+TRIED_CHANNELS = 2  # of the first example, by which most candidates are rejected
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,8 @@ def find_window_pooling(x: np.ndarray, result: np.ndarray) -> str | None:
         for pooling in _list_poolings(moved.shape[1:-1], pooled.shape[1:-1]):
             for activation in ("", "relu, and then "):
                 activated = np.maximum(moved, 0) if activation else moved
-                if is_close(pooling.compute(activated[:TRIED_EXAMPLES]), pooled[:TRIED_EXAMPLES]) and is_close(
-                    pooling.compute(activated), pooled
-                ):
+                tried = pooling.compute(activated[:1, ..., :TRIED_CHANNELS])
+                if is_close(tried, pooled[:1, ..., :TRIED_CHANNELS]) and is_close(pooling.compute(activated), pooled):
                     return f"{activation}{pooling}"
     return None
 
