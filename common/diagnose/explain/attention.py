@@ -11,7 +11,7 @@ from common.diagnose.rounding import is_close
 MOST_HEADS = 64
 OVER_KEYS = "over the keys"
 # The axis of the scores [n, heads, queries, keys], by name in reports
-SOFTMAX_AXES = {OVER_KEYS: -1, "over the queries": 2, "over the heads": 1, "missing": None}
+SOFTMAX_AXES = {OVER_KEYS: -1, "over the queries": 2, "over the heads": 1, "over the examples": 0, "missing": None}
 
 
 def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -26,7 +26,10 @@ def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def find_attention(
-    projections: tuple[np.ndarray, np.ndarray, np.ndarray], masks: Mapping[str, np.ndarray], attended: np.ndarray
+    projections: tuple[np.ndarray, np.ndarray, np.ndarray],
+    masks: Mapping[str, np.ndarray],
+    attended: np.ndarray,
+    is_known: np.ndarray | None = None,
 ) -> dict[str, str] | None:
     """Return the variant of attention that computes `attended`, by aspect, such as "scale"; None if none does.
 
@@ -34,9 +37,11 @@ def find_attention(
         projections: Query [n, tokens, features], and key and value, which may have another number of tokens.
         masks: Masks [n, tokens] by name, 1 for a token that is attended to. One that does not fit the keys is ignored.
         attended: Result [n, tokens, features]. Tokens with only zeros count as padding and are not compared.
+        is_known: Which elements of the result are compared, of the same shape; None compares all.
     """
     query, key, value = projections
-    is_token = np.asarray(attended.any(-1, keepdims=True))  # [n, tokens, 1]
+    is_compared = attended.any(-1, keepdims=True) & (np.ones_like(attended, bool) if is_known is None else is_known)
+    attended = attended * is_compared
     features = query.shape[-1]
     orders = {"query and key": (query, key)}
     if query.shape == key.shape:
@@ -46,9 +51,11 @@ def find_attention(
         for (order, (q, k)), (scale, factor), (softmax_name, mask, bias) in product(
             orders.items(), _list_scales(features // heads, features, key.shape[1]), _list_softmaxes(biases)
         ):
-            for rows in (slice(1), slice(None)):  # first the first example alone, which rejects most variants
-                result = _attend((q[rows], k[rows], value[rows]), heads, factor, bias[rows], SOFTMAX_AXES[softmax_name])
-                if not is_close(result * is_token[rows], attended[rows]):
+            axis = SOFTMAX_AXES[softmax_name]
+            # First the first example alone, which rejects most variants
+            for rows in (slice(None),) if axis == 0 else (slice(1), slice(None)):
+                result = _attend((q[rows], k[rows], value[rows]), heads, factor, bias[rows], axis)
+                if not is_close(result * is_compared[rows], attended[rows]):
                     break
             else:
                 return {"heads": str(heads), "scale": scale, "mask": mask, "order": order, "softmax": softmax_name}

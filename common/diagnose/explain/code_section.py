@@ -118,6 +118,18 @@ class CodeSection:
                 )
         return list(distinct.values())
 
+    def list_own_terms(self, side: str) -> Terms:
+        """Return what earlier layers received on a side if they received something else on the other one."""
+        return [
+            (f"the input of {output.title}", received)
+            for output in self.earlier_outputs
+            if (received := output.received_in_a if side == "a" else output.received_in_b) is not None
+            and output.received_in_a is not None
+            and output.received_in_b is not None
+            and received.dtype.kind == "f"
+            and not is_close(output.received_in_a, output.received_in_b)
+        ]
+
     @property
     def reordered_terms(self) -> Terms:
         """The outputs of layers that one side runs before the code, and the other one after the next layer."""

@@ -62,7 +62,9 @@ class _Difference:
         )
 
 
-def explain_terms(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
+def explain_terms(
+    place: str, a: np.ndarray, b: np.ndarray, terms: Terms, own_terms: tuple[Terms, Terms] = ((), ())
+) -> Explanation | None:
     """Return which term or factor differs between two sums of one shape, or None if it is no earlier array.
 
     Args:
@@ -70,6 +72,7 @@ def explain_terms(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Exp
         a: A's array [n, ...].
         b: B's array.
         terms: Earlier arrays, which are the same in A and B, with their titles.
+        own_terms: Earlier arrays that only A has, and those that only B has, because they differ.
     """
     if a.ndim < 2 or not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
@@ -77,19 +80,30 @@ def explain_terms(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Exp
         if has_relu and ((a < 0).any() or (b < 0).any() or ((a > 0) & (b > 0)).mean() < LEAST_ACTIVE):
             continue
         difference = _Difference(a, b, has_relu)
-        fitting = [
-            (name + title, array)
-            for title, term in list(reversed(terms))[:MOST_TERMS]
-            for name, array in list_reduced(term, a.shape)
-        ]
-        for find in (_find_term, _find_exchange, _find_functions):
-            if explanation := find(place, difference, fitting):
-                return explanation
+        fitting, own_a, own_b = (_fit_terms(chosen, a.shape) for chosen in (terms, *own_terms))
+        explanation = (
+            _find_term(place, difference, fitting)
+            or _find_term(place, difference, own_a, "A")
+            or _find_term(place, difference, own_b, "B")
+            or _find_exchange(place, difference, [*fitting, *own_a], [*fitting, *own_b])
+            or _find_functions(place, difference, fitting)
+        )
+        if explanation is not None:
+            return explanation
     return None
 
 
-def _find_term(place: str, difference: _Difference, terms: Terms) -> Explanation | None:
-    """Look for one array, times any factor, that only one side adds."""
+def _fit_terms(terms: Terms, shape: tuple[int, ...]) -> Terms:
+    """Return the latest terms, in the ways in which they get a shape."""
+    return [
+        (name + title, array)
+        for title, term in list(reversed(terms))[:MOST_TERMS]
+        for name, array in list_reduced(term, shape)
+    ]
+
+
+def _find_term(place: str, difference: _Difference, terms: Terms, only_side: str = "") -> Explanation | None:
+    """Look for one array, times any factor, that only one side adds; `only_side` has the terms if the other has not."""
     places = difference.places
     values = (difference.b - difference.a).ravel()[places]
     for title, term in terms:
@@ -98,38 +112,45 @@ def _find_term(place: str, difference: _Difference, terms: Terms) -> Explanation
         if not factor or not is_close(factor * sample, values, SAMPLE_TOLERANCE):
             continue
         if difference.equals(factor * term):
-            size = "" if np.isclose(abs(factor), 1) else f"{abs(factor):.6g} times "
-            sentence = f"{place}: {{}} adds {size}{title}, {{}} does not"
-            return Explanation("residual", sentence.format(*("BA" if factor > 0 else "AB")))
+            side, other = "BA" if factor > 0 else "AB"
+            if only_side not in ("", side):
+                continue
+            if np.isclose(abs(factor), 1):
+                return Explanation("residual", f"{place}: {side} adds {title}, {other} does not")
+            return Explanation("scale", f"{place}: {side} adds {abs(factor):.6g} times {title} more than {other}")
     return None
 
 
-def _find_exchange(place: str, difference: _Difference, terms: Terms) -> Explanation | None:
+def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b: Terms) -> Explanation | None:
     """Look for two arrays, or activations of them, of which A adds one and B the other."""
-    if len(terms) < 2:
+    if not terms_a or not terms_b:
         return None
     places = difference.places
     values = (difference.b - difference.a).ravel()[places]
-    candidates = [(index, name) for index in range(len(terms)) for name in NAMES if name not in (ZERO, ONE)]
-    tables = [_apply_functions(_take(term, places))[2:] for _, term in terms]  # without ZERO and ONE
-    rows = np.concatenate(tables)
-    norm = np.sqrt(values @ values)
-    # Rows whose difference the values are have this difference of their products with any vector
+    names = NAMES[2:]  # without ZERO and ONE
+    rows_a, rows_b = (
+        np.concatenate([_apply_functions(_take(term, places))[2:] for _, term in terms]) for terms in (terms_a, terms_b)
+    )
+    # Two rows whose difference the values are have products with any vector that differ by that of the values
     direction = np.random.default_rng(0).standard_normal(len(places))
-    products, order = rows @ direction, np.argsort(rows @ direction)
-    gap = SAMPLE_TOLERANCE * norm * np.sqrt(direction @ direction)
-    wanted = products + values @ direction  # of B's row, for each row of A
+    gap = SAMPLE_TOLERANCE * np.sqrt((values @ values) * (direction @ direction))
+    wanted, products = (rows_a + values) @ direction, rows_b @ direction
+    order = np.argsort(products)
     starts, ends = (np.searchsorted(products[order], wanted + sign * gap) for sign in (-1, 1))
-    for row_a, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        for row_b in order[start:end]:
-            (index_a, name_a), (index_b, name_b) = candidates[row_a], candidates[row_b]
-            if index_a == index_b or not is_close(rows[row_b] - rows[row_a], values, SAMPLE_TOLERANCE):
-                continue
-            if difference.equals(FUNCTIONS[name_b](terms[index_b][1]) - FUNCTIONS[name_a](terms[index_a][1])):
-                texts = [
-                    _describe_function(name, terms[index][0]) for index, name in ((index_a, name_a), (index_b, name_b))
-                ]
-                return Explanation("addition", f"{place}: A adds {texts[0]}, B adds {texts[1]} instead")
+    pairs = [
+        (row_a, row_b)
+        for row_a, (start, end) in enumerate(zip(starts, ends, strict=True))
+        for row_b in order[start:end]
+        if is_close(rows_b[row_b] - rows_a[row_a], values, SAMPLE_TOLERANCE)
+    ]
+    for row_pair in sorted(pairs, key=lambda pair: sum(row % len(names) for row in pair)):  # simple functions first
+        texts, arrays = [], []
+        for row, terms in zip(row_pair, (terms_a, terms_b), strict=True):
+            (title, term), name = terms[row // len(names)], names[row % len(names)]
+            texts.append(_describe_function(name, title))
+            arrays.append(FUNCTIONS[name](term))
+        if difference.equals(arrays[1] - arrays[0]):
+            return Explanation("addition", f"{place}: A adds {texts[0]}, B adds {texts[1]} instead")
     return None
 
 

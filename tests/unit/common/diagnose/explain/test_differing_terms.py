@@ -22,7 +22,7 @@ def relu(x: np.ndarray) -> np.ndarray:
     [
         (UNKNOWN + SKIP, UNKNOWN, "residual", "A adds skip, B does not"),
         (relu(UNKNOWN), relu(UNKNOWN + SKIP), "residual", "B adds skip, A does not"),
-        (UNKNOWN + SKIP, UNKNOWN + SKIP / 2, "residual", "A adds 0.5 times skip, B does not"),
+        (UNKNOWN + SKIP, UNKNOWN + SKIP / 2, "scale", "A adds 0.5 times skip more than B"),
         (UNKNOWN + SKIP, UNKNOWN + relu(X), "addition", "A adds skip, B adds relu of x instead"),
         (UNKNOWN + np.tanh(X), UNKNOWN, "residual", "A adds tanh of x, B does not"),
         (UNKNOWN + relu(X), UNKNOWN + X, "activation", "A adds relu of x, B x"),
