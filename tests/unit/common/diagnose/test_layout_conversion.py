@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import convert_calls, convert_layout, perturb_calls, unpack_tokens
+from common.diagnose.layout_conversion import (
+    convert_calls,
+    convert_layout,
+    has_comparable_call,
+    perturb_calls,
+    unpack_tokens,
+)
 from common.diagnose.observation import Observation
 from common.map.description import RecordedCall
 
@@ -57,3 +63,13 @@ def test_tokens_of_padded_examples_in_one_axis_are_split() -> None:
     for other in (x, x[:, 0], x[:1], x[0, 0, 0]):
         assert unpack_tokens(other, batch) is other
         assert unpack_tokens(other, {}) is other
+
+
+@pytest.mark.parametrize(("count", "is_equal", "expected"), [(1, False, True), (2, True, True), (2, False, False)])
+def test_first_calls_of_a_shared_layer_are_compared_if_they_receive_the_same(
+    count: int, is_equal: bool, expected: bool
+) -> None:
+    received = np.random.default_rng(0).standard_normal((4, 6))
+    a = Observation([], [], {"dense": RecordedCall(received, received)}, {}, {}, counts={"dense": count})
+    b = Observation([], [], {"dense": RecordedCall(received if is_equal else -received, received)}, {}, {})
+    assert has_comparable_call(LayerMatch("linear", "dense", "dense", "dense"), a, b) is expected

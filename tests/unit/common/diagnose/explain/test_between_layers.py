@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
@@ -52,3 +53,57 @@ def test_what_is_not_known_has_its_place() -> None:
     ((cause, sentence, confirmed),) = explain(np.sin(X), np.cos(X))
     assert (cause, confirmed) == ("code_between_layers", False)
     assert sentence.startswith("between attention and head: ")
+
+
+@pytest.mark.parametrize(
+    ("scale", "axis", "expected"),
+    [(0.5, -1, ("attention_scale", "no scale in A")), (1.0, 2, ("attention_softmax", "over the queries in B"))],
+)
+@pytest.mark.parametrize("is_flattened", [True, False])
+def test_attention_is_found_with_an_added_array_and_relu(
+    scale: float, axis: int, expected: tuple[str, str], is_flattened: bool
+) -> None:
+    query, key, value, added = STREAM.standard_normal((4, 3, 5, 8))
+    arrays = []
+    for factor, softmax_axis in ((1.0, -1), (scale, axis)):
+        heads = [array.reshape(3, 5, 2, 4).swapaxes(1, 2) for array in (query, key, value)]
+        weights = softmax(factor * heads[0] @ heads[1].swapaxes(2, 3), softmax_axis)
+        result = np.maximum((weights @ heads[2]).swapaxes(1, 2).reshape(3, 5, 8) + added, 0)
+        arrays.append(result.reshape(3, 40) if is_flattened else result)
+    names = ("q", "k", "v", "skip")
+    outputs = [LayerOutput(name, array) for name, array in zip(names, (query, key, value, added), strict=True)]
+    (explanation,) = explain_code(CodeSection("input of head", "head", *arrays, outputs, {}))
+    assert (explanation.cause, explanation.confirmed) == (expected[0], True)
+    assert expected[1] in explanation.sentence
+
+
+def test_the_output_of_a_layer_that_the_other_side_runs_later_is_an_order_of_layers() -> None:
+    later = [LayerOutput("feed_forward", POSITIONS + X)]
+    section = CodeSection(
+        "input of norm", "norm", np.cos(X), np.cos(X) + POSITIONS + X, [], {}, reordered_outputs=later
+    )
+    ((cause, sentence),) = [(known.cause, known.sentence) for known in explain_code(section)]
+    assert cause == "layer_order"
+    assert "B adds the output of feed_forward, A does not: norm runs before a layer on one side" in sentence
+
+
+def test_joined_arrays_are_explained_by_the_one_that_differs() -> None:
+    joined = [np.concatenate([np.cos(X), last], -1) for last in (np.tanh(ATTENDED), np.maximum(ATTENDED, 0))]
+    ((cause, sentence, _),) = explain(*joined)
+    assert cause == "activation" and "A has tanh, B relu" in sentence
+
+
+def test_pooled_windows_of_another_size_are_named() -> None:
+    image = STREAM.standard_normal((2, 9, 9, 3))
+    a = np.lib.stride_tricks.sliding_window_view(image, (2, 2), (1, 2))[:, ::2, ::2].max((-2, -1))
+    b = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (1, 2))[:, ::3, ::3].max((-2, -1))
+    outputs = [LayerOutput("conv", image)]
+    (explanation,) = explain_code(CodeSection("input of head", "head", a, b, outputs, {}))
+    assert explanation.cause == "pooling" and "B has the max of windows of 3, stride 3" in explanation.sentence
+    (explanation,) = explain_code(CodeSection("input of head", "head", np.cos(a), b, outputs, {}))
+    assert explanation.cause == "shape" and "[2, 4, 4, 3] in A and [2, 3, 3, 3] in B" in explanation.sentence
+
+
+def test_a_pooled_sum_with_an_array_that_differs_before_is_no_cause() -> None:
+    a, b = (np.maximum(received + ATTENDED, 0).max(1) for received in (X, 2 * X))
+    assert explain(a, b, received_in_b=2 * X) == []
