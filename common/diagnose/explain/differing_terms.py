@@ -144,13 +144,15 @@ def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b:
         if is_close(rows_b[row_b] - rows_a[row_a], values, SAMPLE_TOLERANCE)
     ]
     for row_pair in sorted(pairs, key=lambda pair: sum(row % len(names) for row in pair)):  # simple functions first
-        texts, arrays = [], []
+        titles, texts, arrays = set(), [], []
         for row, terms in zip(row_pair, (terms_a, terms_b), strict=True):
             (title, term), name = terms[row // len(names)], names[row % len(names)]
+            titles.add(title)
             texts.append(_describe_function(name, title))
             arrays.append(FUNCTIONS[name](term))
         if difference.equals(arrays[1] - arrays[0]):
-            return Explanation("addition", f"{place}: A adds {texts[0]}, B adds {texts[1]} instead")
+            cause = "activation" if len(titles) == 1 else "addition"
+            return Explanation(cause, f"{place}: A adds {texts[0]}, B adds {texts[1]} instead")
     return None
 
 

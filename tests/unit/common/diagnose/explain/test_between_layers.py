@@ -72,7 +72,8 @@ def test_attention_is_found_with_an_added_array_and_relu(
         arrays.append(result.reshape(3, 40) if is_flattened else result)
     names = ("q", "k", "v", "skip")
     outputs = [LayerOutput(name, array) for name, array in zip(names, (query, key, value, added), strict=True)]
-    (explanation,) = explain_code(CodeSection("input of head", "head", *arrays, outputs, {}))
+    a, b = arrays
+    (explanation,) = explain_code(CodeSection("input of head", "head", a, b, outputs, {}))
     assert (explanation.cause, explanation.confirmed) == (expected[0], True)
     assert expected[1] in explanation.sentence
 

@@ -25,7 +25,7 @@ def relu(x: np.ndarray) -> np.ndarray:
         (UNKNOWN + SKIP, UNKNOWN + SKIP / 2, "scale", "A adds 0.5 times skip more than B"),
         (UNKNOWN + SKIP, UNKNOWN + relu(X), "addition", "A adds skip, B adds relu of x instead"),
         (UNKNOWN + np.tanh(X), UNKNOWN, "residual", "A adds tanh of x, B does not"),
-        (UNKNOWN + relu(X), UNKNOWN + X, "activation", "A adds relu of x, B x"),
+        (UNKNOWN + relu(X), UNKNOWN + X, "activation", "A adds relu of x, B adds x instead"),
         (UNKNOWN + X * expit(SPREAD), UNKNOWN + X, "gate", "A multiplies x by sigmoid of gate, B does not"),
         (
             UNKNOWN + X * expit(SPREAD),
