@@ -3,11 +3,12 @@
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy.special import softmax
 
+from common.diagnose.explain.activation_difference import INVERSES
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
@@ -68,7 +69,8 @@ def explain_weighted_sum(
 ) -> Explanation | None:
     """Return how the weights differ with which A and B sum up the rows of an earlier array, as an attention does.
 
-    The weights can be recovered if an example has at most as many rows as features.
+    The weights can be recovered if an example has at most as many rows as features. An activation that has an inverse
+    may follow on both sides.
 
     Args:
         place: Place of the sum in reports.
@@ -82,13 +84,25 @@ def explain_weighted_sum(
         rows = array.reshape(len(array), -1, array.shape[-1])
         if not 1 < rows.shape[1] <= rows.shape[2] or np.linalg.cond(rows).max() > LARGEST_CONDITION:
             continue
-        weights = [_recover_weights(result, rows) for result in (a, b)]
-        if weights[0] is not None and weights[1] is not None:
-            axes = "the examples", "the sums", "the rows of each sum"
-            softmax_title = f"{place}: the softmax that weights the rows of {title}"
-            if explanation := explain_softmax(softmax_title, weights[0], weights[1], axes):
-                return explanation
+        for sums_a, sums_b in _list_arguments(a, b):
+            weights_a = _recover_weights(sums_a, rows)
+            weights_b = _recover_weights(sums_b, rows) if weights_a is not None else None
+            if weights_a is not None and weights_b is not None:
+                axes = "the examples", "the sums", "the rows of each sum"
+                softmax_title = f"{place}: the softmax that weights the rows of {title}"
+                if explanation := explain_softmax(softmax_title, weights_a, weights_b, axes):
+                    return explanation
     return None
+
+
+def _list_arguments(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield two arrays, and what they were before each activation that has an inverse."""
+    yield a, b
+    with np.errstate(all="ignore"):
+        for invert in INVERSES.values():
+            arguments = invert(a), invert(b)
+            if all(np.isfinite(argument).all() for argument in arguments):
+                yield arguments
 
 
 def _recover_weights(result: np.ndarray, rows: np.ndarray) -> np.ndarray | None:

@@ -58,10 +58,11 @@ def test_the_weights_of_a_sum_are_recovered(
     weights_a: np.ndarray, weights_b: np.ndarray, cause: str, words: str
 ) -> None:
     terms = [("other rows", STREAM.standard_normal((4, 6, 8))), ("rows", ROWS)]
-    explanation = explain_weighted_sum("here", weights_a @ ROWS, weights_b @ ROWS, terms)
-    assert explanation is not None
-    assert explanation.cause == cause
-    assert words in explanation.sentence and "the rows of rows" in explanation.sentence
+    for activation in (np.asarray, np.tanh):
+        explanation = explain_weighted_sum("here", activation(weights_a @ ROWS), activation(weights_b @ ROWS), terms)
+        assert explanation is not None
+        assert explanation.cause == cause
+        assert words in explanation.sentence and "the rows of rows" in explanation.sentence
 
 
 def test_more_rows_than_features_and_other_sums_are_not_explained() -> None:
