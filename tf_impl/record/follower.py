@@ -44,6 +44,11 @@ class Follower:
         self.is_waiting = True
         self.strategy = tf.distribute.get_strategy()
 
+    @property
+    def notes(self) -> list[str]:
+        """Return sentences about what the script does not take from the record."""
+        return self._batches.notes
+
     def load_weights(self, model: Layer, layers: list[LayerFacts]) -> None:
         """Load the initial weights.
 

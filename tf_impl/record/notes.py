@@ -22,6 +22,18 @@ NO_MODEL_CALL = (
 MODEL_TWICE = (
     "The model is called {} times before the gradients are computed: the inputs and outputs of the first are recorded."
 )
+PARTS = (
+    "The step calls layers of the model ({}) instead of the model: the inputs of the first one and the outputs of the "
+    "last one are recorded; call the model itself to record its own."
+)
+EAGER_PARTS = (
+    "The step runs eagerly and calls layers of the model instead of the model: call the model itself, or put the step "
+    "into a tf.function, to follow another record."
+)
+NESTED = (
+    "Another recorder records this step, and each of them computes it beside the training: run the script once for "
+    "each model, with one recorder."
+)
 NO_GRADIENTS = (
     "The gradients were not seen: compute them with tf.GradientTape, and pass them to the optimizer of the recorder."
 )
@@ -60,8 +72,10 @@ def list_step_notes(step: Step, has_loss: bool, omitted: Mapping[str, str]) -> l
         omitted: The types of tensors that a record cannot hold, by name.
     """
     calls = max((batch.model_calls for batch in step.micro_batches), default=0)
+    parts = ", ".join(dict.fromkeys(name for batch in step.micro_batches for name in batch.parts))
     sentences = {
-        NO_MODEL_CALL: calls == 0,
+        NO_MODEL_CALL: calls == 0 and not parts,
+        PARTS.format(parts): bool(parts),
         MODEL_TWICE.format(calls): calls > 1,
         NO_GRADIENTS: not any([*step.received.values(), *step.list_tape_gradients()]),
         NO_LOSS: not has_loss,

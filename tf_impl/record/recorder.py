@@ -12,7 +12,7 @@ import atexit
 import contextlib
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow as tf
 
@@ -57,6 +57,8 @@ class Recorder:
         follower: Follows another record; None if the script follows none.
         writer: The writer of the record.
     """
+
+    _active: ClassVar[Recorder | None] = None  # the recorder whose step runs
 
     def __init__(
         self,
@@ -196,14 +198,26 @@ class Recorder:
 
     @contextlib.contextmanager
     def _record_step(self):  # type: ignore[no-untyped-def]
+        if Recorder._active is not None:
+            self.guard(self._refuse_nesting)
+            yield
+            return
+        Recorder._active = self
         self.guard(self._enter)
         try:
             yield
         except BaseException:
             self.guard(self._leave)
             raise
+        finally:
+            Recorder._active = None
         self.guard(self._leave)
         self.guard(self._end_step)
+
+    def _refuse_nesting(self) -> None:
+        self.writer.note(notes.NESTED)
+        warnings.warn(f"nothing is recorded: {notes.NESTED}", RuntimeWarning, stacklevel=2)
+        self._finish(complete=False)
 
     def _enter(self) -> None:
         if self._observer.step is None:
@@ -279,4 +293,6 @@ class Recorder:
         self._observer.stop()
         self._observer.end_step()
         atexit.unregister(self.close)
+        for sentence in self.follower.notes if self.follower is not None else ():
+            self.writer.note(sentence)
         self.writer.close(complete)

@@ -24,6 +24,7 @@ class MicroBatch:
         loss: The loss, without the factor of a loss scale; None until it is differentiated.
         gradients: The gradients as GradientTape returned them, without that factor.
         model_calls: How often the model was called.
+        parts: The names of the layers that the script called instead of the model.
     """
 
     inputs: Arrays = field(default_factory=dict)
@@ -33,6 +34,7 @@ class MicroBatch:
     loss: float | None = None
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
     model_calls: int = 0
+    parts: list[str] = field(default_factory=list)
 
     def name_arrays(self, number: int) -> Arrays:
         """Return the inputs, labels and outputs as they are named in a record. number: of the micro-batch."""

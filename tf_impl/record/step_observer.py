@@ -11,11 +11,13 @@ import tensorflow as tf
 
 from common.recording.record_format import LossFacts
 from common.recording.record_writer import MIN_COPIED_BYTES
+from tf_impl.record import notes
 from tf_impl.record.layer_observer import ConvertInput, LayerObserver
 from tf_impl.record.loss_facts import describe_loss
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
+from tf_impl.record.rehearsal import NotVisibleError
 from tf_impl.record.step import MicroBatch, Step
 from tf_impl.record.tensors import Copies, name_tensors, to_array, view_array
 
@@ -61,6 +63,7 @@ class StepObserver:
         self._names: dict[int, str] = {}
         self._tensors: list[tf.Tensor] = []  # that the model received or returned
         self._copies = Copies(0)
+        self._observed_batch: MicroBatch | None = None  # whose layers are observed
         self._depths: dict[int, int] = {}  # number of calls of the model that each replica is in
         self._updating: set[int] = set()  # replicas in which the optimizer updates
         self._losses: dict[int, LossFacts] = {}  # by the identity of the loss object
@@ -150,37 +153,46 @@ class StepObserver:
 
     def _call_layer(self, original: Call, layer: Layer, *args: object, **kwargs: object) -> object:
         replica = _get_replica()
-        if layer is self._model and not self._depths.get(replica):
+        if not self._depths.get(replica) and (layer is self._model or self._is_part(layer)):
             if not self.is_rehearsal:
-                self._before_call(lambda: layer(*args, **kwargs))
+                self._before_call(_refuse if layer is not self._model else lambda: layer(*args, **kwargs))
             self._depths[replica] = 1
             try:
-                return self._call_model(original, args, kwargs)
+                return self._call_model(original, layer, args, kwargs)
             finally:
                 self._depths[replica] = 0
         if replica == 0 and self.layers is not None and self.layers.is_within_layer:
             return self.layers.call(original, layer, args, kwargs)
         return original(layer, *args, **kwargs)
 
-    def _call_model(self, original: Call, args: tuple, kwargs: dict) -> object:
-        batch = self._open_batch()
-        batch.model_calls += 1
-        is_first = batch.model_calls == 1
+    def _is_part(self, layer: Layer) -> bool:
+        """Check whether a layer that the script calls belongs to the model, as in a train_step of its own."""
+        return any(part is layer for part in self._model._flatten_layers(include_self=False))
+
+    def _call_model(self, original: Call, layer: Layer, args: tuple, kwargs: dict) -> object:
+        """Call the model, or a layer that the script calls instead of the model."""
+        batch, is_model = self._open_batch(), layer is self._model
+        is_first = not (batch.model_calls or batch.parts)
+        batch.model_calls += is_model
+        batch.parts += [] if is_model else [layer.name]
         if is_first and _get_replica() == 0 and self.layers is None:
-            self.layers = LayerObserver(self._model, self._copies, self._see)
+            self.layers, self._observed_batch = LayerObserver(self._model, self._copies, self._see), batch
             self.layers.convert_input = self.convert_input if self.is_rehearsal else None
-            returned = self.layers.call(original, self._model, args, kwargs)
+        if self.layers is not None and batch is self._observed_batch and (is_first or not is_model):
+            returned = self.layers.call(original, layer, args, kwargs)
             batch.layers = self.layers.arrays
         else:
-            returned = original(self._model, *args, **kwargs)
-        self._see(lambda: self._take_call(batch, {**dict(enumerate(args)), **kwargs}, returned))
+            returned = original(layer, *args, **kwargs)
+        self._see(lambda: self._take_call(batch, {**dict(enumerate(args)), **kwargs}, returned, is_first))
         return returned
 
-    def _take_call(self, batch: MicroBatch, arguments: dict, returned: object) -> None:
+    def _take_call(self, batch: MicroBatch, arguments: dict, returned: object, is_first: bool) -> None:
         received, outputs = name_tensors(arguments), name_tensors(returned)
         self._tensors += [*received.values(), *outputs.values()]
-        if batch.model_calls == 1:
-            batch.inputs, batch.outputs = self._copies.copy(received), self._copies.copy(outputs)
+        if is_first:
+            batch.inputs = self._copies.copy(received)
+        if is_first or not batch.model_calls:  # the last layer that the script calls returns the outputs
+            batch.outputs = self._copies.copy(outputs)
 
     def _reshape(self, original: Call, *args: object, **kwargs: object) -> object:
         if _get_replica() == 0 and self.layers is not None and self.layers.is_within_layer:
@@ -273,6 +285,10 @@ class StepObserver:
         gradients = list(args[0] if args else kwargs["grads"])
         variables = args[1] if len(args) > 1 else kwargs.get("trainable_variables")
         return list(zip(gradients, variables or unwrap_optimizer(self._optimizer)._trainable_variables))  # noqa: B905
+
+
+def _refuse() -> None:
+    raise NotVisibleError(notes.EAGER_PARTS)
 
 
 def _bind(replacement: Call, original: Call) -> Call:

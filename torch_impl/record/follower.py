@@ -46,6 +46,11 @@ class Follower:
         self.is_observing = False
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
+    @property
+    def notes(self) -> list[str]:
+        """Return sentences about what the script does not take from the record."""
+        return self._batches.notes
+
     def follow(self, model: torch.nn.Module) -> None:
         """Load the initial weights: now, or before the first forward pass if it must show the order of layers first."""
         inner, (entry, has_layers) = unwrap_model(model), find_entry(model)

@@ -127,7 +127,12 @@ class Recorder:
         self._calls.register(entry, self._guard, has_layers)
         if world_size > 1:
             self._gradients.register_local(self._guard)
-        self._hooks = UpdateHooks(self._optimizer, self._guard(self._before_update), self._guard(self._write_step))
+        self._hooks = UpdateHooks(
+            self._optimizer,
+            self._guard(self._before_update),
+            self._guard(self._write_step),
+            self._observer.on_other_update,
+        )
         self._patches = ScriptPatches(self._observer, self._after_scaler_step, self._guard)
 
     def _guard(self, function: Callable[..., object]) -> Callable[..., Any]:
@@ -216,6 +221,8 @@ class Recorder:
         self._is_recording = False
         if self._follower is not None:
             self._follower.close()
+            for sentence in self._follower.notes:
+                self._writer.note(sentence)
         self._calls.remove()
         self._gradients.remove()
         self._hooks.remove()

@@ -49,6 +49,7 @@ class StepObserver:
         self._optimizer, self._note = optimizer, note
         self._calls, self._gradients = calls, gradients
         self._notes_of_pass: list[str] = []
+        self._used_elsewhere = 0  # micro-batches of this step after which another optimizer updated
 
     def on_loss(self, function: object, result: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Notice a call of a loss function."""
@@ -76,13 +77,27 @@ class StepObserver:
             return
         self._notes_of_pass = notes.list_batch_notes(calls, loss_calls)
         if self.step.micro_batches and self._gradients.are_cleared():
+            self._forget_passes_of_others()
             self.step.dropped_micro_batches = len(self.step.micro_batches)
         self.step.micro_batches.append(MicroBatch(calls[0] if calls else None, loss_calls, loss))
         if loss_calls and self.loss is None:
             self.loss = loss_calls[0].facts
         if calls and self.layers is None:
             self.layers = calls[0].facts
-            self._calls.records_layers = False
+        self._calls.records_layers = self.layers is None
+
+    def on_other_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Notice that an optimizer updated: perhaps that of another model, whose loss depends on this one."""
+        if optimizer is not self._optimizer and self.step.micro_batches:
+            self._used_elsewhere = len(self.step.micro_batches)
+            self._calls.records_layers = self.step.number == 1
+
+    def _forget_passes_of_others(self) -> None:
+        """Forget the micro-batches for the update of another optimizer, such as the generator's of a GAN."""
+        if self._used_elsewhere:
+            del self.step.micro_batches[: self._used_elsewhere]
+            self.loss, self.layers = (None, None) if self.step.number == 1 else (self.loss, self.layers)
+        self._used_elsewhere = 0
 
     def after_backward(self) -> None:
         """Notice the end of a backward pass."""
@@ -146,6 +161,7 @@ class StepObserver:
     def take_gradients(self) -> None:
         """Copy the gradients that the optimizer receives."""
         step, optimizer = self.step, self._optimizer
+        self._used_elsewhere, self._calls.records_layers = 0, self.layers is None
         remaining_scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides by it itself
         is_infinite = getattr(optimizer, "found_inf", None)
         step.rates = read_rates(optimizer)

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class UpdateHooks:
-    """Two hooks that can be removed while PyTorch calls them.
+    """Hooks that can be removed while PyTorch calls them.
 
-    PyTorch iterates over the hooks without copying them. Only the last one can be removed during the iteration.
+    PyTorch iterates over the hooks without copying them. Only the last one can be removed during the iteration. The hook of
+    all optimizers runs after those of one optimizer.
     """
 
     def __init__(
@@ -21,6 +23,7 @@ class UpdateHooks:
         optimizer: torch.optim.Optimizer,
         before: Callable[[tuple[Any, ...], dict[str, Any]], Arguments | None],
         after: Callable[[], object],
+        after_others: Callable[[torch.optim.Optimizer], object],
     ) -> None:
         """Register the hooks.
 
@@ -28,15 +31,18 @@ class UpdateHooks:
             optimizer: The optimizer.
             before: Receives the arguments of the step, and returns None or other arguments.
             after: Called after the step.
+            after_others: Receives the optimizer after a step of any optimizer.
         """
         self._before, self._after = before, after
         self._is_before, self._is_removed = False, False
         self._pre_handle = optimizer.register_step_pre_hook(self._run_before)
         self._post_handle = optimizer.register_step_post_hook(self._run_after)
+        self._handle_of_others = register_optimizer_step_post_hook(lambda other, *_: after_others(other))
 
     def remove(self) -> None:
         """Remove the hooks, at the latest after the current step."""
         self._is_removed = True
+        self._handle_of_others.remove()
         if not self._is_before:
             self._pre_handle.remove()
             self._post_handle.remove()

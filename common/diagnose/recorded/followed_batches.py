@@ -17,6 +17,9 @@ class FollowedBatches:
     """Hands out the examples of a record step by step, in micro-batches of the script's size.
 
     A process takes its share of each micro-batch, so that all processes together take the examples of the step once.
+
+    Attributes:
+        notes: Sentences about arrays of the script's batches that are not replaced.
     """
 
     def __init__(self, side: RecordedSide) -> None:
@@ -24,6 +27,7 @@ class FollowedBatches:
         self._side = side
         self._steps = list(side.record.steps)
         self._position = 0  # of the next example within the step
+        self.notes: list[str] = []
 
     def fill(self, leaves: Mapping[str, np.ndarray], rank: int, world_size: int) -> Arrays | None:
         """Return the next micro-batch as arrays for the leaves of the script's own one; None after the last one.
@@ -41,6 +45,8 @@ class FollowedBatches:
         step = self._steps[0]
         arrays = self._read_step(step)
         total = len(next(iter(arrays.values())))
+        flat = {name: leaf.shape for name, leaf in leaves.items()}
+        leaves = _unflatten(leaves)
         size = max((len(leaf) for leaf in leaves.values() if leaf.ndim), default=0)
         rows = np.arange(self._position, min(self._position + size * world_size, total))
         share = np.array_split(rows, world_size)[rank]
@@ -53,7 +59,8 @@ class FollowedBatches:
         if self._position == total:
             self._steps, self._position = self._steps[1:], 0
         names = self._match({name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}, arrays)
-        return {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
+        filled = {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
+        return {leaf: array.reshape(-1) if flat[leaf] != leaves[leaf].shape else array for leaf, array in filled.items()}
 
     def _read_step(self, step: int) -> Arrays:
         """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row."""
@@ -65,7 +72,10 @@ class FollowedBatches:
                 f"{self._side.record.directory}: has no whole inputs of step {step}; record it with a larger max_bytes="
             )
         labels = {name: array for name, array in self._read_labels(step).items() if name not in inputs}
-        return arrays | {f"label {name}": array for name, array in labels.items()}
+        # A model that reconstructs its input may flatten it for the loss
+        copies = {name: next((x for x in arrays.values() if _are_copies(x, array)), array)
+                  for name, array in labels.items()}  # fmt: skip
+        return arrays | {f"label {name}": array for name, array in copies.items()}
 
     def _read_labels(self, step: int) -> Arrays:
         """Return the labels of a step. A loss may have received those of all tokens in one axis."""
@@ -96,12 +106,25 @@ class FollowedBatches:
                     matches[leaf] = candidates[0]
         for leaf, array in leaves.items():
             if leaf not in matches:
-                recorded = ", ".join(_describe(name, arrays[name]) for name in arrays)
-                raise UserError(
-                    f"{self._side.record.directory}: has nothing for {_describe(leaf, array)} of the script's batch, "
-                    f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
-                )
-        return {leaf: matches[leaf] for leaf in leaves}
+                self._report_unmatched(leaf, array, arrays, matches)
+        return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
+
+    def _report_unmatched(self, leaf: str, array: np.ndarray, arrays: Arrays, matches: Mapping[str, str]) -> None:
+        """Note that an array is not replaced if the followed script used no other one. Otherwise, raise UserError."""
+        directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
+        labels = [name for name in arrays if name.startswith("label ")]
+        if labels and all(any(_are_copies(x, arrays[name]) for x in used) for name in arrays):
+            sentence = (
+                f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received only "
+                f"{', '.join(arrays)}"
+            )
+            self.notes += [] if sentence in self.notes else [sentence]
+            return
+        recorded = ", ".join(_describe(name, arrays[name]) for name in arrays)
+        raise UserError(
+            f"{directory}: has nothing for {_describe(leaf, array)} of the script's batch, "
+            f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
+        )
 
     def _convert(self, leaf: str, array: np.ndarray, template: np.ndarray) -> np.ndarray:
         """Return recorded examples in the layout and the type of the script's array."""
@@ -120,6 +143,20 @@ def _get_key(name: str) -> str:
     """Return the last key of the name of an array."""
     key = name.rpartition(".")[2].rpartition(" ")[2]
     return SAME_INPUTS.get(key, key)
+
+
+def _unflatten(leaves: Mapping[str, np.ndarray]) -> Arrays:
+    """Return the arrays of a batch, in which labels of tokens in one axis have the shape of the tokens again."""
+    tokens = [leaf for leaf in leaves.values() if leaf.ndim == 2 and leaf.dtype.kind in "iu"]
+    return {
+        name: leaf.reshape(next((x.shape for x in tokens if leaf.ndim == 1 and leaf.size == x.size), leaf.shape))
+        for name, leaf in leaves.items()
+    }
+
+
+def _are_copies(a: np.ndarray, b: np.ndarray) -> bool:
+    """Check whether two arrays have the same values for each example."""
+    return a.size == b.size and len(a) == len(b) and np.array_equal(a.reshape(len(a), -1), b.reshape(len(b), -1))
 
 
 def _has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:

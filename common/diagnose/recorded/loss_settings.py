@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.record_pair import RecordPair
 from common.recording.record_format import LossFacts
@@ -50,10 +52,24 @@ def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
     for name, value in a.items():
         if name == "reduction" and BY_SCRIPT in (value, b[name]):
             continue
+        if name == "ignored class" and not _has_ignored_labels(pair, {value, b[name]} - {None}):
+            continue
         if value != b[name] and not (name != "kind" and a["kind"] != b["kind"]):
             stage.add_mismatch(f"loss: {name}")
             sentence = f"the loss function's {name} is {value} in A and {b[name]} in B"
             stage.add_cause(CAUSES[name], "b", "loss", sentence, confirmed=False)
+
+
+def _has_ignored_labels(pair: RecordPair, ignored: set[object]) -> bool:
+    """Check whether any recorded label is of a class that one side ignores, or whether that is unknown."""
+    for side in pair.sides:
+        for step in pair.steps:
+            labels = side.read_labels(step)
+            if not labels or side.has_abridged_labels(step):
+                return True
+            if any(np.isin(label, [*ignored]).any() for label in labels.values()):
+                return True
+    return False
 
 
 def _to_number(value: object) -> float:

@@ -27,7 +27,9 @@ ACTIVATIONS: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
 
 
 def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """Return the outputs of A and B as one of the losses takes them, if the other one takes the logits of the same.
+    """Return the outputs of A and B as one of the losses takes them, if the other one takes another form of the same.
+
+    One takes the logits, or one takes probabilities and the other one their logarithms.
 
     Args:
         a: Side A.
@@ -42,6 +44,11 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
             aligned = list(outputs)
             aligned[index] = ACTIVATIONS[other](outputs[index])
             return tuple(aligned)
+    if {*forms} == {(CLASSES, PROBABILITIES), (CLASSES, LOG_PROBABILITIES)}:
+        pairs = zip(outputs, forms, strict=True)
+        if all(_are_in_form(array, form) for array, form in pairs if form is not None):
+            is_log = [form is not None and form[1] == LOG_PROBABILITIES for form in forms]
+            return tuple(np.exp(array) if log else array for array, log in zip(outputs, is_log, strict=True))
     return outputs
 
 

@@ -57,7 +57,7 @@ def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
         for recorded in updates:
             if not recorded.settings.is_plain:
                 if not stage.has_cause_of(side.name):
-                    compare_with_rule(stage, side.name, recorded)
+                    compare_with_rule(stage, side, recorded)
                 continue
             if recorded.recorded_slots:
                 _compare_slots(stage, side, step, recorded)
