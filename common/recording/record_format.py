@@ -96,7 +96,14 @@ class VariableFacts(TypedDict):
     trainable: bool
 
 
-class ModelFacts(TypedDict):
+class RandomFacts(TypedDict, total=False):
+    """Additional facts of a model that draws random numbers, as far as the recorder sees it."""
+
+    random_layers: list[str]  # paths of the layers whose own code draws them; "model" stands for the model
+    random_state: str  # hash of the state of the generator before the first forward pass
+
+
+class ModelFacts(RandomFacts):
     """A model: its layers in the order in which the first forward pass entered them, and its variables."""
 
     name: str  # qualified name of the class

@@ -29,8 +29,9 @@ class StateWriter:
 
     @property
     def is_built(self) -> bool:
-        """Return whether the model has its variables."""
-        return bool(self._model.built) and bool(self._model.weights)
+        """Return whether the model has its variables. A model whose layers the script calls is never built itself."""
+        parts = self._model._flatten_layers(include_self=False)
+        return bool(self._model.weights) and (self._model.built or all(part.built for part in parts))
 
     def name_variables(self) -> dict[str, Any]:
         """Return the variables of the model by name; none before it is built."""

@@ -15,6 +15,7 @@ from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.copies import Copies
 from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import collect_nodes, split_used
+from torch_impl.record.draws import RandomDraws
 from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
 
 MAX_PENDING = 16  # calls that wait for a backward pass; a script that evaluates with gradients has no end of them
@@ -53,6 +54,7 @@ class CallObserver:
         records_layers: Whether the next calls record the arrays of layers.
         copies: The copies of inputs, outputs and layers, and the limit of their bytes.
         autocast: The type to which autocast rounds within the model; None if it is off.
+        draws: The layers of the first micro-batch that draw random numbers.
         follow_layer: Computes a layer on what its counterpart in a followed record received; None without one.
     """
 
@@ -63,6 +65,7 @@ class CallObserver:
         self.records_layers = True
         self.copies = copies
         self.autocast: object = None
+        self.draws = RandomDraws()
         self.follow_layer: FollowLayer | None = None
         self._model, self._on_start = model, on_start
         self._has_layers = False
@@ -110,12 +113,13 @@ class CallObserver:
     def _enter_model(self, module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         if self.is_paused or not torch.is_grad_enabled():
             return
-        self._stack = [ROOT]
         self._begin(name_arguments(args, kwargs))
+        self._stack = [ROOT]
         self._describe(ROOT, self._model, None)
 
     def _leave_model(self, module: torch.nn.Module, args: object, kwargs: object, returned: object) -> None:
         if self._stack[:1] == [ROOT]:
+            self._see_draws()
             self._stack.clear()
             self._end(returned)
 
@@ -125,6 +129,7 @@ class CallObserver:
                 return
             if not self._stack:
                 self._begin_part(path, name_arguments(args, kwargs))
+            self._see_draws()
             self._stack.append(path)
             self.autocast = self.autocast or read_autocast(_get_device_type(module))["autocast"]
             call = self.pending[-1]
@@ -144,6 +149,7 @@ class CallObserver:
         ) -> None:
             if self.is_paused or path not in self._stack:
                 return
+            self._see_draws()
             del self._stack[self._stack.index(path) :]
             call, name, tensor = self.pending[-1], f"layer/{path}/output", first_tensor(returned)
             if self.records_layers and name not in call.layers and tensor is not None:
@@ -160,13 +166,20 @@ class CallObserver:
     ) -> None:  # fmt: skip
         """Record what a layer returns for what its counterpart in a followed record received."""
         facts = next((facts for facts in call.facts if facts["path"] == path), None)
-        if self.follow_layer is not None and facts is not None:
+        if self.follow_layer is not None and facts is not None and path not in self.draws.layers:
             followed = self.follow_layer(facts, module, args, kwargs, returned)
             if followed is not None:
                 call.layers[f"followed/{path}"] = self.copies.copy(followed)
 
+    def _see_draws(self) -> None:
+        """Find out whether the code of the current layer has drawn random numbers since the last call."""
+        if self.records_layers and self._has_layers and self._stack:
+            self.draws.see(self._stack[-1])
+
     def _begin(self, arguments: object) -> None:
         self._on_start()
+        if self.records_layers and self._has_layers:
+            self.draws.start(self._model)
         self._names = {id(tensor): name for name, tensor in name_variables(self._model).items()}
         self.pending = [*self.pending[1 - MAX_PENDING :], ModelCall(inputs=self.copies.copy_all(arguments))]
 

@@ -214,7 +214,9 @@ class Recorder:
             self._finish(complete=step.number == self._steps)
 
     def _describe_model(self, variables: dict[str, torch.Tensor]) -> ModelFacts:
-        return describe_model(self._model, self._observer.layers or describe_all_layers(self._model, variables))
+        layers, draws = self._observer.layers or describe_all_layers(self._model, variables), self._calls.draws
+        facts = describe_model(self._model, layers)
+        return {**facts, "random_layers": draws.layers, "random_state": draws.first_state} if draws.layers else facts
 
     def _finish(self, complete: bool) -> None:
         """End the record, and leave nothing of it in the script."""

@@ -56,7 +56,10 @@ def _are_alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return B's array in the layout of A's: channels last or second, labels as numbers of classes or one-hot."""
+    """Return B's array in the layout of A's.
+
+    Channels are last or second, an image of one channel may be flat, and labels are numbers of classes or one-hot.
+    """
     if b.shape[1:] == a.shape[1:]:
         return b
     for candidate in (move_channels_last(b), np.moveaxis(b, -1, 1)) if b.ndim >= 3 else ():
@@ -66,7 +69,14 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
         return b[:, 0] if b.shape[1] == 1 else b.argmax(1)
     if a.ndim == 2 and b.ndim == 1:
         return b[:, None] if a.shape[1] == 1 else np.eye(a.shape[1])[np.clip(b.astype(int), 0, a.shape[1] - 1)]
-    return b
+    return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b
+
+
+def _are_flattened(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Check whether examples of two shapes differ by axes of one element, or by the flattening of one channel."""
+    lengths = [[size for size in shape if size != 1] for shape in (a, b)]
+    is_flat = min(map(len, lengths)) == 1 and max(map(len, lengths)) == 2 and np.prod(lengths[0]) == np.prod(lengths[1])
+    return lengths[0] == lengths[1] or is_flat
 
 
 def find_order(pairs: Sequence[ArrayPair]) -> np.ndarray | None:

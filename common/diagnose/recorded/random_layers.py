@@ -13,7 +13,9 @@ RECURRENT_RATES = ("dropout", "recurrent_dropout")  # attributes of a recurrent 
 
 def find_random_layers(side: RecordedSide) -> list[str]:
     """Return the paths of the layers in training mode that draw random numbers."""
-    return [
+    model = side.record.facts["model"]
+    seen = model.get("random_layers", []) if model is not None else []
+    known = [
         layer["path"]
         for layer in side.layers
         if layer["training"]
@@ -24,6 +26,7 @@ def find_random_layers(side: RecordedSide) -> list[str]:
             or (find_common_kind(layer["kind"]) in RECURRENT and any(map(layer["attributes"].get, RECURRENT_RATES)))
         )
     ]
+    return [*known, *(path for path in seen if path not in known)]
 
 
 def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[str]], order: np.ndarray) -> bool:
@@ -42,7 +45,10 @@ def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[
         return False
     calls_a, calls_b = (side.read_calls(side.record.steps[0]) for side in (a, b))
     kinds = {layer["path"]: layer for layer in a.layers}
-    shown = [path for path in layers[0] if find_dropout_rate(kinds[path])]
+    shown = [path for path in layers[0] if path in kinds and find_dropout_rate(kinds[path])]
+    states = [side.record.facts["model"].get("random_state") for side in (a, b) if side.record.facts["model"]]
+    if not shown and None not in states:
+        return states[0] == states[1]  # the code of the model draws them, which only the generator shows
     for path in shown or layers[0]:
         if path not in calls_a or path not in calls_b:
             return False

@@ -98,12 +98,14 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
     optimizer = pair.get_stage("optimizer")
     are_reproduced = optimizer.verdict == EQUAL and not optimizer.note
     loss_differs = pair.has_difference("loss", "gradients")
+    layers = {cause.tensor for cause in pair.get_stage("activations").causes if cause.cause == "layer"}
     stage = pair.get_stage("hyperparameters")
     confirmed = []
     for cause in stage.causes:
         is_of_optimizer = cause.tensor not in ("loss", "clipping") and "optimizer's" in cause.sentence
         has_effect = are_reproduced if is_of_optimizer else loss_differs and cause.cause in OF_LOSS
         has_effect |= cause.cause in OF_LAYERS and pair.has_difference("activations")
+        has_effect |= cause.tensor in layers
         confirmed.append(replace(cause, confirmed=cause.confirmed or has_effect))
     stage.causes = confirmed
 

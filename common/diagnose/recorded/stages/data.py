@@ -134,10 +134,14 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     explanations.sort(key=lambda entry: not entry[1].confirmed)
     for array, _ in explanations:
         stage.add_mismatch(f"step {step}: {array.title}")
+    if step != pair.steps[0] and all(explanation.cause == "prepared_differently" for _, explanation in explanations):
+        # Another preparation would show in the first step
+        stage.note = f"step {step}: the inputs differ slightly: the script computes them from what it has trained"
+        return
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
     # Labels, of which there are few kinds, may be alike by chance
     of_inputs = [explanation for array, explanation in explanations if not array.is_label]
-    if (of_inputs or is_unknown) and all(x.cause == "other_values" for x in of_inputs):
+    if of_inputs and all(x.cause == "other_values" for x in of_inputs):
         sentence = f"step {step}: in B other examples"
         stage.add_cause("other_examples", "b", "examples", sentence, confirmed=False)
         return

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.recorded.clipping import compare_clipping
-from common.diagnose.recorded.layer_vocabulary import find_dropout_rate
+from common.diagnose.recorded.layer_vocabulary import find_dropout_rate, translate_attributes
 from common.diagnose.recorded.loss_settings import compare_loss_settings
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.rates import compare_rates
@@ -24,6 +24,7 @@ NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen
 ROOT = "model"  # path of the model itself among its layers
 DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")
 SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")
+LAYER_CAUSES = {"approximate": "activation", "negative_slope": "activation"}  # causes, by setting of an activation
 LISTED = 3  # number of parameters that a sentence names
 Values = Sequence[object]  # of A and of B
 
@@ -185,6 +186,22 @@ def _compare_layers(stage: Stage, pair: RecordPair) -> None:
     _compare_modes(stage, pair)
     if pair.a.is_torch == pair.b.is_torch:
         _compare_model_config(stage, pair)
+        _compare_unpaired_layers(stage, pair)
+
+
+def _compare_unpaired_layers(stage: Stage, pair: RecordPair) -> None:
+    """Compare the settings of layers without variables, such as activations, by their paths in one framework."""
+    paired = {layer.path_a for layer in pair.models.layers if layer.kind}
+    layers_b = {layer["path"]: layer for layer in pair.b.layers}
+    for layer in pair.a.layers:
+        other, path = layers_b.get(layer["path"]), layer["path"]
+        if path in paired or other is None or other["kind"] != layer["kind"]:
+            continue
+        a, b = (translate_attributes(facts, pair.a.is_torch) for facts in (layer, other))
+        for name in [name for name, value in a.items() if b.get(name, value) != value]:
+            stage.add_mismatch(f"{path}: {name}")
+            sentence = f"{path}: {name} is {a[name]} in A and {b[name]} in B"
+            stage.add_cause(LAYER_CAUSES.get(name, name), "b", path, sentence, confirmed=False)
 
 
 def _compare_model_config(stage: Stage, pair: RecordPair) -> None:
