@@ -77,9 +77,8 @@ def read_followed(pair: RecordPair, a: Observation) -> Mapping[str, np.ndarray]:
         pair: The records.
         a: The calls of A's layers that are compared.
     """
-    step, record = pair.equal_steps[0], pair.a.record.ranks[0]
-    follows = pair.b.record.facts.get("follows")
-    if follows is None or follows != record.hash_first_step():
+    step = pair.equal_steps[0]
+    if not pair.has_followed:
         return {}
     recorded = pair.a.read_calls(step)
     for path, call in a.calls.items():

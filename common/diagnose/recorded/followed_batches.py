@@ -98,7 +98,7 @@ class FollowedBatches:
             for leaf, key in keys.items()
             if not key.isdecimal() and any(_get_key(name) == key for name in arrays)
         }
-        for fits in (_has_equal_shape, _has_like_shape):
+        for fits in (_has_same_shape, _has_equal_shape, _has_like_shape):
             for leaf, array in leaves.items():
                 left = [name for name in arrays if name not in matches.values()]
                 candidates = [name for name in left if fits(arrays[name], array)]
@@ -112,8 +112,9 @@ class FollowedBatches:
     def _report_unmatched(self, leaf: str, array: np.ndarray, arrays: Arrays, matches: Mapping[str, str]) -> None:
         """Note that an array is not replaced if the followed script used no other one. Otherwise, raise UserError."""
         directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
-        labels = [name for name in arrays if name.startswith("label ")]
-        if labels and all(any(_are_copies(x, arrays[name]) for x in used) for name in arrays):
+        are_used = all(any(_are_copies(x, known) for x in used) for known in arrays.values())
+        is_known = any(name.startswith("label ") for name in arrays)
+        if is_known and are_used and not any(_has_like_shape(known, array) for known in arrays.values()):
             sentence = (
                 f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received only "
                 f"{', '.join(arrays)}"
@@ -159,11 +160,18 @@ def _are_copies(a: np.ndarray, b: np.ndarray) -> bool:
     return a.size == b.size and len(a) == len(b) and np.array_equal(a.reshape(len(a), -1), b.reshape(len(b), -1))
 
 
+def _has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether recorded examples have the shape and the kind of the script's."""
+    return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")
+
+
 def _has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples have the shape and the kind of the script's, perhaps in another layout."""
     is_float = [x.dtype.kind == "f" for x in (array, template)]
     converted = convert_to_layout(array[:1], template[:1])
     is_one_hot = {array.ndim, template.ndim} == {1, 2} and converted.ndim == template.ndim
+    if not _may_be_classes(array, template):
+        return False
     return (is_float[0] == is_float[1] or is_one_hot) and (
         converted.shape[1:] == template.shape[1:] or _are_tokens(array, template)
     )
@@ -171,7 +179,14 @@ def _has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
 
 def _has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples may replace the script's, though their type or sizes differ."""
-    return convert_to_layout(array[:1], template[:1]).ndim == template.ndim
+    if not _may_be_classes(array, template):
+        return False
+    return array.ndim == template.ndim or convert_to_layout(array[:1], template[:1]).shape[1:] == template.shape[1:]
+
+
+def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether recorded rows can stand for one number each: one-hot, also smoothed, or of one element."""
+    return not (array.ndim == 2 and template.ndim == 1) or array.shape[1] == 1 or np.allclose(array.sum(1), 1, atol=1e-3)
 
 
 def _are_tokens(array: np.ndarray, template: np.ndarray) -> bool:

@@ -42,6 +42,8 @@ def list_formulas(
     if outputs.ndim == labels.ndim + 1 and labels.dtype.kind in "iu" and outputs.shape[:-1] == labels.shape:
         yield from _list_cross_entropies(outputs.reshape(-1, outputs.shape[-1]), labels.ravel(), labels, weights)
         return
+    if len(outputs) != len(labels):
+        return  # the loss is computed from a part of the outputs, such as those of the nodes of a graph
     for name, losses in compute_formulas(outputs, labels).items():
         if weights is not None and weights.size == losses.size:
             yield from _weigh(name, losses, weights.ravel())

@@ -18,6 +18,7 @@ KINDS = {
     "bceloss": BINARY, "mseloss": SQUARED, "meansquarederror": SQUARED, "l1loss": ABSOLUTE,
     "meanabsoluteerror": ABSOLUTE, "huberloss": HUBER, "huber": HUBER, "smoothl1loss": HUBER,
 }  # fmt: skip
+SEVERAL = "several"  # name of the loss if a model of several outputs has several loss functions
 BY_SCRIPT = "none"  # the script itself reduces the losses; the stage "loss" finds out how
 REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_weight": "mean", None: BY_SCRIPT}
 NOT_IGNORED = (-100, None)  # values of ignore_index with which no class is ignored
@@ -46,7 +47,7 @@ def read_loss_settings(loss: LossFacts) -> dict[str, object]:
 def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
     """Add settings of the loss functions that differ as causes; the stage "loss" may confirm them."""
     losses = [side.record.facts["loss"] for side in pair.sides]
-    if losses[0] is None or losses[1] is None:
+    if any(loss is None or loss["name"] == SEVERAL for loss in losses):
         return
     a, b = (read_loss_settings(loss) for loss in losses if loss is not None)
     for name, value in a.items():

@@ -4,11 +4,15 @@ A Keras model may end in softmax, and its loss then takes probabilities; PyTorch
 """
 
 from collections.abc import Callable
+from itertools import product
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
+from common.diagnose.recorded.loss_settings import SEVERAL
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.map.array_differences import relative_difference
 
 CLASSES, BINARY = "classes", "binary"
 LOGITS, PROBABILITIES, LOG_PROBABILITIES = "logits", "probabilities", "log-probabilities"
@@ -36,20 +40,20 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
         b: Side B.
         outputs: Outputs of the models of A and B [n, ..., classes].
     """
-    forms = [find_form(side) for side in (a, b)]
-    for index, (form, other) in enumerate((forms, forms[::-1])):
-        if form is None or other is None or form[0] != other[0] or not form[1] == LOGITS != other[1]:
-            continue
-        if _are_in_form(outputs[1 - index], other):  # otherwise the script itself computes it
-            aligned = list(outputs)
-            aligned[index] = ACTIVATIONS[other](outputs[index])
-            return tuple(aligned)
-    if {*forms} == {(CLASSES, PROBABILITIES), (CLASSES, LOG_PROBABILITIES)}:
-        pairs = zip(outputs, forms, strict=True)
-        if all(_are_in_form(array, form) for array, form in pairs if form is not None):
-            is_log = [form is not None and form[1] == LOG_PROBABILITIES for form in forms]
-            return tuple(np.exp(array) if log else array for array, log in zip(outputs, is_log, strict=True))
-    return outputs
+    candidates = [outputs]
+    for forms in product(find_forms(a), find_forms(b)):
+        for index, (form, other) in enumerate((forms, forms[::-1])):
+            if form[0] != other[0] or form[1] == other[1] or not _are_in_form(outputs[1 - index], other):
+                continue  # otherwise the script itself computes it
+            if form[1] == LOGITS or (form[1] == LOG_PROBABILITIES and _are_in_form(outputs[index], form)):
+                activation = np.exp if form[1] == LOG_PROBABILITIES else ACTIVATIONS[other]
+                aligned = list(outputs)
+                aligned[index] = activation(outputs[index])
+                candidates.append(tuple(aligned))
+    has_several = any(side.record.facts["loss"] is not None and len(find_forms(side)) != 1 for side in (a, b))
+    if has_several:  # it is not known which output each of them takes
+        return min(candidates, key=lambda pair: relative_difference(*pair))
+    return candidates[-1]
 
 
 def _are_in_form(outputs: np.ndarray, form: tuple[str, str]) -> bool:
@@ -60,11 +64,16 @@ def _are_in_form(outputs: np.ndarray, form: tuple[str, str]) -> bool:
     return bool(((values >= 0) & (values <= 1 + SUM_TOLERANCE)).all())
 
 
-def find_form(side: RecordedSide) -> tuple[str, str] | None:
-    """Return what a side's loss takes: of classes or of two, as logits, probabilities, ...; None if it is unknown."""
+def find_forms(side: RecordedSide) -> list[tuple[str, str]]:
+    """Return what a side's losses take: of classes or of two, as logits, probabilities, ..., as far as it is known."""
     loss = side.record.facts["loss"]
-    if loss is None or side.is_torch:
-        return OF_TORCH.get(loss["name"]) if loss is not None else None
+    losses = [] if loss is None else [*loss["arguments"].values()] if loss["name"] == SEVERAL else [loss]
+    return [form for entry in losses if (form := _find_form(entry, side.is_torch)) is not None]
+
+
+def _find_form(loss: Any, is_torch: bool) -> tuple[str, str] | None:  # noqa: ANN401  of one loss among several
+    if is_torch:
+        return OF_TORCH.get(loss["name"])
     name = loss["name"].rpartition(".")[2].lower().replace("_", "")
     kind = {"categoricalcrossentropy": CLASSES, "binarycrossentropy": BINARY}.get(name.removeprefix("sparse"))
     is_known = kind is not None and isinstance(loss["arguments"].get("from_logits"), bool)

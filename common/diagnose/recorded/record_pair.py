@@ -153,6 +153,12 @@ class RecordPair:
         """Return the pairs of variables that are trainable in A."""
         return [match for match in self.models.variables if self.a.trainable.issuperset(match.names_a)]
 
+    @cached_property
+    def has_followed(self) -> bool:
+        """Return whether B's script followed A's record."""
+        follows = self.b.record.facts.get("follows")
+        return follows is not None and follows == self.a.record.ranks[0].hash_first_step()
+
     @property
     def equal_steps(self) -> list[int]:
         """Steps with the same examples, up to the first step with others, or with other dropout masks."""

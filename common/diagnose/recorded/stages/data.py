@@ -131,6 +131,11 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     for array in arrays:
         if array.a.shape != array.b.shape or not np.allclose(array.a, array.b, rtol=1e-5, atol=1e-7, equal_nan=True):
             explanations.append((array, explain_preparation(array.a, array.b, array.is_label)))
+    if pair.has_followed and any(not array.is_label for array, _ in explanations):
+        stage.note = (
+            "B's script changes the batches that it takes from A's record, in which they are as A's model received "
+            "them: do what both scripts do to a batch, such as adding noise, before recorder.batches(...)"
+        )
     explanations.sort(key=lambda entry: not entry[1].confirmed)
     for array, _ in explanations:
         stage.add_mismatch(f"step {step}: {array.title}")

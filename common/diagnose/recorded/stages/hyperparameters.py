@@ -236,12 +236,10 @@ def _compare_modes(stage: Stage, pair: RecordPair) -> None:
 def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: RecordedSide) -> list[str]:
     """Return the layers of a side that depend on the mode, and are in evaluation mode on this side only."""
     dependent = {layer["path"]: layer for layer in side.layers if _depends_on_mode(layer)}
-    if not side.is_training:
-        return [*dependent] if other.is_training else []
     layers = {layer["path"]: layer for layer in other.layers}
     pairs = [(match.path_a, match.path_b) if side is pair.a else (match.path_b, match.path_a)
              for match in pair.models.layers]  # fmt: skip
-    return [
+    paths = [
         path
         for path, path_of_other in pairs
         if path in dependent
@@ -249,6 +247,7 @@ def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: Recor
         and layers[path_of_other]["training"]
         and not dependent[path]["training"]
     ]
+    return paths or ([*dependent] if other.is_training and not side.is_training else [])
 
 
 def _depends_on_mode(layer: LayerFacts) -> bool:
