@@ -19,5 +19,5 @@ def compare_recorded_updates(directory: Path, precision: str) -> list[TensorChec
             if recorded.settings.is_plain:
                 compare_optimizer(stage, "a", recorded.update, are_slots_recorded=bool(recorded.recorded_slots))
             else:
-                compare_with_rule(stage, "a", recorded)
+                compare_with_rule(stage, side, recorded)
     return stage.checks

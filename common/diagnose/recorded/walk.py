@@ -130,6 +130,8 @@ def _drop_needless_causes(pair: RecordPair) -> None:
 
 def _is_repetition(cause: Cause, earlier: Cause) -> bool:
     """Check whether a later stage finds the same cause again. The stage "activations" names other tensors."""
+    if cause.stage == "loss" and (cause.cause, earlier.cause) == ("loss_function", "loss_reduction"):
+        return True  # a sum over the outputs looks like another formula
     if (cause.cause, cause.side) != (earlier.cause, earlier.side) or cause.stage == earlier.stage:
         return False
     return cause.stage != "activations" or cause.tensor == earlier.tensor

@@ -95,6 +95,43 @@ def test_the_backward_passes_of_another_model_are_no_micro_batches(tmp_path: Pat
     assert facts["not_recorded"] == []
 
 
+@pytest.mark.parametrize("is_generator_first", [False, True])
+def test_the_passes_of_a_generator_through_its_discriminator_are_no_micro_batches(
+    is_generator_first: bool, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    generator, discriminator = nn.Linear(3, 4), nn.Linear(4, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (generator, discriminator)]
+    Recorder(str(tmp_path), discriminator, optimizers[1])
+    criterion, losses = nn.BCEWithLogitsLoss(), []
+
+    def update_generator() -> None:
+        generator.zero_grad()
+        criterion(discriminator(generator(torch.randn(5, 3))), torch.ones(5, 1)).backward()
+        optimizers[0].step()
+
+    for _ in range(4):
+        if is_generator_first:
+            update_generator()
+        discriminator.zero_grad()
+        terms = [
+            criterion(discriminator(images), torch.full((5, 1), label))
+            for images, label in ((torch.randn(5, 4), 1.0), (generator(torch.randn(5, 3)).detach(), 0.0))
+        ]
+        for term in terms:
+            term.backward()
+        optimizers[1].step()
+        losses.append([term.item() for term in terms])
+        if not is_generator_first:
+            update_generator()
+    facts = read_facts(tmp_path)
+    assert [step["losses"] for step in facts["steps"]] == losses[:3]
+    assert [step.get("dropped_micro_batches") for step in facts["steps"]] == [None] * 3
+    tensors = read_step(tmp_path, 1)
+    np.testing.assert_array_equal(tensors["batch/0/label/target"], np.ones((5, 1)))
+    assert len(facts["model"]["layers"]) == 1
+
+
 @pytest.mark.parametrize("first", ["step before the loop", "cleared gradients", "skipped step"])
 def test_slots_are_those_of_the_first_step_that_updates(first: str, tmp_path: Path) -> None:
     model = Tagger()

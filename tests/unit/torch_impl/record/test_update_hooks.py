@@ -8,7 +8,7 @@ from torch_impl.record.update_hooks import UpdateHooks
 def test_hooks_are_removed_within_the_hooks_beside_those_of_others() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     calls: list[str] = []
-    hooks = UpdateHooks(optimizer, lambda args, kwargs: calls.append("before"), lambda: hooks.remove())
+    hooks = UpdateHooks(optimizer, lambda args, kwargs: calls.append("before"), lambda: hooks.remove(), lambda other: None)
     other = optimizer.register_step_post_hook(lambda *_: calls.append("other"))
     optimizer.step()
     assert calls == ["before", "other"]
@@ -20,7 +20,7 @@ def test_hooks_are_removed_within_the_hooks_beside_those_of_others() -> None:
 
 def test_hooks_are_removed_before_the_update() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    hooks = UpdateHooks(optimizer, lambda args, kwargs: hooks.remove(), lambda: None)
+    hooks = UpdateHooks(optimizer, lambda args, kwargs: hooks.remove(), lambda: None, lambda other: None)
     optimizer.register_step_pre_hook(lambda *_: None)
     optimizer.step()
     assert not optimizer._optimizer_step_post_hooks

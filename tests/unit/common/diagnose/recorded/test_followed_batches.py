@@ -99,12 +99,47 @@ def test_labels_of_all_tokens_in_one_axis_are_divided_into_examples(tmp_path: Pa
     np.testing.assert_array_equal(filled["1"], 2 * tokens)
 
 
+def test_labels_that_the_script_flattens_stay_flat(tmp_path: Path) -> None:
+    tokens = np.arange(EXAMPLES * 7).reshape(EXAMPLES, 7)
+    batches = write_record(tmp_path, {"0": tokens}, {"target": 2 * tokens.reshape(-1)})
+    filled = batches.fill({"0": tokens[:6], "1": tokens[:6].reshape(-1)}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], tokens[:6])
+    np.testing.assert_array_equal(filled["1"], 2 * tokens[:6].reshape(-1))
+
+
+@pytest.mark.parametrize("flattens", [False, True])
+def test_an_array_that_the_followed_script_does_not_use_is_not_replaced(flattens: bool, tmp_path: Path) -> None:
+    """An autoencoder reconstructs its input, and its loader also yields classes."""
+    images = IMAGES[..., :1]
+    target = images.reshape(EXAMPLES, -1)
+    batches = write_record(tmp_path, {"0": target if flattens else images}, {"target": target})
+    filled = batches.fill({"0": images, "1": LABELS.astype(np.float32)}, 0, 1)
+    assert filled is not None
+    assert [*filled] == ["0"]
+    np.testing.assert_array_equal(filled["0"], images)
+    assert batches.notes == [
+        "batches: 1 of the script's batch is not replaced: the followed script's model and loss received only "
+        "input 0, label target"
+    ]
+
+
+def test_labels_of_the_same_shape_come_before_those_in_another_form(tmp_path: Path) -> None:
+    teacher = np.full((EXAMPLES, 3), 1 / 3, np.float32)
+    batches = write_record(tmp_path, {"0": IMAGES}, {"target": teacher, "target.1": LABELS})
+    filled = batches.fill({"0": IMAGES, "1": LABELS}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["1"], LABELS)
+
+
 @pytest.mark.parametrize(
     ("labels", "template", "message"),
     [
         (LABELS, {"0": IMAGES, "1": LABELS, "2": np.zeros(12, np.float32)}, "has nothing for 2 float32"),
         (LABELS + 0.5, {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
-        (np.full((EXAMPLES, 3), 0.3), {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
+        (np.full((EXAMPLES, 3), 0.3), {"0": IMAGES, "1": LABELS}, "has nothing for 1 int64"),
+        (np.full((EXAMPLES, 3), 1 / 3), {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
+        (LABELS, {"0": IMAGES, "1": IMAGES, "2": LABELS}, "has nothing for 1 float32"),  # a second view
         (LABELS, {"0": IMAGES, "1": np.zeros((12, 2), np.float32)}, "do not fit 1 float32"),
     ],
 )

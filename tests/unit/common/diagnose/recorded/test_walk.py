@@ -25,6 +25,7 @@ DROPOUT = {
     "kind": "Dropout", "path": "drop", "attributes": {"p": 0.5}, "variables": {}, "unflattened_shape": None,
     "composite": None, "training": False,
 }  # fmt: skip
+GELU = {**DROPOUT, "kind": "GELU", "path": "gelu"}
 
 
 def diagnose(tmp_path: Path, a: NumpyScript, b: NumpyScript) -> Diagnosis:
@@ -52,6 +53,21 @@ CLEAN: dict[str, tuple[NumpyScript, NumpyScript]] = {
     "smoothing": (NumpyScript(smoothing=0.1, loss_arguments={"label_smoothing": 0.1}),) * 2,
     "float64": (NumpyScript(dtype="float64", weights={k: v.astype(float) for k, v in draw_weights().items()}),) * 2,
     "versions": (NumpyScript(flags={"threads": 1}), NumpyScript(flags={"threads": 8, "deterministic": True})),
+}
+
+
+class LabelsAsInput(NumpyScript):
+    """A model that computes its own loss, and so receives the labels too."""
+
+    def _compute_rank(self, *args: Any) -> Any:
+        arrays, *computed = super()._compute_rank(*args)
+        labels = {name.replace("label/0", "input/targets"): x for name, x in arrays.items() if "/label/" in name}
+        return arrays | labels, *computed
+
+
+CLEAN |= {
+    "labels as an input": (NumpyScript(), LabelsAsInput()),
+    "an ignored class without labels": (NumpyScript(), NumpyScript(loss_arguments={"ignore_index": -1})),
 }
 
 
@@ -215,6 +231,12 @@ MISTAKES: dict[str, tuple[str, NumpyScript, NumpyScript]] = {
     "order": ("order_of_examples", NumpyScript(), NumpyScript(batches=SHUFFLED)),
     "batch size": ("batch_size", NumpyScript(), NumpyScript(batches=draw_batches(examples=8))),
     "scale": ("scaled_inputs", NumpyScript(), prepare(lambda x, y: (x * np.float32(255), y))),
+    "labels of one class": ("other_values", NumpyScript(), prepare(lambda x, y: (x, np.where(y == 1, 2, y)))),
+    "approximation": (
+        "activation",
+        NumpyScript(extra_layers=({**GELU, "attributes": {"approximate": "none"}},)),  # type: ignore[typeddict-item]
+        NumpyScript(extra_layers=({**GELU, "attributes": {"approximate": "tanh"}},)),  # type: ignore[typeddict-item]
+    ),
     "labels": ("labels_shifted", prepare(lambda x, y: (x, y // 2)), prepare(lambda x, y: (x, y // 2 + 1))),
     "evaluation mode": (
         "evaluation_mode",

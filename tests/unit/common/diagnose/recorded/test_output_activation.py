@@ -1,0 +1,45 @@
+"""Tests of outputs that one script returns as logits, and the other as probabilities or their logarithms."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+from common.diagnose.recorded.output_activation import align_outputs
+
+LOGITS = np.random.default_rng(0).standard_normal((6, 4))
+FORMS = {"logits": LOGITS, "probabilities": softmax(LOGITS, 1), "logarithms": log_softmax(LOGITS, 1)}
+KERAS = "SparseCategoricalCrossentropy"
+LOSSES: dict[str, tuple[bool, str, dict[str, object]]] = {
+    "logits": (True, "cross_entropy", {}),
+    "logarithms": (True, "nll_loss", {}),
+    "probabilities": (False, KERAS, {"from_logits": False}),
+}
+
+
+def build_side(is_torch: bool, name: str, arguments: dict[str, object]) -> Any:
+    loss = {"name": name, "arguments": arguments}
+    return SimpleNamespace(is_torch=is_torch, record=SimpleNamespace(facts={"loss": loss}))
+
+
+@pytest.mark.parametrize("b", LOSSES)
+@pytest.mark.parametrize("a", LOSSES)
+def test_losses_that_take_other_forms_of_the_same_outputs(a: str, b: str) -> None:
+    aligned = align_outputs(build_side(*LOSSES[a]), build_side(*LOSSES[b]), (FORMS[a], FORMS[b]))
+    np.testing.assert_allclose(*aligned, rtol=1e-12)
+
+
+def test_an_activation_that_no_loss_explains_stays() -> None:
+    sides = build_side(*LOSSES["logits"]), build_side(*LOSSES["logits"])
+    outputs = LOGITS, FORMS["probabilities"]
+    assert align_outputs(*sides, outputs) == outputs
+
+
+def test_each_output_of_a_model_with_several_losses_is_aligned_by_itself() -> None:
+    losses = {"0": {"name": KERAS, "arguments": {"from_logits": False}}, "1": {"name": "mse", "arguments": {}}}
+    sides = build_side(*LOSSES["logits"]), build_side(False, "several", losses)  # type: ignore[arg-type]
+    np.testing.assert_allclose(*align_outputs(*sides, (LOGITS, FORMS["probabilities"])), rtol=1e-12)
+    values = LOGITS[:, :1]
+    assert align_outputs(*sides, (values, values)) == (values, values)
