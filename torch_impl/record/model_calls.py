@@ -13,9 +13,9 @@ from common.recording.record_format import LayerFacts
 from common.recording.record_writer import Sample
 from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.copies import Copies
+from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import collect_nodes, split_used
-from torch_impl.record.draws import RandomDraws
 from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
 
 MAX_PENDING = 16  # calls that wait for a backward pass; a script that evaluates with gradients has no end of them

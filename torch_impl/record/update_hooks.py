@@ -14,8 +14,8 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 class UpdateHooks:
     """Hooks that can be removed while PyTorch calls them.
 
-    PyTorch iterates over the hooks without copying them. Only the last one can be removed during the iteration. The hook of
-    all optimizers runs after those of one optimizer.
+    PyTorch iterates over the hooks without copying them. Only the last one can be removed during the iteration. The
+    hook of all optimizers runs after those of one optimizer.
     """
 
     def __init__(

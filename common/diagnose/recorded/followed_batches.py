@@ -60,7 +60,9 @@ class FollowedBatches:
             self._steps, self._position = self._steps[1:], 0
         names = self._match({name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}, arrays)
         filled = {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
-        return {leaf: array.reshape(-1) if flat[leaf] != leaves[leaf].shape else array for leaf, array in filled.items()}
+        return {
+            leaf: array.reshape(-1) if flat[leaf] != leaves[leaf].shape else array for leaf, array in filled.items()
+        }
 
     def _read_step(self, step: int) -> Arrays:
         """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row."""
@@ -116,8 +118,8 @@ class FollowedBatches:
         is_known = any(name.startswith("label ") for name in arrays)
         if is_known and are_used and not any(_has_like_shape(known, array) for known in arrays.values()):
             sentence = (
-                f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received only "
-                f"{', '.join(arrays)}"
+                f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received "
+                f"only {', '.join(arrays)}"
             )
             self.notes += [] if sentence in self.notes else [sentence]
             return
@@ -186,7 +188,9 @@ def _has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
 
 def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded rows can stand for one number each: one-hot, also smoothed, or of one element."""
-    return not (array.ndim == 2 and template.ndim == 1) or array.shape[1] == 1 or np.allclose(array.sum(1), 1, atol=1e-3)
+    return (
+        not (array.ndim == 2 and template.ndim == 1) or array.shape[1] == 1 or np.allclose(array.sum(1), 1, atol=1e-3)
+    )
 
 
 def _are_tokens(array: np.ndarray, template: np.ndarray) -> bool:

@@ -8,7 +8,9 @@ from torch_impl.record.update_hooks import UpdateHooks
 def test_hooks_are_removed_within_the_hooks_beside_those_of_others() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     calls: list[str] = []
-    hooks = UpdateHooks(optimizer, lambda args, kwargs: calls.append("before"), lambda: hooks.remove(), lambda other: None)
+    hooks = UpdateHooks(
+        optimizer, lambda args, kwargs: calls.append("before"), lambda: hooks.remove(), lambda other: None
+    )
     other = optimizer.register_step_post_hook(lambda *_: calls.append("other"))
     optimizer.step()
     assert calls == ["before", "other"]
