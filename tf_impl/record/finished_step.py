@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from common.recording.clip_factors import find_factor
 from common.recording.record_format import RecordFacts
@@ -112,6 +115,10 @@ class FinishedStep:
         """
         if facts["model"] is None:
             facts["model"] = describe_model(model, describe_layers(layers, name_by_identity(self._variables)))
+            if layers is not None and layers.draws:
+                states = np.concatenate([np.ravel(state) for states in layers.draws.values() for state in states])
+                facts["model"]["random_layers"] = [*layers.draws]
+                facts["model"]["random_state"] = hashlib.sha256(states.tobytes()).hexdigest()
             gradients = [*self._step.received.values(), *self._step.list_tape_gradients()]
             updated = dict.fromkeys(name for named in gradients for name in named)
             rate = {"learning_rate": self._step.rate, "iterations": self._iterations}

@@ -39,6 +39,7 @@ class LayerObserver:
     Attributes:
         facts: The layers in the order in which the pass entered them. Their variables are filled in afterwards.
         layers: The layers by path.
+        draws: The states of the seed generators of those layers that drew random numbers, before they did, by path.
         arrays: The first tensors that they received and returned, as they are named in a record.
         convert_input: Returns what the counterpart of a layer in a followed record received; None without one. Only a
             rehearsal can compute the layers on it.
@@ -54,6 +55,7 @@ class LayerObserver:
         """
         self.facts: list[LayerFacts] = []
         self.layers: dict[str, Layer] = {}
+        self.draws: dict[str, list[np.ndarray]] = {}
         self.arrays: Arrays = {}
         self.convert_input: ConvertInput | None = None
         self._copies, self._see = copies, see
@@ -74,11 +76,13 @@ class LayerObserver:
             self.layers[path] = layer
             self._see(lambda: self._enter(layer, path, args, kwargs))
         self._stack.append(layer)
-        activation = _Activation(layer) if is_first else None
+        activation, states = _Activation(layer) if is_first else None, _read_states(layer) if is_first else []
         try:
             returned = original(layer, *args, **kwargs)
         finally:
             self._leave(layer, activation)
+        if any(map(np.any, map(np.subtract, states, _read_states(layer)))):
+            self.draws[path] = states
         if activation is not None and _is_symbolic(returned):
             self._forget(path)
         elif activation is not None:
@@ -166,6 +170,11 @@ class LayerObserver:
             taken = dict.fromkeys(self._paths.values())
             self._paths[id(layer)] = make_unique(getattr(layer, "path", None) or layer.name, taken)
         return self._paths[id(layer)]
+
+
+def _read_states(layer: Layer) -> list[np.ndarray]:
+    """Return the states of a layer's own seed generators, which Keras 3 advances when they draw."""
+    return [to_array(generator.state).astype(np.int64) for generator in getattr(layer, "_seed_generators", ())]
 
 
 def _list_parts(layer: Layer) -> list[Layer]:

@@ -23,7 +23,7 @@ class UpdateHooks:
         optimizer: torch.optim.Optimizer,
         before: Callable[[tuple[Any, ...], dict[str, Any]], Arguments | None],
         after: Callable[[], object],
-        after_others: Callable[[torch.optim.Optimizer], object],
+        after_others: Callable[[torch.optim.Optimizer], None],
     ) -> None:
         """Register the hooks.
 
