@@ -143,7 +143,7 @@ class LayerObserver:
     ) -> None:
         """Record what a layer returns for what its counterpart in a followed record received, if that is known."""
         floats = {name: x for name, x in name_tensors([args, kwargs]).items() if x.dtype.is_floating}
-        is_random = any(name in get_kind(layer) for name in RANDOM_KINDS)
+        is_random = any(name in get_kind(layer) for name in RANDOM_KINDS) or self._find_path(layer) in self.draws
         if self.convert_input is None or len(floats) != 1 or output is None or is_random or _list_parts(layer):
             return
         ((name, received),) = floats.items()

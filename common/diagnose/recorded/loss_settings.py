@@ -68,7 +68,7 @@ def _has_ignored_labels(pair: RecordPair, ignored: set[object]) -> bool:
             labels = side.read_labels(step)
             if not labels or side.has_abridged_labels(step):
                 return True
-            if any(np.isin(label, [*ignored]).any() for label in labels.values()):
+            if any(np.any(label == value) for label in labels.values() for value in ignored):
                 return True
     return False
 

@@ -52,7 +52,7 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
                 candidates.append(tuple(aligned))
     has_several = any(side.record.facts["loss"] is not None and len(find_forms(side)) != 1 for side in (a, b))
     if has_several:  # it is not known which output each of them takes
-        return min(candidates, key=lambda pair: relative_difference(*pair))
+        return min(candidates, key=lambda pair: relative_difference(pair[0], pair[1]))
     return candidates[-1]
 
 

@@ -58,7 +58,7 @@ def test_the_layers_that_a_train_step_calls_are_recorded_and_can_be_followed(tmp
     assert any(name.startswith("slot/") for name in step)
     fit(tmp_path / "new", follow=str(tmp_path / "old"))
     losses = [[step["losses"] for step in read_facts(tmp_path / name)["steps"]] for name in ("old", "new")]
-    np.testing.assert_allclose(*losses, rtol=1e-6)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
 
 
 def test_an_eager_step_that_calls_layers_cannot_follow(tmp_path: Path) -> None:

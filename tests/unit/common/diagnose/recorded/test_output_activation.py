@@ -27,8 +27,8 @@ def build_side(is_torch: bool, name: str, arguments: dict[str, object]) -> Any:
 @pytest.mark.parametrize("b", LOSSES)
 @pytest.mark.parametrize("a", LOSSES)
 def test_losses_that_take_other_forms_of_the_same_outputs(a: str, b: str) -> None:
-    aligned = align_outputs(build_side(*LOSSES[a]), build_side(*LOSSES[b]), (FORMS[a], FORMS[b]))
-    np.testing.assert_allclose(*aligned, rtol=1e-12)
+    outputs = align_outputs(build_side(*LOSSES[a]), build_side(*LOSSES[b]), (FORMS[a], FORMS[b]))
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12)
 
 
 def test_an_activation_that_no_loss_explains_stays() -> None:
@@ -40,6 +40,7 @@ def test_an_activation_that_no_loss_explains_stays() -> None:
 def test_each_output_of_a_model_with_several_losses_is_aligned_by_itself() -> None:
     losses = {"0": {"name": KERAS, "arguments": {"from_logits": False}}, "1": {"name": "mse", "arguments": {}}}
     sides = build_side(*LOSSES["logits"]), build_side(False, "several", losses)  # type: ignore[arg-type]
-    np.testing.assert_allclose(*align_outputs(*sides, (LOGITS, FORMS["probabilities"])), rtol=1e-12)
+    outputs = align_outputs(*sides, (LOGITS, FORMS["probabilities"]))
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12)
     values = LOGITS[:, :1]
     assert align_outputs(*sides, (values, values)) == (values, values)
