@@ -34,7 +34,8 @@ def recover_gradients(optimizer: Optimizer, before: Gradients, after: Gradients,
     gradients = {}
     for name, array in after.items():
         gradient = gradients[name] = np.empty_like(array)
-        for new, old, result in iterate_blocks(array, before.get(name, np.zeros_like(array)), gradient):
+        momentums = before[name] if name in before else np.zeros(array.shape, array.dtype)
+        for new, old, result in iterate_blocks(array, momentums, gradient):
             result[...] = (new.astype(np.float64) - decay * old.astype(np.float64)) / share
     return gradients
 
