@@ -114,11 +114,12 @@ class FinishedStep:
             layers: Its layers, as the first forward pass showed them.
         """
         if facts["model"] is None:
-            facts["model"] = describe_model(model, describe_layers(layers, name_by_identity(self._variables)))
+            described = describe_model(model, describe_layers(layers, name_by_identity(self._variables)))
+            facts["model"] = described
             if layers is not None and layers.draws:
                 states = np.concatenate([np.ravel(state) for states in layers.draws.values() for state in states])
-                facts["model"]["random_layers"] = [*layers.draws]
-                facts["model"]["random_state"] = hashlib.sha256(states.tobytes()).hexdigest()
+                described["random_layers"] = [*layers.draws]
+                described["random_state"] = hashlib.sha256(states.tobytes()).hexdigest()
             gradients = [*self._step.received.values(), *self._step.list_tape_gradients()]
             updated = dict.fromkeys(name for named in gradients for name in named)
             rate = {"learning_rate": self._step.rate, "iterations": self._iterations}

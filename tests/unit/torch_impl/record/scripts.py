@@ -10,7 +10,6 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 from torch.nn import functional
-from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils.checkpoint import checkpoint
 
 from common.recording.clip_factors import restore_gradients
@@ -103,9 +102,7 @@ def list_leftovers(model: nn.Module, optimizer: Any, functions: Mapping[str, obj
         if module._forward_hooks or module._forward_pre_hooks or module._forward_hooks_with_kwargs
     ]
     parameters = [name for name, parameter in model.named_parameters() if parameter._backward_hooks]
-    steps = [
-        *optimizer._optimizer_step_pre_hooks, *optimizer._optimizer_step_post_hooks, *_global_optimizer_post_hooks
-    ]  # fmt: skip
+    steps = [*optimizer._optimizer_step_pre_hooks, *optimizer._optimizer_step_post_hooks]
     current = list_functions()
     return [
         *hooked,

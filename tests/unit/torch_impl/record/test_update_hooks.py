@@ -27,3 +27,14 @@ def test_hooks_are_removed_before_the_update() -> None:
     optimizer.step()
     assert not optimizer._optimizer_step_post_hooks
     assert len(optimizer._optimizer_step_pre_hooks) == 1
+
+
+def test_the_updates_of_other_optimizers_are_seen_until_the_hooks_are_removed() -> None:
+    optimizer, other = (torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1) for _ in range(2))
+    seen: list[torch.optim.Optimizer] = []
+    hooks = UpdateHooks(optimizer, lambda args, kwargs: None, lambda: None, seen.append)
+    other.step()
+    assert seen == [other]
+    hooks.remove()
+    other.step()
+    assert seen == [other]
