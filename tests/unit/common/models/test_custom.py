@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from filelock import FileLock, Timeout
 
+from common.config.resolve import resolve_config
 from common.config.schema import Config
 from common.data.arrays.array_cache import ArrayCache
 from common.errors import UserError
@@ -241,8 +242,7 @@ def configure(make_config: MakeConfig, directory: Path) -> ConfigureModels:
         models = [override.format(name) for override, name in ((TORCH, torch), (KERAS, keras)) if name]
         models += [] if "task=custom" in overrides else ["task=classification"]
         data = [f"data.train={path}", f"data.validation={path}", f"cache_dir={directory / 'cache'}"]
-        replicas = [] if any(override.startswith("strategy=") for override in overrides) else ["strategy.replicas=1"]
-        return make_config("model=custom", "data=arrays", *replicas, *models, *data, *overrides)
+        return make_config("model=custom", "data=arrays", *models, *data, *overrides)
 
     return make
 
@@ -256,7 +256,7 @@ def checkpoints(directory: Path, python: Python) -> Path:
 
 
 def open_initial(config: Config) -> InitialCheckpoint:
-    return prepare_inputs(config, None)[1].initial
+    return prepare_inputs(resolve_config(config), None)[1].initial
 
 
 @pytest.mark.slow
