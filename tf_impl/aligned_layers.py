@@ -7,7 +7,6 @@ from threading import local
 
 import keras
 import tensorflow as tf
-from typing_extensions import override
 
 from common.data.dropout import compute_normal_table, derive_site_key
 from common.map.dropout_pairs import ChannelLayout
@@ -15,6 +14,7 @@ from common.map.keras_noise import get_keras_noise
 from common.map.keras_paths import layers_by_path
 from common.map.noise import ALPHA_VALUE, Noise
 from tf_impl.dropout import apply_mask, compute_mask, compute_normal, hash_rows
+from tf_impl.keras_two import replace_class
 
 # `example_keys`, the keys of the examples, and `calls`, the number of calls of each layer by id. They are different in
 # each thread, because TensorFlow traces each replica in a thread of its own.
@@ -39,8 +39,8 @@ def apply_noise(x: tf.Tensor, noise: Noise, draws: tf.Tensor) -> tf.Tensor:
     return tf.cast(wide * (1 + deviations) if noise.operation == "multiply" else wide + deviations, x.dtype)
 
 
-class AlignedLayer(keras.Layer):
-    """A layer that draws from the examples' keys, which `use_dropout_keys` sets.
+class AlignedLayer:
+    """The call of a layer that draws from the examples' keys, which `use_dropout_keys` sets.
 
     Attributes:
         noise: The operation, its unit and its strength.
@@ -53,8 +53,8 @@ class AlignedLayer(keras.Layer):
     site_key: int
     layout: ChannelLayout | None
 
-    @override
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Change the inputs in training."""
         return apply_noise(inputs, self.noise, self._draw(inputs)) if training else inputs
 
     def _draw(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -105,7 +105,7 @@ def align_dropout(layer: keras.Layer, name: str, noise: Noise, layout: ChannelLa
         noise: The operation, its unit and its strength.
         layout: The layout of the counterpart's input; None if it is the layout of the layer's own input.
     """
-    layer.__class__ = AlignedLayer
+    replace_class(layer, AlignedLayer)
     layer.site_key, layer.noise, layer.layout = derive_site_key(name), noise, layout
 
 

@@ -7,15 +7,22 @@ other rows, which belong to examples, are called real.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import local
+from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
-from keras.layers import BatchNormalization
-from typing_extensions import override
 
 from common.errors import UserError
+from common.map.keras_classes import find_keras_class
 from common.map.keras_paths import variables_by_path
 from tf_impl.changing_buffers import build_averaging, find_changing_buffers
+from tf_impl.keras_two import replace_class
+from tf_impl.layer_attributes import get_layer_kind
+
+if TYPE_CHECKING:
+    from keras.layers import BatchNormalization
+else:
+    BatchNormalization = object  # `replace_class` adds the class of the layer's own Keras
 
 STATISTICS = ("moving_mean", "moving_variance")
 _current = local()  # `real_rows`; TensorFlow traces each replica in a thread of its own
@@ -33,27 +40,28 @@ def find_moving_statistics(model: keras.Model) -> list[keras.Variable]:
 
 def list_batch_norm_buffers(model: keras.Layer) -> list[str]:
     """Return the paths of the moving means and variances of BatchNorm layers."""
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, BatchNormalization)]
-    statistics = {id(variable) for layer in layers for variable in layer.non_trainable_variables}
+    layers = [layer for layer in model._flatten_layers() if get_layer_kind(layer) == "BatchNormalization"]
+    statistics = {id(variable) for layer in layers for variable in layer._non_trainable_variables}
     return [path for path, variable in variables_by_path(model).items() if id(variable) in statistics]
 
 
 class AlignedBatchNorm(BatchNormalization):
-    """BatchNorm with PyTorch's moving variance, which averages the unbiased variance of the batches.
+    """The call of a BatchNorm with PyTorch's moving variance, which averages the unbiased variance of the batches.
 
     If `synchronized` is set, the mean and variance are computed over the examples of all replicas. Values that a mask
     leaves out do not count, as in Keras's layer.
     """
 
-    @override
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
+        """Normalize the inputs, and update the moving statistics in training."""
         if not (training and self.trainable):
             return super().call(inputs, training=False)
-        x, axes = tf.cast(inputs, self.moving_mean.dtype), self._reduction_axes
+        x = tf.cast(inputs, self.moving_mean.dtype)
+        axes = [axis for axis in range(x.shape.rank) if axis != self._get_channel_axis(x)]
         real = self._broadcast_real_rows(x)
         if mask is not None:
             real *= tf.cast(mask[(..., *[tf.newaxis] * (x.shape.rank - mask.shape.rank))], x.dtype)
-        values_per_real = tf.cast(tf.size(x) // tf.size(real) // tf.shape(x)[self.axis], x.dtype)
+        values_per_real = tf.cast(tf.size(x) // tf.size(real) // tf.shape(x)[self._get_channel_axis(x)], x.dtype)
         # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
         local_sums = tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * values_per_real]), 0)
         sums = self._sum_over_replicas(local_sums)
@@ -87,16 +95,17 @@ class AlignedBatchNorm(BatchNormalization):
     def _broadcast_channels(self, values: tf.Tensor | keras.Variable, x: tf.Tensor) -> tf.Tensor:
         """Return one value for each channel in a shape that broadcasts to x."""
         shape = [1] * x.shape.rank
-        shape[self.axis] = -1
+        shape[self._get_channel_axis(x)] = -1
         return tf.reshape(tf.convert_to_tensor(values), shape)
+
+    def _get_channel_axis(self, x: tf.Tensor) -> int:
+        (axis,) = [self.axis] if isinstance(self.axis, int) else self.axis  # a list in Keras 2
+        return axis % x.shape.rank
 
     def _update_moving_statistic(self, variable: keras.Variable, value: tf.Tensor) -> None:
         """Update only this replica's copy of a statistic. `build_statistics_averaging` averages the copies."""
-        updated = variable.value * self.momentum + value * (1 - self.momentum)
-        tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tf.stop_gradient(updated))
-
-
-CALLS = (BatchNormalization.call, AlignedBatchNorm.call)
+        updated = tf.convert_to_tensor(variable) * self.momentum + value * (1 - self.momentum)
+        tf.raw_ops.AssignVariableOp(resource=variable.handle, value=tf.stop_gradient(updated))
 
 
 def synchronize_batch_norm(model: keras.Layer, over_replicas: bool) -> None:
@@ -110,13 +119,16 @@ def synchronize_batch_norm(model: keras.Layer, over_replicas: bool) -> None:
         UserError: A layer overrides `call`, and so would not use the statistics of all replicas.
     """
     for layer in model._flatten_layers():
-        if over_replicas and isinstance(layer, BatchNormalization) and type(layer).call not in CALLS:
+        kind = find_keras_class(layer, "BatchNormalization")
+        if kind is None or isinstance(layer, AlignedBatchNorm):
+            continue
+        if over_replicas and type(layer).call is not kind.call:
             raise UserError(
                 f"model.sync_batch_norm=true: layer {layer.path} ({type(layer).__name__}) is a BatchNormalization with "
                 "a call of its own, which would be replaced; use keras.layers' own class, or set it to false"
             )
-        if isinstance(layer, BatchNormalization) and type(layer).call is BatchNormalization.call:
-            layer.__class__ = AlignedBatchNorm
+        if type(layer).call is kind.call:
+            replace_class(layer, AlignedBatchNorm, kind)
             layer.synchronized = over_replicas
 
 

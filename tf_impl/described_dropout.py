@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 import tensorflow as tf
-from typing_extensions import override
 
 from common.map.description import RecordedCall
 from common.map.keras_noise import find_numbers, is_dropping, is_noise_layer, may_have_noise, set_rates_to_zero
@@ -13,6 +12,7 @@ from common.map.keras_paths import SEED_STATE, layers_by_path
 from common.map.noise import Noise
 from common.map.recognized_noise import explain_input, has_noise, recognize_noise
 from tf_impl.aligned_layers import find_dropout_layers
+from tf_impl.keras_two import replace_class
 
 
 def find_dropouts(model: keras.Layer) -> tuple[dict[str, Noise], list[str]]:
@@ -53,7 +53,7 @@ def disable_dropout(model: keras.Layer, noises: Mapping[str, Noise]) -> None:
     for path, layer in layers_by_path(model).items():
         set_rates_to_zero(layer)
         if path in noises and not is_noise_layer(layer):
-            layer.__class__ = _SilentLayer
+            replace_class(layer, _Silence)
 
 
 def seed_generators(model: keras.Layer, seed: int) -> None:
@@ -64,10 +64,9 @@ def seed_generators(model: keras.Layer, seed: int) -> None:
             variable.assign(np.full(variable.shape, seed))
 
 
-class _SilentLayer(keras.Layer):
-    """A layer without its noise."""
+class _Silence:
+    """The call of a layer without its noise."""
 
-    @override
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         return inputs
 

@@ -22,12 +22,13 @@ from common.map.description import (
     RecordedCall,
     list_received_shapes,
 )
-from common.map.factory import call_factory, list_user_files
+from common.map.factory import list_user_files
 from common.map.input_specs import InputSpec
 from common.map.keras_calls import get_training_argument
 from common.map.keras_paths import layers_by_path
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training, read_python_generators
+from common.models.loaded_weights import is_floating, list_names
 from tf_impl.batch_norm import list_batch_norm_buffers
 from tf_impl.convolution import patch_grouped_convolutions
 from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
@@ -37,6 +38,7 @@ from tf_impl.described_state import find_restricted, get_state, read_state, set_
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter
+from tf_impl.keras_two import KerasTwoModel, build_user_model
 from tf_impl.nested_tensors import name_tensors
 from tf_impl.traced_step import has_random_operations, trace_model
 from tf_impl.unsupported import find_unsupported
@@ -73,10 +75,7 @@ class DescribedModel:
         keras.utils.clear_session()  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
         with keep_float64():
-            model = call_factory(key, factory, arguments)
-        if not isinstance(model, keras.Layer):
-            raise UserError(f"{key}={factory}: returned {type(model).__name__}, not a keras.Model or keras.Layer")
-        self.model = model
+            self.model = model = build_user_model(key, factory, arguments)
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
@@ -96,15 +95,15 @@ class DescribedModel:
         changed_in_evaluation = find_changes(before, view_state(self.model))
         names_before = {*before}
         del before  # it takes as much memory as the model
-        training = observe_training(
-            self._compute_training, len(next(iter(self.inputs.values()))), list_batch_norm_buffers(self.model)
-        )
+        count = len(next(iter(self.inputs.values())))
+        training = observe_training(self._compute_training, count, list_batch_norm_buffers(self.model))
         self.buffers = training.buffers
         created = get_state(self.model).keys() - names_before
         restricted = find_restricted(self.model, lambda: self._call(training=True))
         mixing_layer = self._find_mixing_layer(trace)
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
+        shapes = trace.unflattened_shapes
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
         layers = describe_layers(trace, {id(variable): name for name, variable in tensors.items()})
         used = {name for layer in layers for name in layer.variables.values()}
@@ -122,16 +121,14 @@ class DescribedModel:
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(moving_statistics),
             dropouts={
-                path: DropoutDescription(
-                    self.noises[name], name, trace.counts[path], trace.unflattened_shapes.get(path)
-                )
+                path: DropoutDescription(self.noises[name], name, trace.counts[path], shapes.get(path))
                 for path, layer in noisy_layers.items()
                 if (name := noise_names[id(layer)])
             },
             buffers=self.buffers,
             unaligned_noise=[
                 *self.other_dropouts,
-                *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
+                *explain_inputs(noisy_layers, trace.calls, count),
                 *training.random_layers,
             ],
             unsupported=[
@@ -141,6 +138,7 @@ class DescribedModel:
             restricted=[name for name in restricted if name not in self.buffers],
             mixing_layer=mixing_layer,
             mixed_gradient=None if mixing_layer else self._find_mixed_gradient(),
+            is_keras_two=isinstance(self.model, KerasTwoModel),
         )
 
     def list_files(self) -> list[str]:
@@ -154,15 +152,19 @@ class DescribedModel:
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
         """Return the variables of a Keras checkpoint. Raise UserError if the model cannot load it."""
         before = self.weights()
+        moved = {name: array * 1.5 + 1 for name, array in before.items() if is_floating(array)}
+        set_state(self.model, moved)
         try:
             self.model.load_weights(path)
         except Exception as error:
             raise UserError(
                 f"model.checkpoint={path}: cannot be read ({describe_error(error)}); save it with model.save_weights"
             ) from error
-        weights = self.weights()
-        for name, variable in self._get_variables().items():
-            variable.assign(before[name])
+        finally:
+            weights = self.weights()
+            set_state(self.model, before)
+        if kept := [name for name, array in moved.items() if np.array_equal(weights[name], array)]:
+            raise UserError(f"model.checkpoint={path}: has no {list_names(kept)}; give the checkpoint of this model")
         return weights
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -248,9 +250,7 @@ class DescribedModel:
             trace: The trace of a pass on all examples, in evaluation mode.
         """
         batch = self.inputs
-        self.inputs = {
-            name: tf.gather(tensor, [choose_example(len(tensor))] * len(tensor)) for name, tensor in batch.items()
-        }
+        self.inputs = {name: tf.gather(x, [choose_example(len(x))] * len(x)) for name, x in batch.items()}
         with ForwardTrace(self.model) as trace_of_copies:
             outputs = self._call(training=False)
         self.inputs = batch

@@ -8,6 +8,7 @@ This file replaces the functions that round:
 - The operation behind `tf.nn.leaky_relu` has a float32 attribute.
 - `keras.ops.dot_product_attention` computes its scale in float32.
 - `tf.constant`, `tf.eye`, `tf.ones`, `tf.range` and `tf.zeros` are float32 unless the caller says otherwise.
+- `tf.convert_to_tensor` too. Keras 2 converts the momentum of a BatchNormalization with it.
 - `tf.image.resize`, which also computes `UpSampling2D`, interpolates in float32.
 """
 
@@ -20,8 +21,11 @@ from typing import TypeAlias
 
 import keras
 import tensorflow as tf
+import tensorflow.compat.v2 as tensorflow_v2
 from keras.src.backend.tensorflow import nn
 from tensorflow.python.ops import math_ops
+
+from tf_impl.keras_two import TENSORFLOW_MODULES
 
 TensorLike: TypeAlias = tf.Tensor | keras.Variable | float | list[float]  # what TensorFlow converts to a tensor
 
@@ -35,12 +39,14 @@ def compute_in_float64() -> None:
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     if tf.cast is not _cast:  # not replaced yet
-        tf.cast = math_ops.cast = _cast
-        tf.nn.leaky_relu = _leaky_relu
+        math_ops.cast = _cast
         nn.dot_product_attention = _dot_product_attention
-        tf.image.resize = _resize
-        for name in CONSTANT_FUNCTIONS:
-            setattr(tf, name, _make_constant_function(getattr(tf, name)))
+        constants = {name: _make_constant_function(getattr(tf, name)) for name in CONSTANT_FUNCTIONS}
+        for module in TENSORFLOW_MODULES:
+            vars(module).update(cast=_cast, **constants)
+            module.nn.leaky_relu = _leaky_relu
+            module.image.resize = _resize
+        tensorflow_v2.convert_to_tensor = _make_constant_function(tensorflow_v2.convert_to_tensor)
         keras.DTypePolicy._parse_name = _parse_policy_name
 
 

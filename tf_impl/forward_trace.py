@@ -12,21 +12,26 @@ from types import TracebackType
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from common.map.containers import order_arguments
 from common.map.description import RecordedCall
-from common.map.keras_attributes import list_own_variables
+from common.map.keras_attributes import is_composite, list_own_variables
+from common.map.keras_classes import find_keras_class
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
 from common.map.keras_paths import make_unique
 from common.map.reshaped_features import find_reshaped_layers
+from tf_impl.keras_two import TENSORFLOW_MODULES
 from tf_impl.layer_attributes import get_layer_kind
 from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
 
 LayerCall = Callable[..., object]  # keras.Layer.__call__, or a function that computes the same
-COMPOSITES = (keras.layers.MultiHeadAttention, keras.layers.Bidirectional)
-RESHAPE_FUNCTION = (tf, "reshape")
 VARIABLE_CLASS = next(kind for kind in keras.Variable.__mro__ if "value" in vars(kind))
-DROPOUT_FUNCTIONS = ((keras.random, "dropout"), (tf.nn, "dropout"), (tf.nn.experimental, "stateless_dropout"))
+DROPOUT_FUNCTIONS = (
+    (keras.random, "dropout"),
+    *((module.nn, "dropout") for module in TENSORFLOW_MODULES),
+    (tf.nn.experimental, "stateless_dropout"),
+)
 
 # True within a ForwardTrace. A model must then call `apply_layer` outside of every tf.function: a tf.function that was
 # traced before would not call it again.
@@ -80,17 +85,29 @@ class ForwardTrace:
         self._stack: list[keras.Layer] = []  # the layers that the pass is in
         # The layers whose variables the pass read, and the number of layers entered before, by the layer's path.
         self._read: dict[str, tuple[keras.Layer, int]] = {}
-        self._owners = {id(variable): layer for layer in _list_owners(model) for variable in list_own_variables(layer)}
+        layers = _list_owners(model)
+        # The class whose `__call__` all layers of a Keras share.
+        self._layer_classes = {find_keras_class(layer, "Layer") for layer in layers}
+        self._owners = {
+            id(variable): layer
+            for layer in layers
+            for wrapper in list_own_variables(layer)
+            for variable in (wrapper, wrapper.value)  # Keras 2's layers read the variable within
+        }
         self._shapes: dict[int, tuple[int, ...]] = {}  # shapes of examples before they were flattened, by flat size
         self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
         this_module = sys.modules[__name__]
-        self._patch(keras.Layer, "__call__", self._wrap_call(keras.Layer.__call__))
+        for kind in self._layer_classes:
+            self._patch(kind, "__call__", self._wrap_call(kind.__call__))
         self._patch(VARIABLE_CLASS, "value", self._wrap_value(VARIABLE_CLASS.value))
+        self._patch(BaseResourceVariable, "_read_variable_op", self._wrap_read(BaseResourceVariable._read_variable_op))
         self._patch(this_module, "apply_layer", self._apply_layer)
         self._patch(this_module, "is_tracing", True)
-        self._patch(*RESHAPE_FUNCTION, self._wrap_reshape(tf.reshape))
+        reshape = self._wrap_reshape(tf.reshape)
+        for module in TENSORFLOW_MODULES:
+            self._patch(module, "reshape", reshape)
         for module, name in DROPOUT_FUNCTIONS:
             self._patch(module, name, self._make_dropout(name))
         return self
@@ -145,6 +162,9 @@ class ForwardTrace:
                     returned = original(layer, *args, **kwargs)
             finally:
                 self._stack.pop()
+            reshaped = first_tensor(returned) if getattr(layer, "symbol", None) == "reshape" else None
+            if received is not None and reshaped is not None:  # Keras 2 makes a layer of tf.reshape
+                self._record_reshape(received.shape, reshaped.shape)
             self.counts[path] += 1
             if path not in self.calls and (self._recorded is None or path in self._recorded):
                 computed = first_tensor(returned) if activation.received is None else activation.received
@@ -157,17 +177,27 @@ class ForwardTrace:
 
     def _wrap_value(self, original: property) -> property:
         def read(variable: keras.Variable) -> object:
-            layer = self._owners.get(id(variable))
-            if layer is not None:
-                self._read.setdefault(self._find_path(layer), (layer, len(self.entered)))
+            self._record_read(self._owners.get(id(variable)))
             assert original.fget is not None
             return original.fget(variable)
 
         return property(read)
 
+    def _wrap_read(self, original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        def read(variable: tf.Variable, *args: object, **kwargs: object) -> tf.Tensor:
+            self._record_read(self._owners.get(id(variable)))
+            return original(variable, *args, **kwargs)
+
+        return read
+
+    def _record_read(self, layer: keras.Layer | None) -> None:
+        """Record that the pass read a variable of a layer."""
+        if layer is not None:
+            self._read.setdefault(self._find_path(layer), (layer, len(self.entered)))
+
     def _record_entry(self, layer: keras.Layer, path: str, received: tf.Tensor | None) -> None:
         self.entered[path] = layer
-        if self._stack and isinstance(self._stack[-1], COMPOSITES):
+        if self._stack and is_composite(self._stack[-1]):
             self.composites[path] = self._find_path(self._stack[-1])
         if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
             self.unflattened_shapes[path] = self._shapes[received.shape[1]]

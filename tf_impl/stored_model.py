@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from common.errors import UserError, describe_error
 from common.map.description import Arrays
-from common.map.factory import call_factory
 from common.map.input_specs import InputSpec
 from common.map.keras_calls import get_training_argument
 from common.models.loaded_weights import LoadedWeights
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.input_adapter import build_input_adapter
+from tf_impl.keras_two import build_user_model
 from tf_impl.nested_tensors import name_tensors
 from tf_impl.weight_file import load_weight_file, read_weights, save_weight_file, set_weights
 
@@ -91,7 +91,7 @@ class StoredModel:
         keras.utils.clear_session()  # the numbers in names of layers start again
         keras.utils.set_random_seed(self.seed)
         with keep_float64() if in_float64 else nullcontext():
-            model = call_factory(self.key, self.factory, self.arguments)
+            model = build_user_model(self.key, self.factory, self.arguments)
         self._call(model, in_float64)
         return model
 

@@ -12,6 +12,7 @@ from common.map.description import Arrays
 from common.models.keras_file import has_optimizer, read_keras_file
 from common.models.loaded_weights import LoadedWeights, fit_types, is_floating, list_names
 from tf_impl.described_state import read_state, set_state
+from tf_impl.keras_two import KerasTwoModel
 
 MAX_SHARD_GIB = 5.0  # the size of the shards of NAME.weights.json
 
@@ -27,6 +28,7 @@ def load_weight_file(model: keras.Layer, place: str, path: Path) -> LoadedWeight
     Raises:
         UserError: The file cannot be read without running code, or does not fit the model.
     """
+    _check_keras_three(model, place)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         own_path = Path(directory, "own.weights.h5")
         save_weight_file(model, place, own_path)
@@ -56,6 +58,7 @@ def save_weight_file(model: keras.Layer, place: str, path: Path) -> None:
     Raises:
         UserError: The file cannot be written.
     """
+    _check_keras_three(model, place)
     try:
         keras.saving.save_weights(model, path, max_shard_size=MAX_SHARD_GIB if path.suffix == ".json" else None)
     except Exception as error:
@@ -70,3 +73,12 @@ def read_weights(model: keras.Layer) -> Arrays:
 def set_weights(model: keras.Layer, arrays: Mapping[str, np.ndarray]) -> None:
     """Set some of the variables."""
     set_state(model, arrays)
+
+
+def _check_keras_three(model: keras.Layer, place: str) -> None:
+    """Raise UserError if a model is one of Keras 2, whose files have other names."""
+    if isinstance(model, KerasTwoModel):
+        raise UserError(
+            f"{place}: model.tf returns a model of Keras 2, whose files are not converted; give the model of Keras 3, "
+            "or start a run from the file with model.checkpoint"
+        )

@@ -17,6 +17,7 @@ from typing_extensions import override
 from common.errors import UserError
 from common.map.factory import call_factory
 from common.map.keras_attributes import is_keras_layer
+from common.map.keras_classes import KERAS_2, find_keras_class
 from common.map.random_layers import seed_python
 from torch_impl.float64 import keep_float64
 from torch_impl.keras_module import KerasModule
@@ -88,7 +89,11 @@ def build_module(key: str, factory: str, arguments: Mapping[str, object], seed: 
         with keep_float64():
             return KerasModule(call_factory(key, factory, arguments))
     if not isinstance(model, torch.nn.Module):
-        reason = ", whose backend is not torch; do not set KERAS_BACKEND in your code" if is_keras_layer(model) else ""
+        reason = ""
+        if find_keras_class(model, "Layer", (KERAS_2,)) is not None:
+            reason = " of Keras 2, which computes only with TensorFlow; name the factory in model.tf"
+        elif is_keras_layer(model):
+            reason = ", whose backend is not torch; do not set KERAS_BACKEND in your code"
         raise UserError(
             f"{key}={factory}: returned {type(model).__name__}{reason}, not a torch.nn.Module or keras.Model"
         )

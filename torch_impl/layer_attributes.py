@@ -25,7 +25,7 @@ def get_layer_kind(layer: torch.nn.Module) -> str:
     """
     if is_keras_layer(layer):
         return get_keras_kind(layer)
-    return find_kind(layer, "torch", KNOWN_KINDS)
+    return find_kind(layer, ("torch",), KNOWN_KINDS)
 
 
 def get_layer_attributes(layer: torch.nn.Module) -> dict[str, object]:

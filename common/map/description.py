@@ -114,6 +114,7 @@ class ModelDescription:
         mixed_gradient: The first parameter whose gradient for a batch is not the sum of its gradients for the single
             examples, for example because of a hook; None if there is none, or if `mixing_layer` is set.
         is_keras: Whether the model of PyTorch's side is a Keras model, whose names and layouts are Keras's.
+        is_keras_two: Whether it is a model of Keras 2 on TensorFlow's side.
     """
 
     layers: list[LayerDescription]
@@ -130,6 +131,7 @@ class ModelDescription:
     mixing_layer: str | None = None
     mixed_gradient: str | None = None
     is_keras: bool = False
+    is_keras_two: bool = False
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ No process of `common` imports Keras, so this reads the classes by name.
 from typing import Any
 
 from common.map.factory import collect_plain_attributes
+from common.map.keras_classes import KERAS_PACKAGES, find_keras_class
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
 from common.map.layer_kinds import find_kind
 
@@ -24,18 +25,18 @@ COMPOSITES = {"MultiHeadAttention", "Bidirectional"}
 
 
 def is_keras_layer(layer: object) -> bool:
-    """Check whether an object is a keras.Layer, such as a keras.Model."""
-    return any(kind.__module__.startswith("keras.") and kind.__name__ == "Layer" for kind in type(layer).__mro__)
+    """Check whether an object is a layer of Keras 3 or Keras 2, such as a keras.Model."""
+    return find_keras_class(layer, "Layer") is not None
 
 
 def get_keras_kind(layer: object) -> str:
     """Return the name of the known Keras class that a layer is or derives from; otherwise the layer's own class."""
-    return find_kind(layer, "keras", KNOWN_KINDS)
+    return find_kind(layer, KERAS_PACKAGES, KNOWN_KINDS)
 
 
 def is_composite(layer: object) -> bool:
     """Check whether a layer is one of Keras's that computes others as its parts, such as an attention."""
-    return find_kind(layer, "keras", COMPOSITES) in COMPOSITES
+    return find_kind(layer, KERAS_PACKAGES, COMPOSITES) in COMPOSITES
 
 
 def is_recurrent(layer: object) -> bool:
@@ -52,10 +53,15 @@ def get_keras_attributes(layer: object) -> dict[str, object]:
     momentum = attributes.get("momentum")
     if isinstance(momentum, int | float):
         attributes["momentum"] = 1 - momentum
+    if hasattr(layer, "depth_multiplier"):  # Keras 2's depthwise convolutions have a number of groups that they ignore
+        attributes.pop("groups", None)
     return attributes
 
 
 def list_own_variables(layer: Any) -> list[Any]:  # noqa: ANN401  a keras.Layer, and its variables
-    """Return the variables of a layer without those of the layers in it. Those of a recurrent layer are its cell's."""
+    """Return the variables of a layer without those of the layers in it. Those of a recurrent layer are its cell's.
+
+    A layer of Keras 2 that is not one of the model's, such as a global variable, has none of the model's variables.
+    """
     owner = layer.cell if is_recurrent(layer) and hasattr(layer, "cell") else layer
-    return [*owner._trainable_variables, *owner._non_trainable_variables]
+    return [*getattr(owner, "_trainable_variables", ()), *getattr(owner, "_non_trainable_variables", ())]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from common.map.factory import build_unknown_input_error, takes_inputs_by_name
+from common.map.keras_classes import KERAS_PACKAGES, get_user_model, is_keras_class
 
 Tensor = TypeVar("Tensor")
 Arguments = tuple[tuple[object, ...], dict[str, Tensor]]  # positional and keyword arguments of a call
@@ -37,7 +38,7 @@ def build_keras_adapter(
 
 def get_training_argument(model: Any, training: bool) -> dict[str, bool]:  # noqa: ANN401  a keras.Layer
     """Return the keyword argument `training` of a model's call; nothing if the call takes none."""
-    return {"training": training} if model._call_has_training_arg else {}
+    return {"training": training} if get_user_model(model)._call_has_training_arg else {}
 
 
 def _find_call_style(
@@ -46,10 +47,13 @@ def _find_call_style(
     names: Sequence[str],
 ) -> Literal["positional", "keyword", "dict"]:
     """Return how a model takes its inputs; "dict" means that it takes all of them as one dict."""
-    classes = {kind.__name__ for kind in type(model).__mro__ if kind.__module__.startswith("keras.")}
+    model = get_user_model(model)
+    classes = {kind.__name__ for kind in type(model).__mro__ if is_keras_class(kind)}
     if "Sequential" in classes:
         return "positional"
-    is_subclassed = not type(model).call.__module__.startswith("keras.")  # a class of the user defines its call
+    is_subclassed = (
+        type(model).call.__module__.partition(".")[0] not in KERAS_PACKAGES
+    )  # a class of the user defines its call
     if "Model" in classes and not is_subclassed:
         taken = [tensor.name for tensor in model.inputs]
         for name in names if len(names) > 1 or len(taken) > 1 else []:  # a single input may have any name

@@ -8,6 +8,7 @@ from inspect import signature
 from numbers import Real
 from typing import Any
 
+from common.map.keras_classes import KERAS_PACKAGES, find_keras_class, is_keras_class
 from common.map.noise import Noise, Operation, Unit
 
 # The operation and the unit of each class of Keras.
@@ -20,13 +21,14 @@ NOISE_OF_CLASSES: dict[str, tuple[Operation, Unit]] = {
     "GaussianDropout": ("multiply", "element"),
     "GaussianNoise": ("add", "element"),
 }
+KERAS_LAYERS = tuple(f"{package}.src.layers." for package in KERAS_PACKAGES)
 RATES = ("rate", "stddev")
 INNER_RATES = ("dropout", "recurrent_dropout")  # of attentions and recurrent layers
 
 
 def is_noise_layer(layer: Any) -> bool:  # noqa: ANN401  a keras.Layer, as below
     """Check whether a layer is one of Keras's own dropout or noise layers."""
-    return type(layer).__module__.startswith("keras.") and type(layer).__name__ in NOISE_OF_CLASSES
+    return is_keras_class(type(layer)) and type(layer).__name__ in NOISE_OF_CLASSES
 
 
 def get_keras_noise(layer: Any) -> Noise | None:  # noqa: ANN401
@@ -65,7 +67,7 @@ def may_have_noise(layer: Any) -> bool:  # noqa: ANN401
     """Check whether a layer has one input, no weights, no layers in it, and is not Keras's own."""
     parameters = [name for name in signature(layer.call).parameters if name != "training"]
     return (
-        not type(layer).__module__.startswith("keras.src.layers.")
+        not type(layer).__module__.startswith(KERAS_LAYERS)
         and layer.built
         and not layer.weights
         and not any(True for _ in layer._flatten_layers(include_self=False))
@@ -88,11 +90,7 @@ def _has_own_rates(layer: Any) -> bool:  # noqa: ANN401
 
 def _has_dropout_layers(layer: Any) -> bool:  # noqa: ANN401
     """Check whether a layer contains dropout layers, as an attention does for its probabilities."""
-    return any(
-        kind.__module__.startswith("keras.") and kind.__name__ == "Dropout"
-        for inner in layer._flatten_layers(include_self=False)
-        for kind in type(inner).__mro__
-    )
+    return any(find_keras_class(inner, "Dropout") for inner in layer._flatten_layers(include_self=False))
 
 
 def _get_unit(noise_shape: Sequence[int | None]) -> Unit | None:

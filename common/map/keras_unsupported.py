@@ -5,6 +5,7 @@ No process of `common` imports Keras, so this reads the classes by name.
 
 from typing import Any
 
+from common.map.keras_classes import find_keras_class, get_user_model
 from common.map.keras_paths import layers_by_path, variables_by_path
 
 TRAINING_METHODS = ("train_step", "compute_loss")  # methods of keras.Model that `fit` calls
@@ -44,20 +45,18 @@ def find_lost_parts(model: Any) -> list[str]:  # noqa: ANN401  a keras.Layer
     sentences += [f"{penalty}; remove it" for penalty in penalties]
     remedy = (
         "return keras.Model(model.inputs, model.outputs)"
-        if getattr(model, "inputs", None)
+        if getattr(get_user_model(model), "inputs", None)
         else "return a model that does not override it, such as the network inside"
     )
     sentences += [
         f"the model overrides {name}, which training does not call; {remedy}, and compute the loss with task=custom"
         for name in TRAINING_METHODS
-        if _overrides(model, name)
+        if _overrides(get_user_model(model), name)
     ]
     return sentences
 
 
 def _overrides(model: Any, name: str) -> bool:  # noqa: ANN401
     """Check whether a model or its class replaces a method of keras.Model."""
-    classes = [
-        kind for kind in type(model).__mro__ if kind.__module__.startswith("keras.") and kind.__name__ == "Model"
-    ]
-    return bool(classes) and getattr(getattr(model, name), "__func__", None) is not getattr(classes[0], name)
+    kind = find_keras_class(model, "Model")
+    return kind is not None and getattr(getattr(model, name), "__func__", None) is not getattr(kind, name)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 
-def find_kind(layer: object, framework: str, known_kinds: Collection[str]) -> str:
+def find_kind(layer: object, packages: Collection[str], known_kinds: Collection[str]) -> str:
     """Return the name of the known class of a framework that a layer is or derives from; otherwise the layer's class.
 
     A class of another library is named with it if that is a known kind, or if the framework has a known class of the
@@ -11,11 +11,11 @@ def find_kind(layer: object, framework: str, known_kinds: Collection[str]) -> st
 
     Args:
         layer: A layer of PyTorch or Keras.
-        framework: The package of the framework, "torch" or "keras".
+        packages: The packages of the framework, such as "torch".
         known_kinds: The names of the known classes, such as Linear or transformers.Conv1D.
     """
     for kind in type(layer).__mro__:
-        if kind.__module__.startswith(f"{framework}.") and kind.__name__ in known_kinds:
+        if kind.__module__.partition(".")[0] in packages and kind.__name__ in known_kinds:
             return kind.__name__
     name = type(layer).__name__
     qualified_name = f"{type(layer).__module__.partition('.')[0]}.{name}"

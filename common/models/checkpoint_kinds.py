@@ -1,10 +1,22 @@
-"""Kinds of checkpoints that `model.checkpoint` may name by mistake, for errors that say what it is instead."""
+"""Kinds of checkpoints beside files of weights: those of TensorFlow, which Keras 2 loads, and run directories.
+
+`model.checkpoint` may name one by mistake. The error says what it is instead.
+"""
 
 from pathlib import Path
 
 from common.config.saved_config import CONFIG
 
 STEPS = "checkpoints/step-*"
+
+
+def find_tensorflow_prefix(path: Path) -> Path | None:
+    """Return the prefix of the files of a SavedModel's variables, or of a checkpoint of TensorFlow; None if it is none.
+
+    The file PREFIX.index has a checksum of every tensor.
+    """
+    prefix = path / "variables" / "variables" if (path / "saved_model.pb").is_file() else path
+    return prefix if prefix.with_name(f"{prefix.name}.index").is_file() else None
 
 
 def describe_checkpoint(path: Path) -> str | None:

@@ -33,7 +33,7 @@ from common.models.batch_norm_checks import (
     list_norms_of_single_values,
 )
 from common.models.changing_buffers import check_buffers, merge_buffers, round_to_float32
-from common.models.checkpoint_kinds import describe_checkpoint
+from common.models.checkpoint_kinds import describe_checkpoint, find_tensorflow_prefix
 from common.models.hf_config import HfConfig
 from common.models.mixing import check_mixing, check_restricted
 from common.models.paired_layers import list_paired_layers
@@ -201,6 +201,8 @@ def _check_losses(task: CustomTaskSettings, side: str, losses: Mapping[str, np.n
 def _find_file(key: str, path: str) -> Path:
     if Path(path).is_file():
         return Path(path)
+    if key == "model.checkpoint" and (prefix := find_tensorflow_prefix(Path(path))):
+        return prefix.with_name(f"{prefix.name}.index")
     if key == "model.checkpoint" and (kind := describe_checkpoint(Path(path))):
         raise UserError(f"{key}={path}: {kind}; give {ACCEPTED_FILES}")
     if (weights := Path(path, WEIGHTS_FILE)).is_file():

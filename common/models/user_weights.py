@@ -15,6 +15,7 @@ from common.map.description import ModelDescription
 from common.map.pair_models import PairedModels
 from common.map.pair_variables import ParameterMap
 from common.map.side import Side
+from common.models.checkpoint_kinds import describe_checkpoint, find_tensorflow_prefix
 from common.models.tensor_names import match_names
 from common.models.weight_files import FLOAT_TYPES, read_weight_file
 
@@ -46,7 +47,8 @@ def read_weights(
     variables = descriptions[main].variables
     if settings.checkpoint is not None:
         constants = {name for name, variable in variables.items() if variable.is_constant}
-        weights |= _read_checkpoint(settings.checkpoint, weights, sides, parameter_map, constants)
+        has_keras_two = any(description.is_keras_two for description in descriptions.values())
+        weights |= _read_checkpoint(settings.checkpoint, weights, sides, parameter_map, constants, has_keras_two)
     folded = fold_sums(weights, parameter_map)
     return {name: array for name, array in folded.items() if not variables[name].is_constant}
 
@@ -70,9 +72,12 @@ def _read_checkpoint(
     sides: Mapping[str, Side],
     parameter_map: ParameterMap | None,
     constants: Collection[str],
+    has_keras_two: bool,
 ) -> dict[str, np.ndarray]:
     path = Path(checkpoint)
-    if path.suffix in KERAS_SUFFIXES:
+    if find_tensorflow_prefix(path) is not None and not has_keras_two:
+        raise UserError(f"model.checkpoint={path}: {describe_checkpoint(path)}; give {ACCEPTED_FILES}")
+    if path.suffix in KERAS_SUFFIXES or find_tensorflow_prefix(path) is not None:
         return _read_keras_checkpoint(path, drawn, sides, parameter_map)
     if path.suffix in TORCH_SUFFIXES:
         if "torch" not in sides:

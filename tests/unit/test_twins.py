@@ -147,6 +147,7 @@ ONE_SIDED_FILES = {
     ],
     "tf_impl": [
         "models/layout.py",
+        "keras_two.py",
         "traced_step.py",
         "convolution.py",
         "fused_optimizer.py",

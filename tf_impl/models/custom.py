@@ -12,11 +12,9 @@ from functools import partial
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.utils.naming import reset_uids
 from typing_extensions import override
 
 from common.map.dropout_pairs import ChannelLayout
-from common.map.factory import call_factory
 from common.map.keras_calls import get_training_argument
 from common.map.keras_paths import layers_by_path, variables_by_path
 from common.map.noise import Noise
@@ -28,6 +26,7 @@ from tf_impl.changing_buffers import mark_changing_buffers
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.input_adapter import build_input_adapter
+from tf_impl.keras_two import build_user_model
 from tf_impl.models.layout import TransformedParameter
 from tf_impl.nested_tensors import name_tensors
 
@@ -77,9 +76,8 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     if is_float64:
         compute_in_float64()
     patch_strided_convolutions()
-    reset_uids()  # layers get the same names as when the parameter map was proven
     with keep_float64() if is_float64 else nullcontext():
-        user_model = call_factory("model.tf", settings["factories"]["tf"], settings["arguments"])
+        user_model = build_user_model("model.tf", settings["factories"]["tf"], settings["arguments"])
     output, move = settings["outputs"]["tf"], settings.get("moved_axes", {}).get("tf")
     select = _select_outputs if isinstance(output, list) else _select_output
     model = CustomModel(user_model, list(settings["inputs"]), partial(select, output, move))

@@ -2,7 +2,9 @@
 
 import pytest
 
+from common.errors import UserError
 from tests.conftest import Python
+from torch_impl.keras_backend import build_module
 
 CODE = """
 import sys
@@ -93,3 +95,14 @@ print(np.abs(normalized - expected).max())
 @pytest.mark.slow
 def test_masked_values_do_not_count(python: Python) -> None:
     assert float(python(MASKED).split()[-1]) < 1e-12
+
+
+class Layer:
+    """A stand-in for the class of Keras 2, which would import TensorFlow."""
+
+    __module__ = "tf_keras.src.engine.base_layer"
+
+
+def test_a_model_of_keras_2_is_refused_on_the_side_of_pytorch() -> None:
+    with pytest.raises(UserError, match=r"Layer: returned Layer of Keras 2, which computes only with TensorFlow; name"):
+        build_module("model.torch", f"{__name__}:Layer", {}, seed=0)
