@@ -96,9 +96,8 @@ class DescribedModel:
         changed_in_evaluation = find_changes(before, view_state(self.model))
         names_before = {*before}
         del before  # it takes as much memory as the model
-        training = observe_training(
-            self._compute_training, len(next(iter(self.inputs.values()))), list_batch_norm_buffers(self.model)
-        )
+        count = len(next(iter(self.inputs.values())))
+        training = observe_training(self._compute_training, count, list_batch_norm_buffers(self.model))
         self.buffers = training.buffers
         created = get_state(self.model).keys() - names_before
         restricted = find_restricted(self.model, lambda: self._call(training=True))
@@ -130,7 +129,7 @@ class DescribedModel:
             buffers=self.buffers,
             unaligned_noise=[
                 *self.other_dropouts,
-                *explain_inputs(noisy_layers, trace.calls, len(next(iter(self.inputs.values())))),
+                *explain_inputs(noisy_layers, trace.calls, count),
                 *training.random_layers,
             ],
             unsupported=[
