@@ -21,8 +21,9 @@ Labels = Mapping[str, Hashable]  # by the path of the layer
 class LayerRoles:
     """Labels of the layers of a model, one for each level.
 
-    The first one is the same for all layers. The others depend on at least the next layers: a setting alone, such as a
-    stride, may be the mistake that is looked for.
+    The first one is the same for all layers, because a setting, such as a stride, may be the mistake that is looked
+    for. The second one is the settings of the sublayer. The others are those of the whole layer, and depend on the
+    layers around it, too.
     """
 
     def __init__(self, sublayers: Sequence[Sublayer], layers: Sequence[LayerDescription]) -> None:
@@ -30,14 +31,20 @@ class LayerRoles:
         connections = {layer.path: layer.connection for layer in layers if layer.connection is not None}
         kinds: dict[str, list[Hashable]] = defaultdict(list)
         for sublayer in sublayers:
-            settings = tuple(_normalize(sublayer.settings.get(name, 1)) for name in SETTINGS)
-            kinds[sublayer.path].append((sublayer.signature, settings))
+            kinds[sublayer.path].append((sublayer.signature, _select_settings(sublayer)))
         self._sources = {path: connection.source for path, connection in connections.items()}
         labels: Labels = {path: hash((tuple(kind), _get_sizes(connections, path))) for path, kind in kinds.items()}
-        self.levels: list[Labels] = [dict.fromkeys(kinds, 0)]
+        self._places = {path: place for place, path in enumerate(kinds)}
+        self._refined: list[Labels] = []
         for _ in range(LEVELS):
             labels = self._refine(labels)
-            self.levels.append(labels)
+            self._refined.append(labels)
+
+    def get_label(self, sublayer: Sublayer, level: int) -> Hashable:
+        """Return the label of a sublayer at a level, from 0 to LEVELS + 1."""
+        if level == 0:
+            return 0
+        return _select_settings(sublayer) if level == 1 else self._refined[level - 2][sublayer.path]
 
     def get_source(self, path: str) -> str | None:
         """Return the path of the layer whose output a layer receives, if that is known."""
@@ -48,12 +55,11 @@ class LayerRoles:
 
         A functional model of Keras computes parallel branches side by side, and PyTorch one after the other.
         """
-        places = {path: place for place, path in enumerate(self.levels[0])}
-        return sorted(sublayers, key=lambda sublayer: places[self._sources[sublayer.path] or ""])
+        return sorted(sublayers, key=lambda sublayer: self._places[self._sources[sublayer.path] or ""])
 
     def knows_sources(self, sublayers: Sequence[Sublayer]) -> bool:
         """Check whether the layers are known whose outputs sublayers receive."""
-        return all(self._sources.get(sublayer.path) in self.levels[0] for sublayer in sublayers)
+        return all(self._sources.get(sublayer.path) in self._places for sublayer in sublayers)
 
     def _refine(self, labels: Labels) -> Labels:
         """Return labels that depend on the labels of the layers before and after, too."""
@@ -84,8 +90,9 @@ def order_by_roles(
         torch_roles: The roles in PyTorch's model.
         keras_roles: The roles in Keras's model.
     """
-    for torch_level, keras_level in zip(reversed(torch_roles.levels), reversed(keras_roles.levels), strict=True):
-        torch_groups, keras_groups = _group(torch_matches, torch_level), _group(keras_matches, keras_level)
+    for level in reversed(range(LEVELS + 2)):
+        torch_groups = _group(torch_matches, torch_roles, level)
+        keras_groups = _group(keras_matches, keras_roles, level)
         if {label: len(group) for label, group in torch_groups.items()} == {
             label: len(group) for label, group in keras_groups.items()
         }:
@@ -103,11 +110,11 @@ def order_by_roles(
     raise AssertionError("the first labels are equal")
 
 
-def _group(sublayers: Sequence[Sublayer], level: Labels) -> dict[Hashable, list[Sublayer]]:
+def _group(sublayers: Sequence[Sublayer], roles: LayerRoles, level: int) -> dict[Hashable, list[Sublayer]]:
     """Return the sublayers by label."""
     groups: dict[Hashable, list[Sublayer]] = defaultdict(list)
     for sublayer in sublayers:
-        groups[level[sublayer.path]].append(sublayer)
+        groups[roles.get_label(sublayer, level)].append(sublayer)
     return groups
 
 
@@ -138,6 +145,10 @@ def _order_siblings(
 def _split_words(path: str) -> set[str]:
     """Return the words of the last name of a path. Numbers count layers, and each framework has its own."""
     return set(re.findall("[a-z]+", re.split(r"[./]", path)[-1].lower()))
+
+
+def _select_settings(sublayer: Sublayer) -> tuple[object, ...]:
+    return tuple(_normalize(sublayer.settings.get(name, 1)) for name in SETTINGS)
 
 
 def _normalize(setting: object) -> object:

@@ -5,6 +5,7 @@ It answers the calls of `common.map.side`, in the environment of its interpreter
 
 import importlib
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -68,7 +69,13 @@ def _exit_with_parent(descriptor: int) -> None:
     """Exit when the command ends, even if it is killed while a model computes or hangs."""
     while os.read(descriptor, 1):
         pass
+    _remove_temporary_files()
     os._exit(1)
+
+
+def _remove_temporary_files() -> None:
+    """Remove the directory that `Side` made for this process, because a command that was killed cannot."""
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 def _take_standard_input() -> int:
@@ -97,3 +104,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
     Thread(target=_exit_with_parent, args=(_take_standard_input(),), daemon=True).start()
     answer_calls(sys.argv[1], sys.argv[2], Connection(int(sys.argv[3])))
+    _remove_temporary_files()

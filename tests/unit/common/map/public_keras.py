@@ -136,3 +136,11 @@ class Constants(keras.Layer):
 
 def constants() -> keras.Layer:
     return Constants()
+
+
+def shortcut() -> keras.Layer:
+    images = keras.Input((8, 8, 4))
+    x = L.Conv2D(4, 3, padding="same")(images)
+    pooled = L.MaxPooling2D()(L.SeparableConv2D(4, 3, padding="same")(L.ReLU()(x)))
+    head = L.Conv2D(3, 1)(L.add([pooled, L.Conv2D(4, 1, strides=2)(x)]))
+    return keras.Model(images, L.GlobalAveragePooling2D()(head))

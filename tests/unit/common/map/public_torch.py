@@ -194,3 +194,23 @@ class Constants(nn.Module):
 
 def constants() -> nn.Module:
     return Constants()
+
+
+class Shortcut(nn.Module):
+    """A separable convolution with pooling, beside a shortcut of the same sizes whose convolution has a stride."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depthwise, self.pointwise = nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), nn.Conv2d(4, 4, 1)
+        self.shortcut, self.head = nn.Conv2d(4, 4, 1, stride=2), nn.Conv2d(4, 3, 1)
+        self.stem = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        pooled = nn.functional.max_pool2d(self.pointwise(self.depthwise(x.relu())), 2)
+        output: Tensor = self.head(pooled + self.shortcut(x)).mean((2, 3))
+        return output
+
+
+def shortcut() -> nn.Module:
+    return Shortcut()

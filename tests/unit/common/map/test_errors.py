@@ -173,7 +173,7 @@ def test_a_process_whose_own_child_goes_on_is_reported(tmp_path: Path) -> None:
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # raises an error if the child has ended before
 
 
-def test_a_process_ends_with_its_parent() -> None:
+def test_a_process_ends_with_its_parent_and_leaves_no_files(tmp_path: Path) -> None:
     arguments = {
         "key": "model.torch",
         "factory": f"{__name__}:hangs",
@@ -186,8 +186,12 @@ def test_a_process_ends_with_its_parent() -> None:
         "import os, signal; from common.map.side import Side; "
         f"Side('torch_impl').send('build', **{arguments}); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, timeout=60)  # waits for both
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(  # waits for both
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, timeout=60, env=environment
+    )
     assert done.returncode == -signal.SIGKILL
+    assert not any(tmp_path.iterdir())
 
 
 def test_what_cannot_be_sent_is_an_error_of_one_line(sides: Sides) -> None:

@@ -16,6 +16,7 @@ MODELS = {
     "interaction": STEPS,
     "constants": FEATURES,
     "text_network": {"x": "float32[4,9,6]"},
+    "shortcut": {"x": "float32[4,8,8,channels=4]"},
 }
 
 
