@@ -1,7 +1,7 @@
 """Remedies: what to do about each cause of a difference between two training runs.
 
-docs/diagnosis.md has the same table. Both follow the order of training: data, weights, layers, loss, gradients,
-updates, evaluation.
+docs/diagnosis.md has the same table, and says what each cause means. Both follow the order of training: data, weights,
+layers, loss, gradients, updates, evaluation.
 """
 
 from common.diagnose.findings import Cause
@@ -22,8 +22,8 @@ REMEDY_GROUPS = {
     "missing_layer": "add the layer to the other model, or remove it from this one",
     "missing_parameter transposed_kernel swapped_weights other_weights": "compare the parameter map and the checkpoint",
     "gate_order block_order": (
-        "correct the code that copies the weights, or the cell: PyTorch orders the gates i, f, g, o and r, z, n, Keras "
-        "i, f, g, o and z, r, h"
+        "correct the code that copies the weights, or the cell: the gates of an LSTM are i, f, g, o in both "
+        "frameworks, those of a GRU are r, z, n in PyTorch and z, r, h in Keras"
     ),
     "activation": "set the activation explicitly on both sides: Keras's `gelu` is exact, KerasHub's BERT uses tanh",
     "computed_in_tf32 computed_in_bfloat16 computed_in_float16 computed_in_float32": (
@@ -86,7 +86,9 @@ REMEDY_GROUPS = {
     "same_masks_in_all_steps same_masks_on_all_ranks": (
         "draw the masks from a seed that depends on the step and the rank"
     ),
-    # Of records of scripts
+    "asynchronous": "set `strategy.max_staleness=0`, or expect another curve",
+    "examples_not_evaluated evaluation": "evaluate all examples, including a last, smaller batch",
+    # Causes that only the diagnosis of recorded scripts reports
     "precision": "set the same precision, TF32 and autocast in both scripts",
     "environment": "use the same versions, device and flags on both sides, or expect this difference",
     "learning_rate schedule scheduler_stepped_twice scheduler_per_micro_batch updates_per_schedule_step "
@@ -122,8 +124,6 @@ REMEDY_GROUPS = {
     "sampler_padding last_batch_dropped repeated_batch": "use the same `drop_last`, and draw a new batch for each step",
     "weights_changed": "evaluate averaged weights in a copy of the model",
     "not_reduced": ("wrap the model in DistributedDataParallel, and call the wrapper"),
-    "asynchronous": "set `strategy.max_staleness=0`, or expect another curve",
-    "examples_not_evaluated evaluation": "evaluate all examples, including a last, smaller batch",
 }
 REMEDIES = {cause: remedy for causes, remedy in REMEDY_GROUPS.items() for cause in causes.split()}
 # Causes whose sentence says all that is known, such as the place of a difference
@@ -139,7 +139,7 @@ WITHOUT_REMEDY = (
 STAGE_REMEDIES = {
     "config": "set the key to the same value on both sides",
     "hyperparameters": "set it to the same value in both scripts",
-    "activations": "set it to the same value in both layers",
+    **dict.fromkeys(("activations", "activations in training mode"), "set it to the same value in both layers"),
     "loss": REMEDIES["loss_function"],
 }
 

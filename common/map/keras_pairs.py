@@ -10,7 +10,14 @@ from common.map.transformation import SourceParameter
 def use_keras_layouts(
     torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer]
 ) -> tuple[list[Sublayer], list[Sublayer]]:
-    """Return both models' sublayers without transformations between them, which `split_keras_layers` returned."""
+    """Return both models' sublayers so that equal roles match without a transformation.
+
+    Both models are Keras models, so all targets are KerasTarget.
+
+    Args:
+        torch_sublayers: The sublayers on the PyTorch backend, of `split_keras_layers`.
+        keras_sublayers: The sublayers on the TensorFlow backend, of `split_keras_layers`.
+    """
     return (
         [
             replace(

@@ -9,7 +9,8 @@ from common.config.metrics import CLASSES
 from common.data.batches import GlobalBatch
 from common.errors import UserError
 
-PREDICTION_PLACES = ("class_places", "output_places")  # arrays of a micro-batch; see `GlobalBatch.shard`
+# Arrays of a micro-batch: where it has the prediction of each example of the global batch, -1 if another one has it
+PREDICTION_PLACES = ("class_places", "output_places")
 PADDING = -1  # label of a position that an example does not have
 
 

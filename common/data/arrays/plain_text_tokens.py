@@ -32,7 +32,7 @@ def open_tokenizer(name: str) -> TokenReader:
     path = find_tokenizer(name)
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # all errors of the library have its own class
+    except Exception as error:  # tokenizers raises Exception itself
         raise UserError(
             f"data.tokenizer: {path} is no tokenizer.json: {describe_error(error)}; save it again"
         ) from error
@@ -67,7 +67,7 @@ def _read_bytes(path: Path) -> Iterator[np.ndarray]:
 
 
 def _read_lines(path: Path) -> Iterator[list[str]]:
-    """Yield the lines of a file with their newlines, some at a time. A line of more than MAX_LINE is cut."""
+    """Yield the lines of a file with their newlines, some at a time. A line of more than MAX_LINE may be cut."""
     remainder = ""
     for piece in read_pieces(path):
         text = remainder + piece

@@ -28,7 +28,7 @@ MAX_LABELS = 100_000  # distinct labels of a split, which are held in memory; no
 class RowReader:
     """Reader of one file, or of another source that is read from start to end."""
 
-    location: str  # start of the name of a row in errors, which its number completes: "train.csv:" for "train.csv:12"
+    location: str  # prefix of a row's number in errors: "train.csv:" in "train.csv:12"
     read: Callable[[], NumberedRows]
 
 
@@ -76,7 +76,7 @@ class TextSource:
 
     train: TextRows
     validation: TextRows
-    data_classes: list[str] | None  # names of the classes: integer label i is class i; None if only labels are known
+    data_classes: list[str] | None  # integer label i means class i; None if the source does not name them
     model_classes: list[str] | None = None  # names of the model's outputs, if `data.classes` sets them
 
 

@@ -17,7 +17,7 @@ from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, MA
 from common.map.array_differences import compute_norm
 
 Gradients = Mapping[str, np.ndarray]  # by parameter name; the slots have this type too
-# Applied to the upper bound of a slot's rounding error, because a check tolerates a multiple of its noise anyway
+# The upper bound of a slot's rounding error is multiplied by this: StepGradients.tolerance allows 10 times the noise
 SLOT_NOISE_FACTOR = 0.1
 CLIP_EPSILON = 1e-6  # added to a norm by torch.nn.utils.clip_grad_norm_
 
@@ -36,7 +36,8 @@ def recover_gradients(
     """Return the clipped gradients that an update used, from the optimizer's slots before and after it.
 
     Adam's new = beta1 * old + (1 - beta1) * gradient and SGD's new = momentum * old + gradient are solved for the
-    gradient. Adam and SGD, but not AdamW, first add weight_decay * weights to the gradient. It is subtracted again.
+    gradient. SGD must have momentum: otherwise no slot holds a gradient. Adam and SGD, but not AdamW, first add
+    weight_decay * weights to the gradient. It is subtracted again.
 
     Args:
         settings: Hyperparameters of the update.
@@ -55,7 +56,7 @@ def recover_gradients(
 
 
 def estimate_slot_noise(settings: UpdateSettings, before: Gradients, after: Gradients) -> dict[str, float]:
-    """Return the norm of the rounding error in each recovered gradient, because new - decay * old loses digits.
+    """Estimate the norm of each recovered gradient's rounding error. The subtraction new - decay * old loses digits.
 
     Args:
         settings: Hyperparameters of the update.
@@ -131,7 +132,7 @@ class StepGradients:
 
     @cached_property
     def tolerance(self) -> float:
-        """Largest relative difference from the recovered gradients up to which computed gradients explain them."""
+        """Largest relative difference at which computed gradients count as equal to the recovered ones."""
         noise = compute_norm([*self.noise.values()]) / (compute_norm(self.recovered_vector) or 1.0)
         return max(EXPLANATION_TOLERANCE[self.settings.precision], 10 * noise)
 
@@ -167,7 +168,7 @@ class StepGradients:
 
     @cached_property
     def shard_factors(self) -> np.ndarray | None:
-        """Factors by which a sum over the shards gives the update's gradients; None if there are none or many."""
+        """Factors f for which the sum of f[i] * shard_gradients[i] is the recovered gradients; None unless unique."""
         columns = np.stack([self.flatten(shard) for shard in self.shard_gradients], axis=1)
         factors, *_ = np.linalg.lstsq(columns, self.recovered_vector, rcond=None)
         is_unique = np.linalg.matrix_rank(columns) == len(self.shard_gradients)

@@ -1,4 +1,4 @@
-"""Poolings of windows of an image, with padding and rounding up, that lie between two layers."""
+"""Search for the max or mean pooling of windows between two layers. Ceil mode counts as padding at the end."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import numpy as np
 from common.diagnose.rounding import is_close
 
 SIZES, STRIDES = (2, 3, 4), (1, 2, 3, 4)
-TRIED_CHANNELS = 2  # of the first example, by which most candidates are rejected
+TRIED_CHANNELS = 2  # channels of the first example, which a pooling must reproduce before all examples are compared
 
 
 @dataclass(frozen=True)
 class WindowPooling:
-    """A pooling of the axes of an array [n, ..., channels] between the first and the last one.
+    """Pooling of an array [n, ..., channels] along all axes but the first and the last.
 
     Attributes:
         kind: "max" or "mean".
@@ -73,9 +73,12 @@ def find_window_pooling(x: np.ndarray, result: np.ndarray) -> str | None:
 
 
 def _list_poolings(sizes: tuple[int, ...], pooled_sizes: tuple[int, ...]) -> Iterator[WindowPooling]:
-    """Yield the poolings that give axes of some sizes others, those without padding first."""
+    """Yield the poolings that turn axes of the lengths `sizes` into axes of the lengths `pooled_sizes`.
+
+    For each size, stride and kind, the one without padding comes first.
+    """
     for size, stride, kind in product(SIZES, STRIDES, ("max", "mean")):
-        for before, after in product(range((size + 1) // 2 + 1), repeat=2):
+        for before, after in product(range((size + 1) // 2 + 1), range(size)):  # ceil mode needs up to size - 1
             is_fitting = all(
                 (length + before + after - size) >= 0 and (length + before + after - size) // stride + 1 == pooled
                 for length, pooled in zip(sizes, pooled_sizes, strict=True)

@@ -1,7 +1,7 @@
 """Formulas of the optimizers of PyTorch and Keras: how an update changes a parameter and its slots.
 
-Source: the documentation of torch.optim.* and of keras.optimizers.*, with the arguments of the same
-names. If the frameworks differ, the settings say how: see OptimizerSettings.
+Source: the documentation of torch.optim.* and keras.optimizers.*. OptimizerSettings has their arguments, and fields
+such as `epsilon_place` for what the frameworks do differently.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from common.diagnose.explain.update_settings import BEFORE_CORRECTION, INSIDE_RO
 from common.diagnose.recorded.optimizer_settings import WITHIN_MAXIMUM, OptimizerSettings
 
 Slots = Mapping[str, np.ndarray]
-CANCELLED = 1e-5  # of a difference, relative to its terms: below it, float32 decides the digits of the result
+CANCELLATION_LIMIT = 1e-5  # a difference smaller than this share of its terms consists of float32 rounding errors
 NADAM_BASE = 0.96  # of the schedule of NAdam's momentum, in both frameworks
 
 
@@ -53,8 +53,8 @@ def update_sgd(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return what SGD subtracts from the weights, and the slots after it."""
     s = p.settings
     if not s.momentum:
-        return p.rate * p.gradient, {"momentum_buffer": p.gradient}
-    if s.rate_inside_velocity:  # Keras: the momentum is what is added to the weights
+        return p.rate * p.gradient, {"momentum_buffer": p.gradient}  # which `_to_directions` reads as the direction
+    if s.rate_inside_velocity:  # Keras's momentum slot is the change that is added to the weights
         buffer = s.momentum * p.get("momentum_buffer") - p.rate * p.gradient
         change = p.rate * p.gradient - s.momentum * buffer if s.nesterov else -buffer
         return change, {"momentum_buffer": buffer}
@@ -87,12 +87,14 @@ def update_rmsprop(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     if s.centered:
         slots["grad_avg"] = p.average("grad_avg", p.gradient, s.rho)
         difference = variance - slots["grad_avg"] ** 2
-        variance = np.where(difference < CANCELLED * variance, np.nan, difference)
+        variance = np.where(difference < CANCELLATION_LIMIT * variance, np.nan, difference)
     direction = p.gradient / _add_epsilon(variance, s)
-    share = p.rate if s.rate_inside_velocity else 1.0
     if s.momentum:
-        direction = slots["momentum_buffer"] = s.momentum * p.get("momentum_buffer") + share * direction
-    return direction * (p.rate / share if s.momentum else p.rate), slots
+        increment = p.rate * direction if s.rate_inside_velocity else direction
+        direction = slots["momentum_buffer"] = s.momentum * p.get("momentum_buffer") + increment
+        if s.rate_inside_velocity:
+            return direction, slots
+    return p.rate * direction, slots
 
 
 def update_adagrad(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -125,11 +127,12 @@ def update_nadam(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return what NAdam subtracts from the weights, and the slots after it."""
     s = p.settings
     slots = _advance_moments(p)
-    factors = [s.betas[0] * (1 - 0.5 * NADAM_BASE ** (step * s.momentum_decay)) for step in range(1, p.step + 2)]
-    now, later = factors[-2:]
-    product = np.prod(factors[:-1])
+    momenta = [s.betas[0] * (1 - 0.5 * NADAM_BASE ** (step * s.momentum_decay)) for step in range(1, p.step + 2)]
+    momentum, next_momentum = momenta[-2:]
+    product = np.prod(momenta[:-1])
     root = np.sqrt(slots["exp_avg_sq"] / (1 - s.betas[1] ** p.step)) + s.epsilon
-    direction = (1 - now) / (1 - product) * p.gradient + later / (1 - product * later) * slots["exp_avg"]
+    average_share = next_momentum / (1 - product * next_momentum)
+    direction = (1 - momentum) / (1 - product) * p.gradient + average_share * slots["exp_avg"]
     return p.rate * direction / root, slots
 
 
@@ -138,11 +141,11 @@ def update_radam(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     s = p.settings
     slots = _advance_moments(p)
     correction1, correction2 = (1 - beta**p.step for beta in s.betas)
-    longest = 2 / (1 - s.betas[1]) - 1
-    length = longest - 2 * p.step * s.betas[1] ** p.step / correction2
+    rho_inf = 2 / (1 - s.betas[1]) - 1
+    rho_t = rho_inf - 2 * p.step * s.betas[1] ** p.step / correction2
     direction = slots["exp_avg"] / correction1
-    if length > 5:
-        ratio = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+    if rho_t > 5:
+        ratio = (rho_t - 4) * (rho_t - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho_t)
         direction = direction * np.sqrt(ratio * correction2) / (np.sqrt(slots["exp_avg_sq"]) + s.epsilon)
     return p.rate * direction, slots
 
@@ -152,7 +155,7 @@ def update_lion(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     beta1, beta2 = p.settings.betas
     terms = beta1 * p.get("exp_avg"), (1 - beta1) * p.gradient
     total = terms[0] + terms[1]
-    is_rounding = (total != 0) & (np.abs(total) < CANCELLED * (np.abs(terms[0]) + np.abs(terms[1])))
+    is_rounding = (total != 0) & (np.abs(total) < CANCELLATION_LIMIT * (np.abs(terms[0]) + np.abs(terms[1])))
     sign = np.where(is_rounding, np.nan, np.sign(total))
     return p.rate * sign, {"exp_avg": p.average("exp_avg", p.gradient, beta2)}
 
@@ -171,7 +174,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def compute_update(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the weights and the slots of a parameter after an update. NaN stands for what rounding errors decide."""
+    """Return the weights and the slots of a parameter after an update. Elements that rounding decides are NaN."""
     change, slots = RULES[p.settings.algorithm](p)
     weight = p.weight - change
     if p.settings.averaging is not None:

@@ -21,6 +21,7 @@ def compare_losses(comparison: SideComparison) -> list[Stage]:
         sentence = f"the losses have the shape {list(b.shape)} in B and {list(a.shape)} in A; they must be [n]"
         stage.add_cause("broadcast_in_loss", "b", "losses", sentence)
         return [stage]
+    # Isolated: every layer gets A's recorded input, moved by rounding. Perturbed: the whole model is computed.
     noise, model_noise = (
         measure_noise(a, observation.losses[0]) for observation in (models.a_isolated, models.a_perturbed)
     )
@@ -28,5 +29,6 @@ def compare_losses(comparison: SideComparison) -> list[Stage]:
     if stage.compare_arrays("losses of A's outputs", a, b, noise, precision=precision).differs:
         stage.add_explanation("losses", explain_losses(models.a.outputs[0], comparison.labels, a, b))
     elif models.b.losses[0].shape == a.shape:
+        # A difference of B's own outputs began at an earlier stage.
         stage.compare_arrays("losses (whole model)", a, models.b.losses[0], model_noise, may_begin_here=False)
     return [stage]

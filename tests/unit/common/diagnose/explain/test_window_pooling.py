@@ -27,6 +27,7 @@ X = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, 9, 9)))
             "the mean of windows of 3, stride 2, padding 1 and 1 with zeros that do not count",
         ),
         (functional.max_pool2d(X, 2, ceil_mode=True), "the max of windows of 2, stride 2, padding 0 and 1"),
+        (functional.max_pool2d(X, 4, ceil_mode=True), "the max of windows of 4, stride 4, padding 0 and 3"),
         (functional.avg_pool2d(X.relu(), 3), "relu, and then the mean of windows of 3, stride 3"),
     ],
 )

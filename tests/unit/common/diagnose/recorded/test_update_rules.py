@@ -1,0 +1,19 @@
+"""Tests of the optimizers' formulas at values that scripts reach; recordings of scripts test the others."""
+
+import numpy as np
+import pytest
+
+from common.diagnose.recorded.optimizer_settings import OptimizerSettings
+from common.diagnose.recorded.update_rules import Parameter, compute_update
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_keras_momentum_of_rmsprop_holds_the_learning_rate_even_if_it_is_zero(rate: float) -> None:
+    """A warm-up begins with a learning rate of 0."""
+    settings = OptimizerSettings("rmsprop", rho=0.75, momentum=0.5, rate_inside_velocity=True)
+    weight, gradient, velocity = np.ones(2), np.array([2.0, -2.0]), np.full(2, 0.25)
+    slots = {"square_avg": np.zeros(2), "momentum_buffer": velocity}
+    updated, slots_after = compute_update(Parameter(settings, rate, 2, weight, gradient, slots))
+    expected = 0.5 * velocity + rate * gradient / np.sqrt(0.25 * gradient**2)
+    np.testing.assert_allclose(slots_after["momentum_buffer"], expected)
+    np.testing.assert_allclose(updated, weight - expected)
