@@ -28,7 +28,8 @@ from common.map.keras_calls import get_training_argument
 from common.map.keras_paths import layers_by_path
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training, read_python_generators
-from common.models.loaded_weights import is_floating, list_names
+from common.map.single_values import find_norms_of_single_values
+from common.models.loaded_weights import UNREAD, check_all_read, is_floating
 from tf_impl.batch_norm import list_batch_norm_buffers
 from tf_impl.convolution import patch_grouped_convolutions
 from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
@@ -92,8 +93,7 @@ class DescribedModel:
         before = read_state(self.model)
         with ForwardTrace(self.model) as trace:
             self._call(training=False)
-        changed_in_evaluation = find_changes(before, view_state(self.model))
-        names_before = {*before}
+        changed_in_evaluation, names_before = find_changes(before, view_state(self.model)), {*before}
         del before  # it takes as much memory as the model
         count = len(next(iter(self.inputs.values())))
         training = observe_training(self._compute_training, count, list_batch_norm_buffers(self.model))
@@ -110,6 +110,7 @@ class DescribedModel:
         moving_statistics = {
             name for layer in layers for role, name in layer.variables.items() if role.startswith("moving_")
         } - self.buffers.keys()
+        changed_statistics = {name: tuple(tensors[name].shape) for name in moving_statistics & training.changed}
         return ModelDescription(
             layers=layers,
             variables={
@@ -120,6 +121,7 @@ class DescribedModel:
             has_channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(moving_statistics),
+            norms_of_single_values=find_norms_of_single_values(layers, trace.calls, changed_statistics, count),
             dropouts={
                 path: DropoutDescription(self.noises[name], name, trace.counts[path], shapes.get(path))
                 for path, layer in noisy_layers.items()
@@ -152,8 +154,8 @@ class DescribedModel:
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
         """Return the variables of a Keras checkpoint. Raise UserError if the model cannot load it."""
         before = self.weights()
-        moved = {name: array * 1.5 + 1 for name, array in before.items() if is_floating(array)}
-        set_state(self.model, moved)
+        unread = {name: np.full_like(array, UNREAD) for name, array in before.items() if is_floating(array)}
+        set_state(self.model, unread)
         try:
             self.model.load_weights(path)
         except Exception as error:
@@ -163,8 +165,7 @@ class DescribedModel:
         finally:
             weights = self.weights()
             set_state(self.model, before)
-        if kept := [name for name, array in moved.items() if np.array_equal(weights[name], array)]:
-            raise UserError(f"model.checkpoint={path}: has no {list_names(kept)}; give the checkpoint of this model")
+        check_all_read(path, weights)
         return weights
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,8 +1,8 @@
 """A Keras 2 model (`tf_keras`) as a layer of Keras 3, which the other files of this side use like any other model.
 
-Keras 2 is optional: only the code of a user imports it. Its layers compute what they always do. They get the attributes
-that Keras 3's layers have (`path`, `_layers`, `_trainable_variables`), and their variables are wrapped in Keras 3's,
-which share the values.
+Keras 2 is optional: Lockstep's own code never imports it. Its layers compute what they always do. They get the
+attributes that Keras 3's layers have (`path`, `_layers`, `_trainable_variables`), and their variables are wrapped in
+Keras 3's, which share the values.
 """
 
 import inspect
@@ -65,7 +65,8 @@ class KerasTwoModel(keras.Layer):
         self._shared: dict[int, SharedVariable] = {}  # by the identity of Keras 2's variable
         self._called_modes: set[bool] = set()
         model.__dict__["_call_signature"] = inspect.signature(model.call)
-        model.__dict__["_call_has_training_arg"] = model._expects_training_arg
+        # Keras 2 passes the mode to the inner layers even if the model's own `call` does not take it.
+        model.__dict__["_call_has_training_arg"] = True
         self._describe_layers()
 
     @property
@@ -80,8 +81,7 @@ class KerasTwoModel(keras.Layer):
 
     @override
     def __call__(self, *args: object, training: bool = False, **kwargs: object) -> object:
-        training_argument = {"training": training} if self.keras_two._expects_training_arg else {}
-        outputs = self.keras_two(*args, **kwargs, **training_argument)
+        outputs = self.keras_two(*args, **kwargs, training=training)
         if training not in self._called_modes:  # layers may create variables in their first call of a mode
             self._called_modes.add(training)
             self._describe_layers()
@@ -129,7 +129,8 @@ class KerasTwoModel(keras.Layer):
                 taken = [wrapper.path for wrapper in self._shared.values()]
                 unique_path = make_unique(f"{path}/{name}", taken)
                 wrapper = SharedVariable(variable, unique_path, id(variable) in trained)
-                wrapper.regularizer = getattr(layer, f"{name}_regularizer", None)
+                role = name.removesuffix("_kernel")  # depthwise_regularizer is that of depthwise_kernel
+                wrapper.regularizer = getattr(layer, f"{name}_regularizer", getattr(layer, f"{role}_regularizer", None))
                 wrapper.constraint = variable.constraint
                 self._shared[id(variable)] = wrapper
         return [self._shared[id(variable)] for variable in variables]

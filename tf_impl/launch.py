@@ -87,7 +87,7 @@ def _make_processes(
         environment = make_tf_config(placed.all_processes, process)
         if context.config.train.device != "cpu":
             environment |= select_gpu(placed.workers.index(process) if process in placed.workers else None)
-        threads = os.environ.get("TF_NUM_INTRAOP_THREADS", str(placed.threads))  # a value that the user has set is kept
+        threads = os.environ.get("TF_NUM_INTRAOP_THREADS") or str(placed.threads)  # the user's value, if there is one
         environment |= {**variables, "TF_NUM_INTRAOP_THREADS": threads}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):

@@ -25,7 +25,7 @@ class RuleOptimizer:
         self.slot_factors = [1.0] * self.slot_count  # the slots have the values of PyTorch's slots
 
     def compute_scalars(self, rate: Scalar, weight_decay: float, step: Scalar) -> list[Scalar]:
-        """Return the scalars of the update with number `step`, from 1. If the schedule sets a momentum, it is last."""
+        """Return the scalars of the update with number `step`, from 1. A momentum of the schedule is the last one."""
         assert isinstance(rate, float) and isinstance(step, int), "only fused operations compute them in a step"
         scalars: list[Scalar] = [*self.rule.compute_scalars(rate, weight_decay, step)]
         if self.config.schedule.sets_momentum:

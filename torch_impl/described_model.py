@@ -24,6 +24,7 @@ from common.map.factory import list_user_files
 from common.map.input_specs import InputSpec
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training
+from common.map.single_values import find_norms_of_single_values
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batch_norm import list_batch_norm_buffers
 from torch_impl.described_dropout import (
@@ -93,8 +94,7 @@ class DescribedModel:
         before = read_state(self.model)
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
-        changed_in_evaluation = find_changes(before, view_state(self.model))
-        names_before = {*before}
+        changed_in_evaluation, names_before = find_changes(before, view_state(self.model)), {*before}
         del before  # it takes as much memory as the model
         count = len(next(iter(self.inputs.values())))
         training = observe_training(self._compute_training, count, list_batch_norm_buffers(self.model))
@@ -109,6 +109,7 @@ class DescribedModel:
         moving_statistics = {
             name for layer in layers for role, name in layer.variables.items() if role.startswith(prefix)
         } - self.buffers.keys()
+        changed_statistics = {name: tuple(tensors[name].shape) for name in moving_statistics & training.changed}
         mixing_layer = self._find_mixing_layer(trace)
         return ModelDescription(
             layers=layers,
@@ -120,6 +121,7 @@ class DescribedModel:
             has_channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
             statistics=sorted(moving_statistics),
+            norms_of_single_values=find_norms_of_single_values(layers, trace.calls, changed_statistics, count),
             dropouts={
                 path: DropoutDescription(
                     self.noises[path], path, trace.counts[path], trace.unflattened_shapes.get(path)

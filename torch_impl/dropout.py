@@ -5,10 +5,9 @@ elements along the last axis, are hashed to the key of the row. The key of the r
 row decide whether the element is dropped, or give it a normal number. All keys are int64; overflow wraps around.
 """
 
-import shutil
+import logging
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 
@@ -20,6 +19,9 @@ from common.data.dropout import (
     SPLITMIX_INCREMENT,
     compute_threshold,
 )
+from common.errors import describe_error
+
+log = logging.getLogger("lockstep")
 
 TokenPositions = tuple[torch.Tensor, torch.Tensor]  # for each token: the index of its example, and its position, [t]
 
@@ -116,15 +118,19 @@ def _fuse(function: Callable[..., torch.Tensor], keys: torch.Tensor) -> Callable
 
 @cache
 def _compile(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    # Kernels are compiled in this process: the pool that would compile them stays, with hundreds of MB per process.
+    # In this process: the pool of processes that PyTorch would start keeps running, with hundreds of MB for each.
     return torch.compile(function, dynamic=True, options={"compile_threads": 1})
 
 
 @cache
 def _has_triton() -> bool:
-    """Check whether torch.compile can make kernels: it needs Triton, a C compiler and a GPU since Volta."""
-    has_compiler = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
-    return find_spec("triton") is not None and has_compiler and torch.cuda.get_device_capability() >= (7, 0)
+    """Make a kernel, and return whether that is possible: it needs Triton, a C compiler and Python's headers."""
+    try:
+        _compile(_split_mix)(torch.zeros(2, dtype=torch.int64, device="cuda"))
+    except Exception as error:
+        log.warning("aligned dropout is slow, because PyTorch cannot compile its kernels: %s", describe_error(error))
+        return False
+    return True
 
 
 # Inductor must not compile these operations for a CPU: overflow of signed integers is undefined in the C++ that it

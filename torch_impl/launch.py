@@ -36,7 +36,7 @@ from common.training.strategy import load_strategy_class
 
 def launch(context: RunContext, hosts: HostGroup) -> int:
     """Start the processes of a run on this host and wait for their end. Return the exit code of the command."""
-    variables = {  # environment variables of every process; a value that the user has set is kept
+    variables = {  # environment variables of every process: the user's value, if there is one
         # By default a thread that waits at a barrier spins. It then keeps its core from other threads: a step took
         # 1.5 s instead of 0.05 s on a busy machine with two cores.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
@@ -48,7 +48,7 @@ def launch(context: RunContext, hosts: HostGroup) -> int:
         if hosts.is_multi_host and not strategy.one_process:
             interface = find_host_interface(hosts.hosts[hosts.host_index])
             variables |= {
-                name: os.environ.get(name, interface) for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+                name: os.environ.get(name) or interface for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
             }
             variables[STOP_PORT] = str(hosts.stop_port(strategy.processes))  # the chief listens there for stops
         elif not strategy.one_process:  # the ranks meet through a file, because another program could take a port first
@@ -69,7 +69,7 @@ def _make_processes(context: RunContext, hosts: HostGroup, variables: Mapping[st
     processes = []
     for process in placed.local:
         environment = make_torch_environment(placed.all_processes, process)
-        environment |= {**variables, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(placed.threads))}
+        environment |= {**variables, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(placed.threads)}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):
             serves = process.role != "chief"  # it does not end by itself

@@ -89,7 +89,7 @@ class OptimizerSettings:
     def has_fused_operation(self) -> bool:
         """Return whether TensorFlow has a fused operation for the update.
 
-        Such an operation locks the variable, so that several workers can update the variable at the same time.
+        Such an operation locks the variable, so that updates of several workers do not mix.
         """
         return False
 

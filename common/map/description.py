@@ -102,6 +102,8 @@ class ModelDescription:
         has_channels: Whether an input has channels, which are PyTorch's second axis and Keras's last axis.
         outputs: The shapes of the outputs by name.
         statistics: The names of BatchNorm's moving means and variances.
+        norms_of_single_values: The paths of the BatchNorm layers that receive one value of each channel from an
+            example.
         buffers: The variables besides `statistics` that forward passes in training mode change, by name. The value is
             whether the change depends on the examples.
         dropouts: The dropout and noise layers that can be aligned, by path, in the order of execution.
@@ -123,6 +125,7 @@ class ModelDescription:
     has_channels: bool
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     statistics: list[str] = field(default_factory=list)
+    norms_of_single_values: list[str] = field(default_factory=list)
     buffers: dict[str, bool] = field(default_factory=dict)
     dropouts: dict[str, DropoutDescription] = field(default_factory=dict)
     unaligned_noise: list[str] = field(default_factory=list)

@@ -51,9 +51,8 @@ def _find_call_style(
     classes = {kind.__name__ for kind in type(model).__mro__ if is_keras_class(kind)}
     if "Sequential" in classes:
         return "positional"
-    is_subclassed = (
-        type(model).call.__module__.partition(".")[0] not in KERAS_PACKAGES
-    )  # a class of the user defines its call
+    # Whether a class of the user defines its call
+    is_subclassed = type(model).call.__module__.partition(".")[0] not in KERAS_PACKAGES
     if "Model" in classes and not is_subclassed:
         taken = [tensor.name for tensor in model.inputs]
         for name in names if len(names) > 1 or len(taken) > 1 else []:  # a single input may have any name

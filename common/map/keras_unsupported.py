@@ -40,7 +40,7 @@ def find_lost_parts(model: Any) -> list[str]:  # noqa: ANN401  a keras.Layer
         for path, layer in layers_by_path(model).items()
         if getattr(layer, "renorm", False)
     ]
-    if not penalties and model.losses:
+    if not penalties and model.losses and not _has_frozen_penalty(model):
         penalties = ["the model calls add_loss, whose losses training does not add"]
     sentences += [f"{penalty}; remove it" for penalty in penalties]
     remedy = (
@@ -54,6 +54,13 @@ def find_lost_parts(model: Any) -> list[str]:  # noqa: ANN401  a keras.Layer
         if _overrides(get_user_model(model), name)
     ]
     return sentences
+
+
+def _has_frozen_penalty(model: Any) -> bool:  # noqa: ANN401
+    """Check whether a variable that is not trained has a regularizer. Keras 2 lists its loss, too."""
+    return any(
+        variable.regularizer is not None and not variable.trainable for variable in variables_by_path(model).values()
+    )
 
 
 def _overrides(model: Any, name: str) -> bool:  # noqa: ANN401

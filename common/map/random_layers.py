@@ -24,11 +24,13 @@ class TrainingObservation:
         random_layers: The layers that draw random numbers, as "path (function)".
         stateful: A sentence for each layer that keeps a state that is no variable.
         buffers: The buffers that passes change, by name, and whether their new values depend on the examples.
+        changed: The names of all variables that passes change.
     """
 
     random_layers: list[str]
     stateful: list[str]
     buffers: dict[str, bool]
+    changed: frozenset[str]
 
 
 def observe_training(
@@ -45,18 +47,18 @@ def observe_training(
     every = slice(None)
     first, second = compute(0, every), compute(0, every)
     random_layers = list(first.dropout_functions)
-    buffers = find_buffers(compute, (first, second), examples, statistics)
+    buffers, changed = find_buffers(compute, (first, second), examples, statistics), frozenset(first.changed)
     if (path := _find_difference(first, second)) is not None:
         sentence = (
             f"layer {path} returns something else when the same batch is computed again with the same seed: it keeps "
             "a state, such as a counter, a hidden state or a random generator of its own, which checkpoints do not "
             "have; compute it from the inputs"
         )
-        return TrainingObservation(random_layers, [sentence], buffers)
+        return TrainingObservation(random_layers, [sentence], buffers, changed)
     for seed in range(1, TRIES + 1 if first.has_drawn else 1):
         if (path := _find_difference(first, compute(seed, every))) is not None:
-            return TrainingObservation([*random_layers, f"{path} (random numbers)"], [], buffers)
-    return TrainingObservation(random_layers, [], buffers)
+            return TrainingObservation([*random_layers, f"{path} (random numbers)"], [], buffers, changed)
+    return TrainingObservation(random_layers, [], buffers, changed)
 
 
 def seed_python(seed: int) -> None:

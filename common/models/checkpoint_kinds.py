@@ -1,4 +1,4 @@
-"""Kinds of checkpoints beside files of weights: those of TensorFlow, which Keras 2 loads, and run directories.
+"""Kinds of checkpoints besides files of weights: those of TensorFlow, which Keras 2 loads, and run directories.
 
 `model.checkpoint` may name one by mistake. The error says what it is instead.
 """
@@ -11,10 +11,11 @@ STEPS = "checkpoints/step-*"
 
 
 def find_tensorflow_prefix(path: Path) -> Path | None:
-    """Return the prefix of the files of a SavedModel's variables, or of a checkpoint of TensorFlow; None if it is none.
+    """Return the prefix of the files of a SavedModel's variables or of a TensorFlow checkpoint; None for other paths.
 
     The file PREFIX.index has a checksum of every tensor.
     """
+    path = path.absolute()  # so that it has a name
     prefix = path / "variables" / "variables" if (path / "saved_model.pb").is_file() else path
     return prefix if prefix.with_name(f"{prefix.name}.index").is_file() else None
 
@@ -23,8 +24,7 @@ def describe_checkpoint(path: Path) -> str | None:
     """Return what a path is, if it is a checkpoint of TensorFlow or a run directory, or else None."""
     if (path / "saved_model.pb").is_file():
         return "is a TensorFlow SavedModel"
-    is_prefix = path.with_name(f"{path.name}.index").is_file()
-    if is_prefix or path.suffix == ".index" or ".data-" in path.name:
+    if find_tensorflow_prefix(path) is not None or path.suffix == ".index" or ".data-" in path.name:
         return "is a TensorFlow checkpoint"
     if path.is_dir() and ((path / "checkpoint").is_file() or any(path.glob("*.index"))):
         return "is a directory of TensorFlow checkpoints"

@@ -27,11 +27,7 @@ from common.map.pair_models import PairedModels, PairingRequest, describe_models
 from common.map.proof import describe_unused
 from common.map.side import Side
 from common.map.unmatched import describe_unmatched
-from common.models.batch_norm_checks import (
-    check_batch_sizes,
-    check_synchronization,
-    list_norms_of_single_values,
-)
+from common.models.batch_norm_checks import check_synchronization
 from common.models.changing_buffers import check_buffers, merge_buffers, round_to_float32
 from common.models.checkpoint_kinds import describe_checkpoint, find_tensorflow_prefix
 from common.models.hf_config import HfConfig
@@ -84,9 +80,8 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
     }
 
 
-def check_strategy(config: Config, hf_config: HfConfig, count: int) -> None:
-    """Raise UserError if the strategy cannot train the model on this number of training examples."""
-    check_batch_sizes(config, hf_config, count)
+def check_strategy(config: Config, hf_config: HfConfig) -> None:
+    """Raise UserError if the strategy cannot train the model."""
     check_buffers(config, hf_config["statistics"], hf_config["buffers"])
     check_restricted(config.strategy.kind, hf_config)
     if config.strategy.kind != "single" and config.strategy.replicas != 1:
@@ -159,9 +154,9 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "unpaired": list_unpaired(models) if models else {},
         "sync_batch_norm": settings.sync_batch_norm,
         "norms_of_single_values": {
-            side: paths
+            side: description.norms_of_single_values
             for side, description in descriptions.items()
-            if (paths := list_norms_of_single_values(side, description))
+            if description.norms_of_single_values
         },
         "mixing_layers": {
             side: description.mixing_layer for side, description in descriptions.items() if description.mixing_layer

@@ -11,6 +11,7 @@ from common.map.description import Arrays
 from common.models.weight_files import FLOAT_TYPES
 
 MAX_NAMES = 3  # the number of names that a sentence lists
+UNREAD = 0.7390851332151607  # a value of variables before a file is read, which no file has
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,15 @@ class LoadedWeights:
 
     arrays: Arrays
     notes: list[str] = field(default_factory=list)
+
+
+def check_all_read(path: str, weights: Arrays) -> None:
+    """Raise UserError if a file has left a variable as it was, with UNREAD in all elements."""
+    unread = [
+        name for name, array in weights.items() if is_floating(array) and (array == array.dtype.type(UNREAD)).all()
+    ]
+    if unread:
+        raise UserError(f"model.checkpoint={path}: has no {list_names(unread)}; give the checkpoint of this model")
 
 
 def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> LoadedWeights:

@@ -22,7 +22,13 @@ def check_noise(descriptions: Mapping[str, ModelDescription], aligned: bool) -> 
                 "model.dropout_semantics=native: a Keras model on PyTorch would repeat its masks in all replicas and "
                 "after a resumption; set it to aligned"
             )
-        if description.is_keras_two and (description.dropouts or description.unaligned_noise) and not aligned:
+        if description.is_keras_two and description.unaligned_noise:
+            raise UserError(
+                f"model.{side}: {description.unaligned_noise[0]} draws random numbers that cannot be aligned, and "
+                "Keras 2 would draw other ones after a resumption; make it a dropout or noise layer of its own "
+                "(docs/custom_models.md)"
+            )
+        if description.is_keras_two and description.dropouts and not aligned:
             raise UserError(
                 "model.dropout_semantics=native: checkpoints do not have the state of Keras 2's random generators, so "
                 "that a resumed run would draw other numbers; set it to aligned"

@@ -15,6 +15,7 @@ TYPES = {  # of safetensors, by NumPy's names
     "bool": "BOOL",
     **{f"{sign}int{bits}": f"{letter}{bits}" for sign, letter in (("", "I"), ("u", "U")) for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    "complex64": "C64",
 }
 ALIGNMENT = 8  # bytes of the header: a multiple, so that tensors begin at addresses that suit their types
 

@@ -78,7 +78,7 @@ class CheckpointWriter(Observer):
                 write_tensors(partial / WEIGHTS, state.weights, {"format": "pt"})
                 write_tensors(partial / OPTIMIZER_FILE, state.slots)
                 publish(partial, directory, extra_fields, STATE_FILE)
-            except OSError as error:
+            except (OSError, TypeError) as error:
                 raise build_write_error(directory, error) from error
             finally:
                 shutil.rmtree(partial, ignore_errors=True)  # frees space if the disk is full

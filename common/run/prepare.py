@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.config import compose
-from common.config.models import TrainedTokenizerSettings
+from common.config.models import CustomModelSettings, TrainedTokenizerSettings
 from common.config.parameter_groups import expand_groups
 from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.data.cache import open_cache
 from common.errors import UserError, report_write_errors
 from common.metrics.compute import check_predictions
+from common.models.batch_norm_checks import check_batch_sizes
 from common.models.initial_weights import open_initial_checkpoint
 from common.models.label_checks import check_classes, check_labels
 from common.models.pretrained import find_source, open_source
@@ -99,6 +100,8 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
         initial = open_initial_checkpoint(config, cache, source)
     check_classes(config, cache, initial.hf_config.get("output_classes"))
     config = complete_config(config, cache.train, count_parameters(config.model, initial.hf_config))
+    if isinstance(config.model, CustomModelSettings):
+        check_batch_sizes(config, initial.hf_config, len(cache.train))
     if config.optimizer.groups:
         groups = expand_groups(config.optimizer.groups, get_trained_shapes(config.model, initial.hf_config))
         config = replace(config, optimizer=replace(config.optimizer, groups=groups))

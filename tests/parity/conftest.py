@@ -102,6 +102,7 @@ EXAMPLES = {  # the example whose data is used, and the settings
     "gpt": ("gpt", (*TEXT, "train.max_length=64", "task=language_model", "metrics=[f1]")),
     "tabular": ("tabular", (*ARRAYS, "task=regression", "task.loss=huber", "metrics=[r2,spearman]")),
     "hf": ("lstm", (*ARRAYS, "task.label_smoothing=0.1", "task.class_weights=[0.5,2]")),
+    "keras_two": ("tabular", (*ARRAYS, "task=regression")),
     "attention": ("lstm", (*ARRAYS, "+model.arguments.dropout=0.1")),
     "tagger": ("tagger", (*ARRAYS, "task.loss=focal", "task.class_weights=[1,2,0.5]")),
     "translation": ("translation", ARRAYS),
@@ -155,6 +156,7 @@ PAIRED = {
     "gpt": (*SINGLES, "torch-ddp-3"),
     "tabular": SINGLES,
     "hf": (*SINGLES, "torch-ddp-3"),
+    "keras_two": (*SINGLES, "tf-mirrored-2"),
     "attention": (*SINGLES, "torch-ddp-3", "torch-allreduce-3-ring"),
     "tagger": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
     "translation": (*SINGLES, "torch-ddp-3"),
@@ -168,7 +170,14 @@ PAIRED = {
     ),
     "heads": (*SINGLES, "torch-ddp-3", "torch-fsdp-3", "tf-mirrored-2"),
 }
-OF_TESTS = ("attention", "tagger", "heads", "pairs", "translation")  # their model pairs are in tests/parity
+OF_TESTS = (
+    "attention",
+    "keras_two",
+    "tagger",
+    "heads",
+    "pairs",
+    "translation",
+)  # their model pairs are in tests/parity
 # The runs with planted faults. One replica is fastest, but only uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
     ("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon", "no_attention_mask"), "tf-single"

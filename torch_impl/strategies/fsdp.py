@@ -41,7 +41,7 @@ from torch_impl.optimizer import Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
 from torch_impl.strategies.held_bytes import gather_held_bytes
 from torch_impl.strategies.sharded_layers import check_replaced, check_shardable, find_layers
-from torch_impl.strategies.whole_arrays import WholeArrays
+from torch_impl.strategies.whole_arrays import allocate_whole_arrays
 from torch_impl.task import build_task_functions
 
 
@@ -158,33 +158,35 @@ class FSDP(Strategy[FsdpSettings]):
         check_equal_buffers(self.model, dist.all_reduce, self.world_size)
         weight_parts = [(name, name, part) for name, part in self.parts.items()]
         slot_parts = [(f"{slot}.{name}", name, part) for slot, name, part in self.optimizer.slot_tensors()]
-        whole_bytes = sum(
-            self.sharded[name].numel() * part.element_size() for _, name, part in (*weight_parts, *slot_parts)
-        )
-        whole_arrays = WholeArrays(self.context, whole_bytes)
-        weights = {key: self._gather(whole_arrays, name, part) for key, name, part in weight_parts}
-        weights |= {name: buffer.cpu().numpy() for name, buffer in self._find_buffers().items()}
-        slots = {key: self._gather(whole_arrays, name, part) for key, name, part in slot_parts}
-        return State(weights, slots) if self.is_chief else State({}, {})
+        parts = (*weight_parts, *slot_parts)
+        whole: dict[str, np.ndarray] = {}
+        if self.is_chief:
+            types = {key: (tuple(self.sharded[name].shape), part.dtype) for key, name, part in parts}
+            whole = allocate_whole_arrays(self.context, types)
+        for key, _, part in parts:
+            self._gather(part, whole.get(key))
+        if not self.is_chief:
+            return State({}, {})
+        buffers = {name: buffer.cpu().numpy() for name, buffer in self._find_buffers().items()}
+        weights = {key: whole[key] for key, _, _ in weight_parts}
+        return State({**weights, **buffers}, {key: whole[key] for key, _, _ in slot_parts})
 
     def _find_buffers(self) -> dict[str, torch.Tensor]:
         """Return the weights that are not parameters. fully_shard does not divide them."""
         return {**find_moving_statistics(self.model), **find_changing_buffers(self.model)}
 
     @torch.no_grad()
-    def _gather(self, whole_arrays: WholeArrays, name: str, part: torch.Tensor) -> np.ndarray:
-        """Return a whole array on the chief, and an empty one on the other ranks.
+    def _gather(self, part: torch.Tensor, whole: np.ndarray | None) -> None:
+        """Fill a whole array with the parts of all ranks.
 
         Args:
-            whole_arrays: The allocator of the array.
-            name: The name of the parameter that the array belongs to.
             part: This rank's rows of the parameter or of one of its slots.
+            whole: The whole array; None on the ranks other than the chief.
         """
-        if not self.is_chief:
+        if whole is None:
             if part.numel():
                 dist.send(part.detach(), dst=0)
-            return np.empty(0)
-        whole = whole_arrays.allocate(self.sharded[name].shape, part.dtype)
+            return
         for rank, rows in enumerate(torch.from_numpy(whole).chunk(self.world_size)):
             if rank == 0:
                 rows.copy_(part)
@@ -192,7 +194,6 @@ class FSDP(Strategy[FsdpSettings]):
                 received = part.new_empty(rows.shape)  # on the device
                 dist.recv(received, src=rank)
                 rows.copy_(received)
-        return whole
 
     @override
     @torch.no_grad()

@@ -1,8 +1,9 @@
 """Arrays of a whole state, which the chief fills with the parts of the ranks to save a checkpoint."""
 
+import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,29 +12,48 @@ import torch
 from common.errors import build_write_error
 from common.run.context import RunContext
 
+ALIGNMENT = 8  # bytes: arrays begin at multiples, which suit their types
 
-class WholeArrays:
-    """Allocator of the arrays of a whole state.
 
-    The arrays of a state of more than `train.checkpoint_gather_bytes` are memory-mapped files in the run directory,
-    which have no name and disappear with the arrays. The system writes them to the disk if it needs the memory.
+Shape = tuple[int, ...]
+
+
+def allocate_whole_arrays(context: RunContext, parts: Mapping[str, tuple[Shape, torch.dtype]]) -> dict[str, np.ndarray]:
+    """Return arrays with arbitrary values, by name.
+
+    If they need more than `train.checkpoint_gather_bytes`, they lie in a memory-mapped file of the run directory, which
+    has no name and disappears with the arrays. The system writes it to the disk if it needs the memory.
+
+    Args:
+        context: The context of the run.
+        parts: The shape and the type of each array, by name.
+
+    Raises:
+        UserError: The disk is full.
     """
+    types = {name: torch.empty(0, dtype=dtype).numpy().dtype for name, (_, dtype) in parts.items()}
+    sizes = {name: math.prod(shape) * types[name].itemsize for name, (shape, _) in parts.items()}
+    if sum(sizes.values()) <= context.config.train.checkpoint_gather_bytes or not any(sizes.values()):
+        return {name: np.empty(shape, types[name]) for name, (shape, _) in parts.items()}
+    memory = _map_memory(context.run_dir, sum(size + -size % ALIGNMENT for size in sizes.values()))
+    arrays, start = {}, 0
+    for name, (shape, _) in parts.items():
+        arrays[name] = memory[start : start + sizes[name]].view(types[name]).reshape(shape)
+        start += sizes[name] + -sizes[name] % ALIGNMENT
+    return arrays
 
-    def __init__(self, context: RunContext, state_bytes: int) -> None:
-        """Decide where the arrays are. state_bytes: the size of the whole state."""
-        self.directory: Path | None = None
-        if state_bytes > context.config.train.checkpoint_gather_bytes:
-            self.directory = context.run_dir
 
-    def allocate(self, shape: Sequence[int], torch_dtype: torch.dtype) -> np.ndarray:
-        """Return an array with arbitrary values. Raise UserError if the disk is full."""
-        dtype = torch.empty(0, dtype=torch_dtype).numpy().dtype
-        size = int(np.prod(shape)) * dtype.itemsize
-        if self.directory is None or not size:
-            return np.empty(shape, dtype)
-        try:
-            with tempfile.TemporaryFile(dir=self.directory) as file:
-                os.posix_fallocate(file.fileno(), 0, size)  # a full disk would end the process at the first access
-                return np.memmap(file, dtype, "r+", shape=tuple(shape))
-        except OSError as error:
-            raise build_write_error(self.directory, error) from error
+def _map_memory(directory: Path, size: int) -> np.ndarray:
+    """Return bytes of a file without a name. Raise UserError if the disk is full."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            # Without space on the disk, the first access to the memory would end the process.
+            getattr(os, "posix_fallocate", _extend)(file.fileno(), 0, size)
+            return np.memmap(file, np.uint8, "r+", shape=(size,))
+    except OSError as error:
+        raise build_write_error(directory, error) from error
+
+
+def _extend(descriptor: int, offset: int, size: int) -> None:
+    """Extend a file on a system without posix_fallocate, such as macOS."""
+    os.ftruncate(descriptor, offset + size)

@@ -1,7 +1,6 @@
 """ZeroRedundancyOptimizer with DDP: every rank holds all parameters and gradients, but only a part of the slots."""
 
 import atexit
-import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator
@@ -29,7 +28,7 @@ from torch_impl.optimizer import Groups, Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
 from torch_impl.strategies.ddp import make_reaching_hook
 from torch_impl.strategies.held_bytes import gather_held_bytes
-from torch_impl.strategies.whole_arrays import WholeArrays
+from torch_impl.strategies.whole_arrays import allocate_whole_arrays
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import load_state
 
@@ -164,16 +163,16 @@ class PartitionedOptimizer(Optimizer):
             for slot, shape in self.config.list_slots(name, tuple(parameters[name].shape)).items()
         }
         owners = self._find_owners()
-        whole_bytes = sum(math.prod(shape) * parameters[name].element_size() for (_, name), shape in shapes.items())
-        whole_arrays = WholeArrays(context, whole_bytes)
         slots: dict[str, np.ndarray] = {}
+        if rank == 0:
+            types = {f"{slot}.{name}": (shape, parameters[name].dtype) for (slot, name), shape in shapes.items()}
+            slots = allocate_whole_arrays(context, types)
         for (slot, name), shape in shapes.items():
             owner = owners[name]
             if rank == 0:
                 tensor = held_slots[slot, name] if owner == 0 else parameters[name].new_empty(shape)
                 if owner != 0:
                     dist.recv(tensor, src=owner)
-                slots[f"{slot}.{name}"] = whole_arrays.allocate(shape, tensor.dtype)
                 torch.from_numpy(slots[f"{slot}.{name}"]).copy_(tensor.detach())
             elif rank == owner:
                 dist.send(held_slots[slot, name].contiguous(), dst=0)

@@ -1,4 +1,4 @@
-"""Tests of the arrays of a whole state: in memory, or in files without a name."""
+"""Tests of the arrays of a whole state: in memory, or in one file without a name."""
 
 import errno
 import os
@@ -9,36 +9,50 @@ import pytest
 import torch
 
 from common.errors import UserError
+from common.run.context import RunContext
 from tests.conftest import MakeConfig
 from tests.unit.torch_impl.ready import context_of
-from torch_impl.strategies.whole_arrays import WholeArrays
+from torch_impl.strategies.whole_arrays import allocate_whole_arrays
+
+PARTS = {
+    "odd": ((3, 1), torch.float32),
+    "wide": ((2, 3), torch.float64),
+    "empty": ((0, 3), torch.float32),
+    "number": ((), torch.float64),
+}
+BYTES = 12 + 48 + 8
 
 
 @pytest.fixture
-def large_arrays(tmp_path: Path, small_config: MakeConfig) -> WholeArrays:
-    config = small_config("strategy=fsdp", "train.checkpoint_gather_bytes=99", f"run_dir={tmp_path / 'run'}")
+def context(tmp_path: Path, small_config: MakeConfig) -> RunContext:
     (tmp_path / "run").mkdir()
-    return WholeArrays(context_of(config), 100)
+    limit = f"train.checkpoint_gather_bytes={BYTES - 1}"
+    return context_of(small_config("strategy=fsdp", limit, f"run_dir={tmp_path / 'run'}"))
 
 
-def test_a_small_state_stays_in_memory(small_config: MakeConfig) -> None:
-    context = context_of(small_config("strategy=fsdp", "train.checkpoint_gather_bytes=100"))
-    assert type(WholeArrays(context, 100).allocate((2, 3), torch.float32)) is np.ndarray
+def test_a_small_state_stays_in_memory(context: RunContext) -> None:
+    arrays = allocate_whole_arrays(context, {"wide": PARTS["wide"]})
+    assert type(arrays["wide"]) is np.ndarray
 
 
-def test_a_large_state_is_in_files_that_leave_nothing(large_arrays: WholeArrays, tmp_path: Path) -> None:
-    array = large_arrays.allocate((2, 3), torch.float64)
-    assert isinstance(array, np.memmap)
-    torch.from_numpy(array).copy_(torch.arange(6.0).view(2, 3))
-    assert array.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert large_arrays.allocate((0, 3), torch.float32).shape == (0, 3)
-    assert not any((tmp_path / "run").iterdir())
+def test_a_large_state_is_in_one_file_that_leaves_nothing(context: RunContext) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    arrays = allocate_whole_arrays(context, PARTS)
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before + 1  # a system allows few open files
+    assert {name: (array.shape, str(array.dtype)) for name, array in arrays.items()} == {
+        name: (shape, str(dtype).removeprefix("torch.")) for name, (shape, dtype) in PARTS.items()
+    }
+    assert all(isinstance(array, np.memmap) for array in arrays.values())
+    for value, array in enumerate(arrays.values()):
+        torch.from_numpy(array).fill_(value)
+    assert [array.tolist() for array in arrays.values()] == [[[0.0]] * 3, [[1.0] * 3] * 2, [], 3.0]
+    assert not any(context.run_dir.iterdir())
 
 
-def test_a_full_disk_is_an_error_of_one_line(large_arrays: WholeArrays, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_of_one_line(context: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.posix_fallocate", fail)
     with pytest.raises(UserError, match="No space left on device"):
-        large_arrays.allocate((2, 3), torch.float32)
+        allocate_whole_arrays(context, PARTS)
