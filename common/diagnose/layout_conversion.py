@@ -123,10 +123,15 @@ def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bo
     paths = [(a, path) for path in layer.paths_a] + [(b, path) for path in layer.paths_b]
     if all(observation.counts.get(path, 1) == 1 for observation, path in paths):
         return True
-    call, call_b = convert_calls([layer], a, b).get(layer.path_b), layer.get_call_of_b(b.calls)
-    if call is None or call.received is None or call_b is None or call_b.received is None:
+    call_a, call_b = layer.get_call_of_a(a.calls), layer.get_call_of_b(b.calls)
+    if call_a is None or call_a.received is None or call_b is None or call_b.received is None:
         return True
-    return is_close(call.received, call_b.received)
+    if call_a.received.dtype.kind != "f":
+        return np.array_equal(call_a.received, call_b.received)
+    converted = convert_calls([layer], a, b).get(layer.path_b)
+    if converted is None or converted.received is None:
+        return False  # they receive other sizes
+    return is_close(converted.received, call_b.received)
 
 
 def select_replacements(

@@ -110,12 +110,20 @@ def list_different_settings(a: LayerSettings, b: LayerSettings) -> list[tuple[st
     The momentum is left out, because it changes no output.
     """
     shared = [(name, value, b[name]) for name, value in a.items() if name in b and name != "momentum"]
-    return [(name, x, y) for name, x, y in shared if x != y and _to_numbers(x) != _to_numbers(y)]
+    return [(name, x, y) for name, x, y in shared if x != y and _normalize(x) != _normalize(y)]
 
 
 def has_strides(settings: LayerSettings) -> bool:
     """Check whether the settings of a layer have a stride greater than 1 in any axis."""
     return max(_to_numbers(settings.get("stride"))) > 1
+
+
+def _normalize(setting: object) -> object:
+    """Return a text as it is; of numbers a list, with one number for equal ones, such as the strides of all axes."""
+    if isinstance(setting, str):
+        return setting
+    numbers = _to_numbers(setting)
+    return numbers[:1] if len(set(numbers)) == 1 else numbers
 
 
 def _to_numbers(value: object) -> list[float]:

@@ -51,5 +51,46 @@ def test_recording_files_run_in_old_environments(path: Path) -> None:
             assert candidates & set(FILES), f"{path} imports {module}, which does not record"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_recording_files_compute_no_unions_of_types(path: Path) -> None:
+    """Python 3.9 cannot compute them. It does not compute annotations, and only type checkers read TYPE_CHECKING."""
+    computed = _Computed()
+    computed.visit(ast.parse(path.read_text()))
+    assert computed.unions == []
+
+
+class _Computed(ast.NodeVisitor):
+    """Visitor of the expressions that run, which lists the lines of unions of types."""
+
+    def __init__(self) -> None:
+        self.unions: list[int] = []
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_arg(self, node: ast.arg) -> None:
+        """Skip the annotation."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        for child in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.decorator_list, *node.body):
+            self.visit(child)
+
+    def visit_If(self, node: ast.If) -> None:
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name) and node.func.id == "isinstance" and isinstance(node.args[1], ast.BinOp):
+            self.unions.append(node.lineno)
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        sides = (node.left, node.right)
+        if isinstance(node.op, ast.BitOr) and any(isinstance(x, ast.Constant) and x.value is None for x in sides):
+            self.unions.append(node.lineno)
+        self.generic_visit(node)
+
+
 def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]

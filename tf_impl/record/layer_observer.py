@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +21,9 @@ from tf_impl.record.model_facts import (
 )
 from tf_impl.record.tensors import Arrays, Copies, first_tensor, name_tensors, replace_tensors, to_array
 
-# Returns what the counterpart of a layer received: of its description, and of what it received and returned
-ConvertInput = Callable[[LayerFacts, np.ndarray, np.ndarray], np.ndarray | None]
+if TYPE_CHECKING:  # Python 3.9 cannot compute the union
+    # Returns what the counterpart of a layer received: of its description, and of what it received and returned
+    ConvertInput = Callable[[LayerFacts, np.ndarray, np.ndarray], np.ndarray | None]
 RANDOM_KINDS = ("Dropout", "Random", "Gaussian")  # in the names of kinds of layers that draw random numbers
 # Kinds with an activation, of which a record has what the activation receives: PyTorch's layers have no activation
 ACTIVATED_KINDS = {"Dense", "EinsumDense"} | {
@@ -76,13 +77,15 @@ class LayerObserver:
             self.layers[path] = layer
             self._see(lambda: self._enter(layer, path, args, kwargs))
         self._stack.append(layer)
-        activation, states = _Activation(layer) if is_first else None, _read_states(layer) if is_first else []
+        activation, states = _Activation(layer) if is_first else None, []
+        if is_first:
+            self._see(lambda: states.extend(_read_states(layer)))
         try:
             returned = original(layer, *args, **kwargs)
         finally:
             self._leave(layer, activation)
-        if any(map(np.any, map(np.subtract, states, _read_states(layer)))):
-            self.draws[path] = states
+        if states:
+            self._see(lambda: self._note_draws(layer, path, states))
         if activation is not None and _is_symbolic(returned):
             self._forget(path)
         elif activation is not None:
@@ -90,6 +93,11 @@ class LayerObserver:
             self._see(lambda: self._copy(f"layer/{path}/output", output, returned))
             self._see(lambda: self._follow(original, layer, args, kwargs, output))
         return returned
+
+    def _note_draws(self, layer: Layer, path: str, states: list[np.ndarray]) -> None:
+        """Remember the states of the generators of a layer before its call if they have changed since."""
+        if any(map(np.any, map(np.subtract, states, _read_states(layer)))):
+            self.draws[path] = states
 
     def reshape(self, original: Callable[..., tf.Tensor], args: Sequence[object], kwargs: dict) -> tf.Tensor:
         """Call tf.reshape, and remember the shape of examples that the model flattens."""
@@ -127,6 +135,7 @@ class LayerObserver:
         del self.layers[path]
         self.facts = [facts for facts in self.facts if facts["path"] != path]
         self.arrays.pop(f"layer/{path}/input", None)
+        self.draws.pop(path, None)
 
     def _leave(self, layer: Layer, activation: _Activation | None) -> None:
         self._stack.remove(layer)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from common.recording.record_format import LossFacts
 from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record import notes
-from tf_impl.record.layer_observer import ConvertInput, LayerObserver
+from tf_impl.record.layer_observer import LayerObserver
 from tf_impl.record.loss_facts import describe_loss
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
@@ -54,7 +54,7 @@ class StepObserver:
         """
         self.step: Step | None = None
         self.layers: LayerObserver | None = None
-        self.convert_input: ConvertInput | None = None
+        self.convert_input: Callable[..., np.ndarray | None] | None = None
         self._before_update, self._guard, self._before_call = before_update, guard, before_call
         self.is_rehearsal = False
         self.omitted: dict[str, str] = {}

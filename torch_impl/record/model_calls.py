@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,8 +19,11 @@ from torch_impl.record.graph import collect_nodes, split_used
 from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
 
 MAX_PENDING = 16  # calls that wait for a backward pass; a script that evaluates with gradients has no end of them
-# Receives the facts and the layer, its arguments, and what it returned; returns what it returns for other arguments
-FollowLayer = Callable[[LayerFacts, torch.nn.Module, tuple[Any, ...], Mapping[str, Any], object], torch.Tensor | None]
+if TYPE_CHECKING:  # Python 3.9 cannot compute the union
+    # Receives the facts and the layer, its arguments, and what it returned; returns what it returns for other arguments
+    FollowLayer = Callable[
+        [LayerFacts, torch.nn.Module, tuple[Any, ...], Mapping[str, Any], object], torch.Tensor | None
+    ]
 Guard = Callable[[Callable[..., object]], Callable[..., Any]]
 
 
@@ -187,6 +190,8 @@ class CallObserver:
         """Begin or continue a pass in which the script calls layers instead of the model."""
         if not (self.pending and self.pending[-1].parts):
             self._begin(arguments)
+        elif self.records_layers and self._has_layers:  # the script may have drawn between two layers
+            self.draws.start(self._model)
         self.pending[-1].parts.append(path)
 
     def _end(self, returned: object) -> None:

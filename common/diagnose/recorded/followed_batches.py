@@ -150,7 +150,7 @@ def _get_key(name: str) -> str:
 
 def _unflatten(leaves: Mapping[str, np.ndarray]) -> Arrays:
     """Return the arrays of a batch, in which labels of tokens in one axis have the shape of the tokens again."""
-    tokens = [leaf for leaf in leaves.values() if leaf.ndim == 2 and leaf.dtype.kind in "iu"]
+    tokens = [x for x in leaves.values() if x.ndim == 2 and x.shape[1] > 1 and x.dtype.kind in "iu"]
     return {
         name: leaf.reshape(next((x.shape for x in tokens if leaf.ndim == 1 and leaf.size == x.size), leaf.shape))
         for name, leaf in leaves.items()

@@ -68,7 +68,13 @@ def find_forms(side: RecordedSide) -> list[tuple[str, str]]:
     """Return what a side's losses take: of classes or of two, as logits, probabilities, ..., as far as it is known."""
     loss = side.record.facts["loss"]
     losses = [] if loss is None else [*loss["arguments"].values()] if loss["name"] == SEVERAL else [loss]
-    return [form for entry in losses if (form := _find_form(entry, side.is_torch)) is not None]
+    described = [entry for entry in losses if _is_description(entry)]  # a record may have anything
+    return [form for entry in described if (form := _find_form(entry, side.is_torch)) is not None]
+
+
+def _is_description(entry: object) -> bool:
+    """Check whether a value of a record describes a loss by its name and its arguments."""
+    return isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("arguments"), dict)
 
 
 def _find_form(loss: Any, is_torch: bool) -> tuple[str, str] | None:  # noqa: ANN401  of one loss among several

@@ -11,10 +11,11 @@ from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.recorded_updates import RecordedUpdate, list_updates, why_not_computed
+from common.diagnose.rounding import MACHINE_EPSILON
 from common.map.array_differences import relative_difference
 
-# Rounding of a squared gradient that was computed beside a compiled step by other kernels, in machine epsilons
-KERNEL_EPSILONS = 160
+# Rounding of a squared gradient that was computed beside a compiled step by other kernels, which compute in float32
+KERNEL_ROUNDING = 160 * MACHINE_EPSILON["float32"]
 NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a check tolerates 100 times its noise
 
 
@@ -22,8 +23,8 @@ def compare_with_rule(stage: Stage, side: RecordedSide, recorded: RecordedUpdate
     """Compare the weights and slots after an update of one side with those that follow from a formula."""
     update, algorithm = recorded.update, recorded.settings.algorithm
     place = f"{side.name.upper()}, step {update.step}"
-    epsilons = CHANGE_EPSILONS + (0 if side.is_torch else KERNEL_EPSILONS)
-    slot_tolerance = max(SMALLEST_ERROR, epsilons * update.machine_epsilon + update.scalar_error)
+    rounding = CHANGE_EPSILONS * update.machine_epsilon + (0 if side.is_torch else KERNEL_ROUNDING)
+    slot_tolerance = max(SMALLEST_ERROR, rounding + update.scalar_error)
     checks = [TensorCheck(f"{place}: update", _measure_error(recorded), update.tolerance * NOISE_SHARE)]
     for slot in sorted({key.partition(".")[0] for key in recorded.recorded_slots}):
         keys = [key for key in recorded.expected_slots if key in recorded.recorded_slots and key.startswith(f"{slot}.")]

@@ -139,10 +139,12 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     explanations.sort(key=lambda entry: not entry[1].confirmed)
     for array, _ in explanations:
         stage.add_mismatch(f"step {step}: {array.title}")
-    if step != pair.steps[0] and all(explanation.cause == "prepared_differently" for _, explanation in explanations):
-        # Another preparation would show in the first step
-        stage.note = f"step {step}: the inputs differ slightly: the script computes them from what it has trained"
-        return
+    is_prepared = explanations and all(explanation.cause == "prepared_differently" for _, explanation in explanations)
+    if is_prepared and step != pair.steps[0]:  # another preparation would show in the first step
+        stage.note = (
+            f"step {step}: the inputs differ, and those of the steps before did not, as with a random augmentation, or "
+            "if the script computes inputs from what it has trained"
+        )
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
     # Labels, of which there are few kinds, may be alike by chance
     of_inputs = [explanation for array, explanation in explanations if not array.is_label]

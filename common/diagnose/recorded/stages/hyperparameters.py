@@ -167,6 +167,8 @@ def _compare_skipped_steps(stage: Stage, pair: RecordPair) -> None:
 def _compare_layers(stage: Stage, pair: RecordPair) -> None:
     """Compare the settings of paired layers, the dropout rates in their order, and the mode."""
     for layer in pair.models.layers:
+        if not layer.kind and pair.a.is_torch == pair.b.is_torch:
+            continue  # `_compare_unpaired_layers` compares layers without variables of one framework
         settings = list_different_settings(layer.settings_a, layer.settings_b)
         momenta = layer.settings_a.get("momentum"), layer.settings_b.get("momentum")
         if layer.kind == "batch norm" and None not in momenta and momenta[0] != momenta[1]:
@@ -198,9 +200,9 @@ def _compare_unpaired_layers(stage: Stage, pair: RecordPair) -> None:
         if path in paired or other is None or other["kind"] != layer["kind"]:
             continue
         a, b = (translate_attributes(facts, pair.a.is_torch) for facts in (layer, other))
-        for name in [name for name, value in a.items() if b.get(name, value) != value]:
+        for name, value_a, value_b in list_different_settings(a, b):
             stage.add_mismatch(f"{path}: {name}")
-            sentence = f"{path}: {name} is {a[name]} in A and {b[name]} in B"
+            sentence = f"{path}: {name} is {value_a} in A and {value_b} in B"
             stage.add_cause(LAYER_CAUSES.get(name, name), "b", path, sentence, confirmed=False)
 
 

@@ -109,7 +109,7 @@ def test_a_failure_to_write_is_raised(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     save_step(checkpoints, 1)
-    monkeypatch.setattr("common.run.checkpoint_writer.save_file", fail)
+    monkeypatch.setattr("common.run.checkpoint_writer.write_tensors", fail)
     checkpoints.save(make_state(2), Position(2, 2))
     with pytest.raises(UserError, match=r"step-00000002: cannot be written \(No space left on device\); make space"):
         checkpoints.finish()

@@ -302,7 +302,7 @@ def test_a_checkpoint_that_cannot_be_written(rank: Rank, monkeypatch: pytest.Mon
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("common.run.checkpoint_writer.save_file", fail)
+    monkeypatch.setattr("common.run.checkpoint_writer.write_tensors", fail)
     assert rank() == 1
     assert rank.summary["status"] == "failed"
     assert "step-00000002: cannot be written (No space left on device)" in rank.summary["error"]

@@ -42,7 +42,7 @@ def test_a_large_state_is_in_one_file_that_leaves_nothing(context: RunContext) -
     assert {name: (array.shape, str(array.dtype)) for name, array in arrays.items()} == {
         name: (shape, str(dtype).removeprefix("torch.")) for name, (shape, dtype) in PARTS.items()
     }
-    assert all(isinstance(array, np.memmap) for array in arrays.values())
+    assert all(isinstance(array, np.memmap) for array in arrays.values() if array.size)
     for value, array in enumerate(arrays.values()):
         torch.from_numpy(array).fill_(value)
     assert [array.tolist() for array in arrays.values()] == [[[0.0]] * 3, [[1.0] * 3] * 2, [], 3.0]
