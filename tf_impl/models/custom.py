@@ -5,6 +5,7 @@ holds the results: the factories, the inputs, the output that the task uses, the
 parameter map, which says how each Keras variable is computed from PyTorch's parameters.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import override
 
+from common.errors import UserError
 from common.map.dropout_pairs import ChannelLayout
 from common.map.keras_calls import get_training_argument
 from common.map.keras_paths import layers_by_path, variables_by_path
@@ -26,11 +28,13 @@ from tf_impl.changing_buffers import mark_changing_buffers
 from tf_impl.convolution import patch_strided_convolutions
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.input_adapter import build_input_adapter
-from tf_impl.keras_two import build_user_model
+from tf_impl.keras_two import KerasTwoModel, build_user_model
 from tf_impl.models.layout import TransformedParameter
 from tf_impl.nested_tensors import name_tensors
 
 Move = tuple[int, int] | None  # an axis and its new place; None to move none
+
+PART = r"/part_\d+$"  # end of the path of a part of a variable that Keras 2 divides over parameter servers
 
 
 class CustomModel(keras.Model):
@@ -129,6 +133,11 @@ def _build_parameters(
             the checkpoint has the names of the variables themselves.
     """
     variables = variables_by_path(model)
+    if isinstance(model, KerasTwoModel) and (divided := [path for path in variables if re.search(PART, path)]):
+        raise UserError(
+            f"strategy.parameter_servers: Keras 2 divides variables over the servers, such as {divided[0]}, which is "
+            "not supported; set it to 1"
+        )
     if parameter_map is None:
         transformations = {name: ParameterTransformation((SourceParameter(name),)) for name in shapes}
     else:

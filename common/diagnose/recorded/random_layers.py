@@ -46,7 +46,8 @@ def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[
     calls_a, calls_b = (side.read_calls(side.record.steps[0]) for side in (a, b))
     kinds = {layer["path"]: layer for layer in a.layers}
     shown = [path for path in layers[0] if path in kinds and find_dropout_rate(kinds[path])]
-    states = [(side.record.facts["model"] or {}).get("random_state") for side in (a, b)]
+    models = [side.record.facts["model"] for side in (a, b)]
+    states = [None if model is None else model.get("random_state") for model in models]
     if not shown and None not in states:
         return states[0] == states[1]  # the code of the model draws them, which only the generator shows
     for path in shown or layers[0]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UserError
 from common.map.description import Arrays
 from common.map.keras_paths import layers_by_path
 from common.map.noise import Noise
@@ -16,6 +17,7 @@ from tf_impl.aligned_layers import align_dropout, use_dropout_keys
 from tf_impl.batch_norm import synchronize_batch_norm
 from tf_impl.described_state import read_state
 from tf_impl.keras_two import KerasTwoModel, build_user_model
+from tf_impl.models import custom
 
 tf_keras = pytest.importorskip("tf_keras", reason="needs Keras 2: pip install tf_keras")
 pytestmark = pytest.mark.slow
@@ -65,6 +67,30 @@ def test_layers_and_variables_have_paths_and_share_their_values() -> None:
     kernel = next(variable for variable in outer.trainable_variables if variable.path == "inner/dense/kernel")
     kernel.assign(tf.fill(kernel.shape, 7.0))
     assert (model.keras_two.get_layer("inner").get_weights()[0] == 7).all()
+
+
+def test_variables_that_are_divided_over_servers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_user_model("model.tf", FACTORY, {})
+    variable = model.variables[0]
+    monkeypatch.setattr(custom, "variables_by_path", lambda model: {f"dense/part_{i}": variable for i in (0, 1)})
+    with pytest.raises(UserError, match=r"^strategy\.parameter_servers: .* such as dense/part_0, .*; set it to 1"):
+        custom._build_parameters(model, {}, None)
+
+
+def test_dropout_works_in_a_call_that_does_not_take_the_mode() -> None:
+    class Plain(tf_keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout, self.norm = tf_keras.layers.Dropout(0.5), tf_keras.layers.BatchNormalization()
+
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            return self.norm(self.dropout(x))
+
+    model, x = KerasTwoModel(Plain()), tf.ones((4, 50))
+    evaluated, trained = (np.asarray(model(x, training=training)) for training in (False, True))
+    assert np.ptp(evaluated) < 1e-6
+    assert np.ptp(trained) > 1
+    assert model.keras_two.norm.moving_mean.numpy().any()
 
 
 def build_noisy(package: Any) -> Any:
