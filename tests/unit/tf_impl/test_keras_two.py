@@ -78,7 +78,7 @@ def test_variables_that_are_divided_over_servers_are_refused(monkeypatch: pytest
 
 
 def test_dropout_works_in_a_call_that_does_not_take_the_mode() -> None:
-    class Plain(tf_keras.Model):
+    class Plain(tf_keras.Model):  # type: ignore[name-defined]  # an optional package
         def __init__(self) -> None:
             super().__init__()
             self.dropout, self.norm = tf_keras.layers.Dropout(0.5), tf_keras.layers.BatchNormalization()
