@@ -9,6 +9,7 @@ from scipy.special import erf, expit, log_softmax, logit, softmax
 from common.diagnose.rounding import is_close
 
 FITTED_ELEMENTS = 256  # number of elements of an array that a factor is fitted to, if each is computed by itself
+LEAST_ELEMENTS = 8  # of an array to which a factor is fitted
 FITTED_ROWS = 8  # number of rows that the factor of a softmax is fitted to
 NO_ACTIVATION = "no activation"
 
@@ -92,16 +93,17 @@ def _computes(function: ActivationFunction, x: np.ndarray, result: np.ndarray) -
 
 def _find_leaky_relu(x: np.ndarray, result: np.ndarray) -> str | None:
     """Return the name of a leaky ReLU of any slope that computes the result, or None."""
-    if not ((is_negative := x < 0).any() and x[is_negative].any()):
+    is_negative = x < 0
+    if np.count_nonzero(is_negative) < 2:  # any slope fits a single number
         return None
     slope = float((x[is_negative] * result[is_negative]).sum() / (x[is_negative] ** 2).sum())
-    is_leaky = slope and is_close(np.where(is_negative, slope * x, x), result)
+    is_leaky = 0 < slope < 1 and is_close(np.where(is_negative, slope * x, x), result)
     return f"leaky relu of slope {slope:.6g}" if is_leaky else None
 
 
 def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
     """Return the activation that computes the result from x after a multiplication of x by some factor, or None."""
-    if x.shape != result.shape or not result.any() or not np.isfinite(x + result).all():
+    if x.shape != result.shape or x.size < LEAST_ELEMENTS or not result.any() or not np.isfinite(x + result).all():
         return None
     rows = [array.reshape(-1, array.shape[-1])[:FITTED_ROWS] for array in (x, result)]
     places = np.linspace(0, x.size - 1, min(x.size, FITTED_ELEMENTS)).astype(int)

@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from common.diagnose.explain.activation_difference import (
+    LEAST_ELEMENTS,
     find_activation,
     find_changed_activation,
     find_scaled_activation,
@@ -41,7 +42,7 @@ def explain_code(section: CodeSection) -> list[Explanation]:
         return [_explain_shapes(section)]
     if explanation := explain_numbers(section.tensor, section.a, section.b):
         return [explanation]
-    for part in section.list_parts():
+    for part in section.list_parts() if section.a.ndim else ():
         if (explanations := _explain_part(part)) is not None:
             return explanations
     sentence = f"{section.place}: the code computes another {section.tensor} from the same outputs of layers"
@@ -50,18 +51,24 @@ def explain_code(section: CodeSection) -> list[Explanation]:
 
 def _explain_part(section: CodeSection) -> list[Explanation] | None:
     """Return what the code computes differently, as `explain_code` does, or None if nothing explains it."""
+    if is_close(section.a, section.b):  # any explanation would fit
+        return None
     if is_inherited(section):
         return []
-    if explanation := _explain_function(section) or _explain_layer_order(section):
+    if explanation := _explain_function(section):
+        return [explanation]
+    if section.a.size < LEAST_ELEMENTS or np.count_nonzero(section.a != section.b) < 2:
+        return None
+    if explanation := _explain_layer_order(section):
         return [explanation]
     for explain in (_explain_attention, _explain_sum):
         if (explanations := explain(section)) is not None:
             return explanations
     a, b, place, terms = section.a, section.b, section.place, section.shared_terms
     explanation = (
-        explain_order(section.tensor, a, b, terms)
+        explain_order(section.described_tensor, a, b, terms)
         or _explain_constant(section)
-        or explain_factor(section.tensor, a, b, terms)
+        or explain_factor(section.described_tensor, a, b, terms)
         or _explain_changed_activation(section)
         or explain_softmax(f"{place}: softmax", a, b)
         or explain_terms(place, a, b, terms, (section.list_own_terms("a"), section.list_own_terms("b")))

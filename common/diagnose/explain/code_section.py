@@ -13,7 +13,7 @@ from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.explain.sums import Terms
 from common.diagnose.rounding import is_close
-from common.diagnose.zero_borders import strip_borders
+from common.diagnose.zero_borders import measure_border, strip_borders
 
 NO_INPUTS = ("labels", "weights", "dropout_keys")  # arrays of a batch that no model receives
 EARLIER_LAYERS = 4  # number of preceding layers whose outputs the code may use
@@ -50,6 +50,7 @@ class CodeSection:
         weights: Weights of both models, by parameter name.
         reordered_outputs: Outputs of layers that run before the next layer on one side and after it on the other.
         part: The part of the array that `a` and `b` are, in reports; empty if they are all of it.
+        removed: Number of slices of zeros that were removed at the start of each axis; empty if there are none.
     """
 
     tensor: str
@@ -61,6 +62,7 @@ class CodeSection:
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     reordered_outputs: Sequence[LayerOutput] = ()
     part: str = ""
+    removed: tuple[int, ...] = ()
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
@@ -92,7 +94,7 @@ class CodeSection:
         return [
             (name + title, term)
             for title, array in terms
-            if array is not None and array.dtype.kind == "f"
+            if array is not None and array.dtype.kind == "f" and np.isfinite(array).all()
             for name, term in list_reduced(array, self.a.shape)
         ]
 
@@ -127,6 +129,7 @@ class CodeSection:
             and output.received_in_a is not None
             and output.received_in_b is not None
             and received.dtype.kind == "f"
+            and np.isfinite(received).all()
             and not is_close(output.received_in_a, output.received_in_b)
         ]
 
@@ -147,6 +150,11 @@ class CodeSection:
             place = f"between {self.earlier_outputs[-1].title} and {self.title}"
         return f"{place}, {self.part}" if self.part else place
 
+    @property
+    def described_tensor(self) -> str:
+        """Name of the array in reports, with its part."""
+        return f"{self.tensor}, {self.part}," if self.part else self.tensor
+
     def list_parts(self) -> Iterator["CodeSection"]:
         """Yield the section, and parts of it that may be explained although the whole cannot be.
 
@@ -154,7 +162,9 @@ class CodeSection:
         several joined arrays.
         """
         if (stripped := strip_borders(self.a, self.b)) is not None:
-            section = replace(self, a=stripped[0], b=stripped[1])
+            borders = ([measure_border(array, axis)[0] for axis in range(1, array.ndim)] for array in (self.a, self.b))
+            removed = (0, *map(min, *borders))
+            section = replace(self, a=stripped[0], b=stripped[1], removed=removed)
             yield from section.list_parts()
         yield self
         for axis in reversed(range(1, self.a.ndim)):
@@ -163,5 +173,6 @@ class CodeSection:
             start, end = (differing[0], differing[-1] + 1) if differing else (0, 0)
             if 0 < end - start == len(differing) < self.a.shape[axis]:
                 chosen = tuple(slice(start, end) if other == axis else slice(None) for other in range(self.a.ndim))
-                part = f"in the elements {start} to {end - 1} of axis {axis}"
+                removed = self.removed[axis] if self.removed else 0
+                part = f"in the elements {start + removed} to {end - 1 + removed} of axis {axis}"
                 yield replace(self, a=self.a[chosen], b=self.b[chosen], part=part)

@@ -58,7 +58,8 @@ def _explain_masks(
     A softmax along `axis` in which all elements are masked has equal probabilities.
     """
     is_partial = ~(known_a.all(axis, keepdims=True) | known_b.all(axis, keepdims=True)) & np.ones_like(known_a)
-    if is_partial.any() and (known_a != known_b)[is_partial].all():
+    has_several = known_a.sum(axis).max() > 1 or bool((known_a & known_b).any())  # classes and top-1 gates have one
+    if has_several and is_partial.any() and (known_a != known_b)[is_partial].all():
         return Explanation("attention_mask", f"{title} masks in B exactly the elements that A does not mask")
     sentence = f"{title} masks {(~known_a).sum()} elements in A and {(~known_b).sum()} in B"
     return Explanation("attention_mask", sentence) if _fits(difference, known_a & known_b, (axis,)) else None
@@ -79,7 +80,7 @@ def explain_weighted_sum(
         terms: Earlier arrays [n, ..., features] with their titles.
     """
     for title, array in reversed(terms):
-        if array.ndim < 3 or len(array) != len(a) or array.shape[-1] != a.shape[-1]:
+        if a.ndim < 2 or array.ndim < 3 or len(array) != len(a) or array.shape[-1] != a.shape[-1]:
             continue
         rows = array.reshape(len(array), -1, array.shape[-1])
         if not 1 < rows.shape[1] <= rows.shape[2] or np.linalg.cond(rows).max() > LARGEST_CONDITION:
@@ -150,12 +151,15 @@ def _fits(difference: np.ndarray, is_known: np.ndarray, axes: Sequence[int]) -> 
         count = max(1, FITTED_ELEMENTS // difference[0].size)
         difference, is_known = difference[:count], is_known[:count]
     if not is_known.any() or difference.size > 2 * FITTED_ELEMENTS:
-        return not is_known.any()
+        return False
     places = np.arange(difference.size).reshape(difference.shape)
     columns = []
     for axis in axes:
         group = np.broadcast_to(places.min(axis, keepdims=True), places.shape)[is_known]
         columns.append((group[:, None] == np.unique(group)[None]).astype(float))
     matrix, values = np.concatenate(columns, 1), difference[is_known]
-    fitted = matrix @ np.linalg.lstsq(matrix, values, rcond=None)[0]
+    coefficients, _, rank, _ = np.linalg.lstsq(matrix, values, rcond=None)
+    if rank == len(values):  # any values fit, as if each row has a single element
+        return False
+    fitted = matrix @ coefficients
     return is_close(fitted, values, SCORE_TOLERANCE) or bool(np.abs(fitted - values).max() < SCORE_TOLERANCE)

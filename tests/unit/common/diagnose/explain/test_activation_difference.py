@@ -26,3 +26,11 @@ def test_other_functions_are_not_found() -> None:
     assert find_scaled_activation(X, X**3) is None
     assert find_scaled_activation(X, 2 * X) is None
     assert find_activation(X, X[:, 0]) is None
+
+
+def test_a_slope_is_not_fitted_to_one_number() -> None:
+    x = np.array([[1.0, -1.0, 2.0, 3.0]])
+    assert find_activation(x, np.array([[1.0, 5.0, 2.0, 3.0]])) is None
+    assert find_activation(x, np.array([[1.0, -0.3, 2.0, 3.0]])) == "leaky relu of slope 0.3"
+    assert find_activation(X, np.where(X < 0, -5 * X, X)) is None
+    assert find_scaled_activation(x, np.tanh(1.5 * x)) is None

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from common.diagnose.explain import array_order
 from common.diagnose.explain.array_order import explain_order
+from common.diagnose.rounding import is_close
 
 X = np.random.default_rng(0).standard_normal((3, 5, 12))
 
@@ -40,3 +42,32 @@ def test_the_change_is_named(a: np.ndarray, b: np.ndarray, cause: str, words: st
 def test_other_values_have_no_order() -> None:
     assert explain_order("input", X, X + 1) is None
     assert explain_order("input", X, np.abs(X)) is None
+
+
+def test_rounded_and_masked_values_are_not_the_same_in_another_order() -> None:
+    stream = np.random.default_rng(1)
+    rounded = stream.standard_normal((4, 4096)).astype(np.float32)
+    rounded.view(np.uint32)[:] &= 0xFFFF0000  # bfloat16
+    noisy = (rounded * (1 + 0.05 * stream.standard_normal(rounded.shape))).astype(np.float32)
+    noisy.view(np.uint32)[:] &= 0xFFFF0000
+    assert explain_order("input", rounded, noisy) is None
+    masked = np.pad(stream.standard_normal((4, 5)), ((0, 0), (0, 5)), constant_values=-1e9)
+    assert explain_order("input", masked, masked + 0.1 * stream.standard_normal(masked.shape)) is None
+
+
+def test_a_single_element_of_an_axis_and_a_vector_with_one_number_have_no_order() -> None:
+    single = X[:, :1]
+    assert explain_order("input", single, single * (1 + 1e-10)) is None
+    explanation = explain_order("input", np.eye(5)[[1]], np.eye(5)[[2]])
+    assert explanation is None or explanation.cause != "padding_position"
+
+
+def test_another_order_of_many_values_is_found_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    monkeypatch.setattr(array_order, "is_close", lambda a, b: sizes.append(a.size) or is_close(a, b))
+    a = np.random.default_rng(1).standard_normal((32, 50, 10))
+    flattened = a.reshape(32, 500), a.swapaxes(1, 2).reshape(32, 500)
+    explanation = explain_order("input", *flattened)
+    assert explanation is not None and explanation.cause == "reshape_order"
+    assert explain_order("input", flattened[0], flattened[0][:, np.random.default_rng(2).permutation(500)]) is not None
+    assert sizes.count(flattened[0].size) < 100

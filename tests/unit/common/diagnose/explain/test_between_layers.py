@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
+from common.diagnose.findings import Explanation
 
 STREAM = np.random.default_rng(0)
 X, ATTENDED = STREAM.standard_normal((2, 3, 5, 4))
+NUMBERS = np.random.default_rng(1).standard_normal((4, 10))
 POSITIONS = STREAM.standard_normal((1, 5, 4))
 IDS = np.array([[3, 4, 0, 0, 0], [5, 1, 2, 9, 7], [8, 6, 1, 0, 0]])
 LAST = IDS.astype(bool).sum(1) - 1
@@ -108,3 +110,50 @@ def test_pooled_windows_of_another_size_are_named() -> None:
 def test_a_pooled_sum_with_an_array_that_differs_before_is_no_cause() -> None:
     a, b = (np.maximum(received + ATTENDED, 0).max(1) for received in (X, 2 * X))
     assert explain(a, b, received_in_b=2 * X) == []
+
+
+def explain_alone(a: np.ndarray, b: np.ndarray, *outputs: np.ndarray) -> list[Explanation]:
+    """Explain the input of a layer after layers with these outputs."""
+    return explain_code(
+        CodeSection("input of fc", "fc", a, b, [LayerOutput("layer", output) for output in outputs], {})
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "outputs"),
+    [
+        (NUMBERS.astype(np.float32), (NUMBERS * (1 + 1e-6)).astype(np.float32), []),
+        (NUMBERS[:, None], NUMBERS[:, None] * (1 + 1e-10), []),
+        (np.array([[2.0]]), np.array([[-0.8]]), []),
+        (NUMBERS[:1], NUMBERS[:1] * np.where(np.arange(10) == 3, 1.7, 1.0), []),
+        (NUMBERS[:2, :1], NUMBERS[2:, :1], [NUMBERS.reshape(2, 5, 4)[..., :1]]),
+        (np.array([[0.25, 0.75]]), np.array([[0.4, 0.6]]), []),
+        (np.array(1.0), np.array(2.0), []),
+        (NUMBERS[0, :8], NUMBERS[1, :8], [np.random.default_rng(2).standard_normal((8, 4, 8))]),
+        (NUMBERS, np.sin(NUMBERS), [np.full((4, 10), np.nan)]),
+        (np.sin(NUMBERS), np.cos(NUMBERS), [NUMBERS, np.full((4, 10), np.inf)]),
+    ],
+)
+def test_a_coincidence_is_no_explanation(a: np.ndarray, b: np.ndarray, outputs: list[np.ndarray]) -> None:
+    (explanation,) = explain_alone(a, b, *outputs)
+    assert (explanation.cause, explanation.confirmed) == ("code_between_layers", False)
+
+
+def test_a_small_array_may_have_another_activation() -> None:
+    (explanation,) = explain_alone(np.tanh(NUMBERS[:, :1]), expit(NUMBERS[:, :1]), NUMBERS[:, :1])
+    assert explanation.sentence == "between layer and fc: A has tanh, B sigmoid"
+
+
+def test_what_holds_for_a_part_is_said_of_the_part() -> None:
+    in_part = np.isin(np.arange(10), (3, 4, 5))
+    (explanation,) = explain_alone(NUMBERS, np.where(in_part, 2 * NUMBERS, NUMBERS))
+    assert explanation.sentence == "input of fc, in the elements 3 to 5 of axis 1, is 2 times A's"
+    padded = np.pad(NUMBERS, ((0, 0), (2, 0)))
+    (explanation,) = explain_alone(padded, np.where(np.isin(np.arange(12), (5, 6)), np.tanh(padded), padded))
+    assert "in the elements 5 to 6 of axis 1" in explanation.sentence
+
+
+def test_masked_logits_do_not_hide_a_difference() -> None:
+    masked = np.where(np.arange(10) < 5, NUMBERS, -1e9)
+    (explanation,) = explain_alone(masked, np.where(np.arange(10) < 5, np.tanh(NUMBERS), -1e9))
+    assert explanation.cause == "activation" and "elements 0 to 4 of axis 1" in explanation.sentence

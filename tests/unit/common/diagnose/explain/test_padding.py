@@ -43,3 +43,12 @@ def test_the_offset_is_found(
     assert explanation.cause == "padding_position"
     assert words in explanation.sentence.replace("axis 2", "axis 1")
     assert explain_padding((settings, settings), x_array, (a, np.sin(b)), weight.numpy(), bias.numpy()) is None
+
+
+def test_sizes_and_settings_that_do_not_fit_are_not_explained() -> None:
+    stream = np.random.default_rng(1)
+    x, a, b = (stream.standard_normal((2, 32, size, size)) for size in (34, 32, 32))
+    weight, bias = stream.standard_normal((32, 1, 3, 3)), np.zeros(32)
+    settings: dict[str, object]
+    for settings in ({}, {"stride": "same"}, {"stride": [2, 2, 2]}, {"dilation": 0}):
+        assert explain_padding((settings, settings), x, (a, b), weight, bias) is None

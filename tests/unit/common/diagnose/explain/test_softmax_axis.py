@@ -69,3 +69,11 @@ def test_more_rows_than_features_and_other_sums_are_not_explained() -> None:
     many_rows = STREAM.standard_normal((4, 6, 3))
     assert explain_weighted_sum("here", WEIGHTS @ many_rows, softmax(SCORES, 1) @ many_rows, [("", many_rows)]) is None
     assert explain_weighted_sum("here", STREAM.standard_normal((4, 5, 8)), WEIGHTS @ ROWS, [("", ROWS)]) is None
+
+
+def test_classes_and_gates_of_single_experts_are_no_masks() -> None:
+    first, second = np.eye(7)[[0, 1, 2, 3, 0]], np.eye(7)[[1, 2, 3, 1, 2]]
+    assert explain_softmax("softmax", first, second) is None
+    assert explain_softmax("softmax", np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0, 1]]) is None
+    gates = (first + second) / 2
+    assert explain_softmax("softmax", first, gates) is None
