@@ -9,9 +9,13 @@ from scipy.special import softmax
 from common.diagnose.rounding import is_close
 
 MOST_HEADS = 64
-OVER_KEYS = "over the keys"
+SAMPLED_QUERIES = 4
+MOST_SCORES = (
+    2**18
+)  # of queries and keys, beyond which a softmax over the queries, which needs all of them, is not tried
+OVER_KEYS, OVER_QUERIES = "over the keys", "over the queries"
 # The axis of the scores [n, heads, queries, keys], by name in reports
-SOFTMAX_AXES = {OVER_KEYS: -1, "over the queries": 2, "over the heads": 1, "over the examples": 0, "missing": None}
+SOFTMAX_AXES = {OVER_KEYS: -1, OVER_QUERIES: 2, "over the heads": 1, "over the examples": 0, "missing": None}
 
 
 def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -40,6 +44,9 @@ def find_attention(
         is_known: Which elements of the result are compared, of the same shape; None compares all.
     """
     query, key, value = projections
+    softmaxes = list(SOFTMAX_AXES)
+    if query.shape[1] * key.shape[1] > MOST_SCORES:
+        softmaxes.remove(OVER_QUERIES)
     is_compared = attended.any(-1, keepdims=True) & (np.ones_like(attended, bool) if is_known is None else is_known)
     attended = attended * is_compared
     features = query.shape[-1]
@@ -49,22 +56,47 @@ def find_attention(
     for heads in (count for count in range(1, min(features, MOST_HEADS) + 1) if features % count == 0):
         biases = _list_biases(query.shape[1], key.shape[1], masks)
         for (order, (q, k)), (scale, factor), (softmax_name, mask, bias) in product(
-            orders.items(), _list_scales(features // heads, features, key.shape[1]), _list_softmaxes(biases)
+            orders.items(), _list_scales(features // heads, features, key.shape[1]), _list_softmaxes(softmaxes, biases)
         ):
             axis = SOFTMAX_AXES[softmax_name]
-            # First the first example alone, which rejects most variants
-            for rows in (slice(None),) if axis == 0 else (slice(1), slice(None)):
-                result = _attend((q[rows], k[rows], value[rows]), heads, factor, bias[rows], axis)
-                if not is_close(result * is_compared[rows], attended[rows]):
+            # First a few queries of the first head and example, which reject most variants
+            for sample in (_choose_sample(q.shape, heads, axis), (slice(None),) * 3):
+                rows, queries, channels = sample
+                result = _attend(
+                    (q[sample], k[rows, :, channels], value[rows, :, channels]),
+                    heads if channels.stop is None else 1,
+                    factor,
+                    bias[rows, :, queries] if bias.shape[2] > 1 else bias[rows],
+                    axis,
+                )
+                if not is_close(result * is_compared[sample], attended[sample]):
                     break
             else:
                 return {"heads": str(heads), "scale": scale, "mask": mask, "order": order, "softmax": softmax_name}
     return None
 
 
-def _list_softmaxes(biases: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, str, np.ndarray]]:
+def _choose_sample(shape: tuple[int, ...], heads: int, axis: int | None) -> tuple[slice, slice, slice]:
+    """Return some examples, queries and features of a result, which need only some of the scores.
+
+    Args:
+        shape: Shape [n, queries, features] of the result.
+        heads: Number of heads. Only the features of the first head are chosen, unless softmax is over the heads.
+        axis: Axis of the softmax over the scores [n, heads, queries, keys].
+    """
+    step = max(1, shape[1] // SAMPLED_QUERIES)
+    return (
+        slice(None) if axis == 0 else slice(1),
+        slice(None) if axis == 2 else slice(None, None, step),
+        slice(None) if axis == 1 else slice(shape[2] // heads),
+    )
+
+
+def _list_softmaxes(
+    names: Iterable[str], biases: Iterable[tuple[str, np.ndarray]]
+) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield names of softmaxes with names of masks and their biases. Only the usual softmax has a mask."""
-    for name in SOFTMAX_AXES:
+    for name in names:
         for mask, bias in biases if name == OVER_KEYS else [("no mask", np.zeros((1, 1, 1, 1)))]:
             yield name, mask, bias
 

@@ -30,6 +30,7 @@ from common.diagnose.layout_conversion import unpack_tokens
 from common.diagnose.rounding import is_close
 
 PROJECTIONS = 3  # query, key and value
+MOST_SCORES = 2**23  # of a head of attention, beyond which memory does not suffice
 
 
 def explain_code(section: CodeSection) -> list[Explanation]:
@@ -187,6 +188,8 @@ def _explain_attention(section: CodeSection) -> list[Explanation] | None:
         for projections in combinations(reversed(outputs), PROJECTIONS):
             value, key, query = projections
             if query.ndim != 3 or any(array.shape != query.shape for array in projections):
+                continue
+            if len(query) * query.shape[1] ** 2 > MOST_SCORES:
                 continue
             attended = _divide_tokens(section, query.shape)
             if attended is None:

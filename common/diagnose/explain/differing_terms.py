@@ -4,13 +4,14 @@ A is the reference run of a diagnosis, and B the run that is compared with it. W
 known: the difference of both results contains only what differs. ReLU may follow.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from common.diagnose.explain.activation_difference import ACTIVATIONS, NO_ACTIVATION, ActivationFunction
 from common.diagnose.explain.reductions import list_reduced
+from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
@@ -18,6 +19,7 @@ SAMPLED_ELEMENTS = 200  # number of elements that most candidates are rejected b
 MOST_TERMS = 40  # number of arrays, the latest ones, that are tried
 LEAST_ACTIVE = 0.02  # share of elements that ReLU leaves on both sides, which suffices to recognize a term
 SAMPLE_TOLERANCE = 1e-7
+LARGEST_VALUE = 1e30  # of a function's results, whose squares must not overflow
 ZERO, ONE = "0", "1"
 # Activations that compute each element by itself, and two that mean that a term or a factor is missing
 FUNCTIONS: dict[str, ActivationFunction] = {
@@ -26,8 +28,6 @@ FUNCTIONS: dict[str, ActivationFunction] = {
     **{name: function for name, function in ACTIVATIONS.items() if "softmax" not in name},
 }
 NAMES = list(FUNCTIONS)
-
-Terms = Sequence[tuple[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,21 @@ class _Difference:
 
     @property
     def places(self) -> np.ndarray:
-        """Flat indices of the elements that are sampled."""
+        """Flat indices of the elements that are sampled: half of them at random, the others of the largest differences.
+
+        If only a few elements differ, a random sample may contain none of them, and any function would fit.
+        """
         known = ((self.a > 0) & (self.b > 0)).ravel().nonzero()[0] if self.has_relu else np.arange(self.a.size)
-        stream = np.random.default_rng(0)
-        return known if len(known) <= SAMPLED_ELEMENTS else stream.choice(known, SAMPLED_ELEMENTS, replace=False)
+        if len(known) <= SAMPLED_ELEMENTS:
+            return known
+        half = SAMPLED_ELEMENTS // 2
+        largest = known[np.argpartition(np.abs(self.b - self.a).ravel()[known], -half)[-half:]]
+        return np.union1d(largest, np.random.default_rng(0).choice(known, half, replace=False))
 
     def equals(self, difference: np.ndarray) -> bool:
         """Check whether this is the difference of both arrays, before ReLU if there is one."""
+        if not np.abs(difference).max() < LARGEST_VALUE:
+            return False
         if not self.has_relu:
             return is_close(self.a + difference, self.b)
         is_active_a, is_active_b = self.a > 0, self.b > 0
@@ -62,6 +70,7 @@ class _Difference:
         )
 
 
+@np.errstate(all="ignore")
 def explain_terms(
     place: str, a: np.ndarray, b: np.ndarray, terms: Terms, own_terms: tuple[Terms, Terms] = ((), ())
 ) -> Explanation | None:
@@ -76,17 +85,18 @@ def explain_terms(
     """
     if a.ndim < 2 or not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
+    fitting, own_a, own_b = (_fit_terms(chosen, a.shape) for chosen in (terms, *own_terms))
+    latest = fitting[:MOST_TERMS]
     for has_relu in (False, True):
         if has_relu and ((a < 0).any() or (b < 0).any() or ((a > 0) & (b > 0)).mean() < LEAST_ACTIVE):
             continue
         difference = _Difference(a, b, has_relu)
-        fitting, own_a, own_b = (_fit_terms(chosen, a.shape) for chosen in (terms, *own_terms))
         explanation = (
             _find_term(place, difference, fitting)
             or _find_term(place, difference, own_a, "A")
             or _find_term(place, difference, own_b, "B")
-            or _find_exchange(place, difference, [*fitting, *own_a], [*fitting, *own_b])
-            or _find_functions(place, difference, fitting)
+            or _find_exchange(place, difference, [*latest, *own_a], [*latest, *own_b])
+            or _find_functions(place, difference, latest)
         )
         if explanation is not None:
             return explanation
@@ -108,7 +118,7 @@ def _find_term(place: str, difference: _Difference, terms: Terms, only_side: str
     values = (difference.b - difference.a).ravel()[places]
     for title, term in terms:
         sample = _take(term, places)
-        factor = float(values @ sample / (sample @ sample)) if sample.any() else 0.0
+        factor = float(values @ sample / (sample @ sample)) if np.count_nonzero(sample) > 2 else 0.0
         if not factor or not is_close(factor * sample, values, SAMPLE_TOLERANCE):
             continue
         if difference.equals(factor * term):
@@ -127,6 +137,8 @@ def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b:
         return None
     places = difference.places
     values = (difference.b - difference.a).ravel()[places]
+    if not values.any():
+        return None
     names = NAMES[2:]  # without ZERO and ONE
     rows_a, rows_b = (
         np.concatenate([_apply_functions(_take(term, places))[2:] for _, term in terms]) for terms in (terms_a, terms_b)
@@ -160,6 +172,8 @@ def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explan
     """Look for an array that passes another activation in B, and may be a factor of another one."""
     places = difference.places
     values = (difference.b - difference.a).ravel()[places]
+    if not values.any():
+        return None
     samples = [_take(term, places) for _, term in terms]
     tables = [_apply_functions(sample) for sample in samples]
     factors = [(None, np.ones(len(places))), *enumerate(samples)]
@@ -168,10 +182,11 @@ def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explan
             if index == factor_index:
                 continue
             for name_a, name_b in _find_pairs(factor * table, values):
+                if factor_index is None and ONE in (name_a, name_b):  # nothing multiplies
+                    continue
                 term = terms[index][1]
                 other = 1.0 if factor_index is None else terms[factor_index][1]
-                with np.errstate(all="ignore"):
-                    change = other * (FUNCTIONS[name_b](term) - FUNCTIONS[name_a](term))
+                change = other * (FUNCTIONS[name_b](term) - FUNCTIONS[name_a](term))
                 if difference.equals(change):
                     factor_title = None if factor_index is None else terms[factor_index][0]
                     return _describe(place, factor_title, terms[index][0], name_a, name_b)
@@ -181,11 +196,11 @@ def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explan
 def _find_pairs(table: np.ndarray, values: np.ndarray) -> Iterator[tuple[str, str]]:
     """Yield the names of the functions of A and B whose difference the values are, given all functions' results."""
     norm = np.sqrt(values @ values)
-    for place_a, row in enumerate(table):
-        gaps = np.sqrt(((table - row - values) ** 2).sum(1))
-        for place_b in (gaps <= SAMPLE_TOLERANCE * norm).nonzero()[0]:
-            if {NAMES[place_a], NAMES[place_b]} != {ZERO, ONE}:
-                yield NAMES[place_a], NAMES[place_b]
+    for row_a, results in enumerate(table):
+        gaps = np.sqrt(((table - results - values) ** 2).sum(1))
+        for row_b in (gaps <= SAMPLE_TOLERANCE * norm).nonzero()[0]:
+            if {NAMES[row_a], NAMES[row_b]} != {ZERO, ONE}:
+                yield NAMES[row_a], NAMES[row_b]
 
 
 def _describe(place: str, factor_title: str | None, title: str, name_a: str, name_b: str) -> Explanation:
@@ -205,8 +220,8 @@ def _describe_function(name: str, title: str) -> str:
 
 
 def _apply_functions(sample: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return np.nan_to_num(np.stack([function(sample) for function in FUNCTIONS.values()]))
+    results = np.stack([function(sample) for function in FUNCTIONS.values()])
+    return np.clip(np.nan_to_num(results), -LARGEST_VALUE, LARGEST_VALUE)
 
 
 def _take(array: np.ndarray, places: np.ndarray) -> np.ndarray:

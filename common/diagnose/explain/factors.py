@@ -11,6 +11,8 @@ from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
+LEAST_SIZE_OF_ROOT = 8  # roots of smaller sizes, such as 2, are common factors
+
 
 def explain_factor(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
     """Check whether B's array is a multiple of A's.
@@ -30,11 +32,13 @@ def explain_factor(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> E
 
 
 def _list_reasons(terms: Terms) -> Iterator[tuple[str, float]]:
-    """Yield reasons, and the factors that they explain."""
+    """Yield reasons, and the factors that they may explain."""
     for title, array in reversed(terms):
-        for axis, size in enumerate(array.shape):
+        for axis, size in enumerate(array.shape[1:], 1):  # no code counts the examples of axis 0
+            place = f"the size of axis {axis} of {title}"
             if size > 1:
-                yield f": the size of axis {axis} of {title}, as by a sum instead of a mean", size
-                yield f": 1 / the size of axis {axis} of {title}, as by a mean instead of a sum", 1 / size
-                yield f": the root of the size of axis {axis} of {title}", size**0.5
-                yield f": 1 / the root of the size of axis {axis} of {title}", size**-0.5
+                yield f": perhaps {place}, as by a sum instead of a mean", size
+                yield f": perhaps 1 / {place}, as by a mean instead of a sum", 1 / size
+            if size >= LEAST_SIZE_OF_ROOT:
+                yield f": perhaps the root of {place}", size**0.5
+                yield f": perhaps 1 / the root of {place}", size**-0.5

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import softmax
 
 from common.diagnose.explain.activation_difference import INVERSES
+from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
@@ -65,9 +66,7 @@ def _explain_masks(
     return Explanation("attention_mask", sentence) if _fits(difference, known_a & known_b, (axis,)) else None
 
 
-def explain_weighted_sum(
-    place: str, a: np.ndarray, b: np.ndarray, terms: Sequence[tuple[str, np.ndarray]]
-) -> Explanation | None:
+def explain_weighted_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
     """Return how the weights differ with which A and B sum up the rows of an earlier array, as an attention does.
 
     The weights can be recovered if an example has at most as many rows as features. An activation that has an inverse

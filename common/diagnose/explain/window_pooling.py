@@ -75,9 +75,11 @@ def find_window_pooling(x: np.ndarray, result: np.ndarray) -> str | None:
 def _list_poolings(sizes: tuple[int, ...], pooled_sizes: tuple[int, ...]) -> Iterator[WindowPooling]:
     """Yield the poolings that turn axes of the lengths `sizes` into axes of the lengths `pooled_sizes`.
 
-    For each size, stride and kind, the one without padding comes first.
+    The stride that is the size comes first, because any stride gives a single window. For each size, stride and kind,
+    the one without padding comes first.
     """
-    for size, stride, kind in product(SIZES, STRIDES, ("max", "mean")):
+    strides = ((size, stride) for size in SIZES for stride in sorted(STRIDES, key=lambda stride: stride != size))
+    for (size, stride), kind in product(strides, ("max", "mean")):
         for before, after in product(range((size + 1) // 2 + 1), range(size)):  # ceil mode needs up to size - 1
             is_fitting = all(
                 (length + before + after - size) >= 0 and (length + before + after - size) // stride + 1 == pooled

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from common.diagnose.explain import attention
 from common.diagnose.explain.attention import find_attention
 from common.diagnose.layout_conversion import unpack_tokens
 
@@ -62,3 +63,15 @@ def test_attention_of_unpadded_tokens_is_found(leading_axes: tuple[int, ...]) ->
         "order": "query and key",
         "softmax": "over the keys",
     }
+
+
+@pytest.mark.parametrize(("most_scores", "largest"), [(64 * 64, 64 * 64), (1000, 2048)])
+def test_few_scores_are_computed_if_no_attention_fits(
+    most_scores: int, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    monkeypatch.setattr(attention, "MOST_SCORES", most_scores)
+    monkeypatch.setattr(attention, "softmax", lambda scores, axis: sizes.append(scores.size) or softmax(scores, axis))
+    query, key, value, other = STREAM.standard_normal((4, 2, 64, 8))
+    assert find_attention((query, key, value), {}, other) is None
+    assert max(sizes) <= largest

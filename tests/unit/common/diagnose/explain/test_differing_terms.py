@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from common.diagnose.explain.differing_terms import explain_terms
+from common.diagnose.explain import differing_terms
+from common.diagnose.explain.differing_terms import _Difference, explain_terms
 
 STREAM = np.random.default_rng(0)
 X, SKIP, UNKNOWN = STREAM.standard_normal((3, 4, 5, 5, 6))
@@ -47,3 +48,29 @@ def test_other_differences_have_no_term() -> None:
     assert explain_terms("here", UNKNOWN, np.sin(X), TERMS) is None
     assert explain_terms("here", relu(UNKNOWN), relu(UNKNOWN + np.sin(X)), TERMS) is None
     assert explain_terms("here", UNKNOWN, UNKNOWN * np.nan, TERMS) is None
+
+
+def test_a_single_element_that_differs_fits_no_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+    monkeypatch.setattr(_Difference, "equals", lambda self, difference: compared.append(difference))
+    changed = UNKNOWN.copy()
+    changed[3, 2, 1, 0] += 1
+    assert explain_terms("here", UNKNOWN, changed, TERMS) is None
+    assert not compared
+
+
+def test_values_that_overflow_are_no_explanation() -> None:
+    with np.errstate(all="raise"):
+        assert explain_terms("here", UNKNOWN, UNKNOWN + np.sin(X), [("large", 1000 * X), ("skip", SKIP)]) is None
+
+
+def test_a_term_does_not_become_one() -> None:
+    assert explain_terms("here", UNKNOWN + X, UNKNOWN + 1, TERMS) is None
+
+
+def test_pairs_of_many_reduced_terms_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    monkeypatch.setattr(differing_terms, "_find_functions", lambda place, difference, terms: counts.append(len(terms)))
+    terms = [(str(index), X + index) for index in range(25)]
+    assert explain_terms("here", UNKNOWN[:, 0, 0], np.sin(UNKNOWN[:, 0, 0]), terms) is None
+    assert counts == [differing_terms.MOST_TERMS]

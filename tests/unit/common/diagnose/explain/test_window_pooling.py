@@ -40,3 +40,8 @@ def test_the_pooling_is_found(pooled: torch.Tensor, name: str, has_channels_last
 def test_other_arrays_are_no_pooling() -> None:
     assert find_window_pooling(X.numpy(), X.numpy()[..., ::2, ::2]) is None
     assert find_window_pooling(X.numpy(), X.numpy()[:, 0]) is None
+
+
+def test_a_single_window_has_the_usual_stride() -> None:
+    pooled = functional.max_pool2d(X[..., :3, :3], 3).numpy()
+    assert find_window_pooling(X[..., :3, :3].numpy(), pooled) == "the max of windows of 3, stride 3"
