@@ -62,8 +62,8 @@ def find_activation(x: np.ndarray, result: np.ndarray) -> str | None:
     if x.shape != result.shape:
         return None
     with np.errstate(all="ignore"):
-        known = next((name for name, function in ACTIVATIONS.items() if _computes(function, x, result)), None)
-    return known or _find_leaky_relu(x, result)
+        name = next((name for name, function in ACTIVATIONS.items() if _computes(function, x, result)), None)
+    return name or _find_leaky_relu(x, result)
 
 
 def find_changed_activation(a: np.ndarray, b: np.ndarray) -> tuple[str, str] | None:
@@ -106,8 +106,8 @@ def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
     if x.shape != result.shape or x.size < LEAST_ELEMENTS or not result.any() or not np.isfinite(x + result).all():
         return None
     rows = [array.reshape(-1, array.shape[-1])[:FITTED_ROWS] for array in (x, result)]
-    places = np.linspace(0, x.size - 1, min(x.size, FITTED_ELEMENTS)).astype(int)
-    elements = [array.ravel()[places] for array in (x, result)]
+    sampled_indices = np.linspace(0, x.size - 1, min(x.size, FITTED_ELEMENTS)).astype(int)
+    elements = [array.ravel()[sampled_indices] for array in (x, result)]
     with np.errstate(all="ignore"):
         for name, function in ACTIVATIONS.items():
             if name in WITHOUT_SCALE:

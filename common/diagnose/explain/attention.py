@@ -10,7 +10,7 @@ from common.diagnose.rounding import is_close
 
 MOST_HEADS = 64
 SAMPLED_QUERIES = 4
-MOST_SCORES = (
+MOST_SCORES_OVER_QUERIES = (
     2**18
 )  # of queries and keys, beyond which a softmax over the queries, which needs all of them, is not tried
 OVER_KEYS, OVER_QUERIES = "over the keys", "over the queries"
@@ -45,7 +45,7 @@ def find_attention(
     """
     query, key, value = projections
     softmaxes = list(SOFTMAX_AXES)
-    if query.shape[1] * key.shape[1] > MOST_SCORES:
+    if query.shape[1] * key.shape[1] > MOST_SCORES_OVER_QUERIES:
         softmaxes.remove(OVER_QUERIES)
     is_compared = attended.any(-1, keepdims=True) & (np.ones_like(attended, bool) if is_known is None else is_known)
     attended = attended * is_compared

@@ -4,8 +4,6 @@ A is the reference run of a diagnosis, and B the run that is compared with it. L
 them, such as an activation, pooling or attention, holds none.
 """
 
-from itertools import combinations
-
 import numpy as np
 
 from common.diagnose.explain.activation_difference import (
@@ -15,22 +13,19 @@ from common.diagnose.explain.activation_difference import (
     find_scaled_activation,
 )
 from common.diagnose.explain.array_order import explain_order
-from common.diagnose.explain.attention import find_attention
-from common.diagnose.explain.code_section import EARLIER_LAYERS, CodeSection
+from common.diagnose.explain.code_section import CodeSection
 from common.diagnose.explain.differing_terms import explain_terms
 from common.diagnose.explain.factors import explain_factor
 from common.diagnose.explain.inheritance import is_inherited
 from common.diagnose.explain.layer import explain_numbers
 from common.diagnose.explain.pooling import find_pooling
+from common.diagnose.explain.projected_attention import explain_projected_attention
 from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
 from common.diagnose.explain.sums import compute_sum, describe_sum, find_sum
 from common.diagnose.explain.window_pooling import find_window_pooling
 from common.diagnose.findings import Explanation
 from common.diagnose.layout_conversion import unpack_tokens
 from common.diagnose.rounding import is_close
-
-PROJECTIONS = 3  # query, key and value
-MOST_SCORES = 2**23  # of a head of attention, beyond which memory does not suffice
 
 
 def explain_code(section: CodeSection) -> list[Explanation]:
@@ -62,7 +57,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
         return None
     if explanation := _explain_layer_order(section):
         return [explanation]
-    for explain in (_explain_attention, _explain_sum):
+    for explain in (explain_projected_attention, _explain_sum):
         if (explanations := explain(section)) is not None:
             return explanations
     a, b, place, terms = section.a, section.b, section.place, section.shared_terms
@@ -72,7 +67,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
         or explain_factor(section.described_tensor, a, b, terms)
         or _explain_changed_activation(section)
         or explain_softmax(f"{place}: softmax", a, b)
-        or explain_terms(place, a, b, terms, (section.list_own_terms("a"), section.list_own_terms("b")))
+        or explain_terms(place, a, b, terms, (section.list_differing_inputs("a"), section.list_differing_inputs("b")))
         or explain_weighted_sum(place, a, b, terms)
         or _explain_windows(section)
     )
@@ -171,71 +166,3 @@ def _explain_function(section: CodeSection) -> Explanation | None:
                 sentence = f"between {title} and {section.title}: A has {function_a}, B {function_b}"
                 return Explanation(cause, sentence)
     return None
-
-
-def _explain_attention(section: CodeSection) -> list[Explanation] | None:
-    """Return how the attentions of A and B differ, or None if their code is not a known variant of attention.
-
-    Three of the last four layers must be the projections of query, key and value. The code may add another array to
-    the attention, with ReLU after the sum.
-    """
-    for join_axes in (_join_places, _join_heads):
-        outputs = [
-            join_axes(unpack_tokens(output.returned, section.batch))
-            for output in section.earlier_outputs[-EARLIER_LAYERS:]
-            if output.returned is not None
-        ]
-        for projections in combinations(reversed(outputs), PROJECTIONS):
-            value, key, query = projections
-            if query.ndim != 3 or any(array.shape != query.shape for array in projections):
-                continue
-            if len(query) * query.shape[1] ** 2 > MOST_SCORES:
-                continue
-            attended = _divide_tokens(section, query.shape)
-            if attended is None:
-                continue
-            others = [array for array in outputs if not any(array is other for other in projections)]
-            for roles in ((query, key, value), (query, value, key), (key, value, query)):
-                for addend in (np.zeros(query.shape), *(array for array in others if array.shape == query.shape)):
-                    if (explanations := _compare_attentions(section, roles, attended, addend)) is not None:
-                        return explanations
-    return None
-
-
-def _compare_attentions(
-    section: CodeSection,
-    projections: tuple[np.ndarray, np.ndarray, np.ndarray],
-    attended: tuple[np.ndarray, np.ndarray],
-    addend: np.ndarray,
-) -> list[Explanation] | None:
-    """Return how two attentions of these projections differ, to which an array is added; None if they are none."""
-    has_relu = not any((array < 0).any() for array in attended)
-    variants: list[dict[str, str]] = []
-    for array in attended:
-        variant = find_attention(projections, section.masks, array - addend, array > 0 if has_relu else None)
-        if variant is None:
-            return None
-        variants.append(variant)
-    a, b = variants
-    sentence = "before {}: attention's {} is {} in A and {} in B"
-    return [
-        Explanation(f"attention_{name}", sentence.format(section.title, name, a[name], b[name]))
-        for name in a
-        if a[name] != b[name]
-    ]
-
-
-def _divide_tokens(section: CodeSection, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the arrays of A and B as [n, tokens, features], or None if they have another number of elements."""
-    a, b = (unpack_tokens(array, section.batch) for array in (section.a, section.b))
-    return (a.reshape(shape), b.reshape(shape)) if a.size == np.prod(shape) and len(a) == shape[0] else None
-
-
-def _join_places(array: np.ndarray) -> np.ndarray:
-    """Return an array [n, height, width, features] as [n, places, features], and others as they are."""
-    return array.reshape(len(array), -1, array.shape[-1]) if array.ndim > 3 else array
-
-
-def _join_heads(array: np.ndarray) -> np.ndarray:
-    """Return an array [n, tokens, heads, features] as [n, tokens, all features], and others as they are."""
-    return array.reshape(*array.shape[:2], -1) if array.ndim == 4 else array

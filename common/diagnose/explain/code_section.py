@@ -120,7 +120,7 @@ class CodeSection:
                 )
         return list(distinct.values())
 
-    def list_own_terms(self, side: str) -> Terms:
+    def list_differing_inputs(self, side: str) -> Terms:
         """Return what earlier layers received on a side if they received something else on the other one."""
         return [
             (f"the input of {output.title}", received)

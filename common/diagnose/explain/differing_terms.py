@@ -17,7 +17,7 @@ from common.diagnose.rounding import is_close
 
 SAMPLED_ELEMENTS = 200  # number of elements that most candidates are rejected by
 MOST_TERMS = 40  # number of arrays, the latest ones, that are tried
-LEAST_ACTIVE = 0.02  # share of elements that ReLU leaves on both sides, which suffices to recognize a term
+LEAST_ACTIVE_OF_TERM = 0.02  # share of elements that ReLU leaves on both sides, which suffices to recognize a term
 SAMPLE_TOLERANCE = 1e-7
 LARGEST_VALUE = 1e30  # of a function's results, whose squares must not overflow
 ZERO, ONE = "0", "1"
@@ -45,7 +45,7 @@ class _Difference:
     has_relu: bool
 
     @property
-    def places(self) -> np.ndarray:
+    def sampled_indices(self) -> np.ndarray:
         """Flat indices of the elements that are sampled: half of them at random, the others of the largest differences.
 
         If only a few elements differ, a random sample may contain none of them, and any function would fit.
@@ -72,7 +72,7 @@ class _Difference:
 
 @np.errstate(all="ignore")
 def explain_terms(
-    place: str, a: np.ndarray, b: np.ndarray, terms: Terms, own_terms: tuple[Terms, Terms] = ((), ())
+    place: str, a: np.ndarray, b: np.ndarray, terms: Terms, side_terms: tuple[Terms, Terms] = ((), ())
 ) -> Explanation | None:
     """Return which term or factor differs between two sums of one shape, or None if it is no earlier array.
 
@@ -81,21 +81,21 @@ def explain_terms(
         a: A's array [n, ...].
         b: B's array.
         terms: Earlier arrays, which are the same in A and B, with their titles.
-        own_terms: Earlier arrays that only A has, and those that only B has, because they differ.
+        side_terms: Earlier arrays that only A has, and those that only B has, because they differ.
     """
     if a.ndim < 2 or not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
-    fitting, own_a, own_b = (_fit_terms(chosen, a.shape) for chosen in (terms, *own_terms))
+    fitting, terms_of_a, terms_of_b = (_fit_terms(chosen, a.shape) for chosen in (terms, *side_terms))
     latest = fitting[:MOST_TERMS]
     for has_relu in (False, True):
-        if has_relu and ((a < 0).any() or (b < 0).any() or ((a > 0) & (b > 0)).mean() < LEAST_ACTIVE):
+        if has_relu and ((a < 0).any() or (b < 0).any() or ((a > 0) & (b > 0)).mean() < LEAST_ACTIVE_OF_TERM):
             continue
         difference = _Difference(a, b, has_relu)
         explanation = (
             _find_term(place, difference, fitting)
-            or _find_term(place, difference, own_a, "A")
-            or _find_term(place, difference, own_b, "B")
-            or _find_exchange(place, difference, [*latest, *own_a], [*latest, *own_b])
+            or _find_term(place, difference, terms_of_a, "A")
+            or _find_term(place, difference, terms_of_b, "B")
+            or _find_exchange(place, difference, [*latest, *terms_of_a], [*latest, *terms_of_b])
             or _find_functions(place, difference, latest)
         )
         if explanation is not None:
@@ -114,10 +114,10 @@ def _fit_terms(terms: Terms, shape: tuple[int, ...]) -> Terms:
 
 def _find_term(place: str, difference: _Difference, terms: Terms, only_side: str = "") -> Explanation | None:
     """Look for one array, times any factor, that only one side adds; `only_side` has the terms if the other has not."""
-    places = difference.places
-    values = (difference.b - difference.a).ravel()[places]
+    indices = difference.sampled_indices
+    values = (difference.b - difference.a).ravel()[indices]
     for title, term in terms:
-        sample = _take(term, places)
+        sample = _take(term, indices)
         factor = float(values @ sample / (sample @ sample)) if np.count_nonzero(sample) > 2 else 0.0
         if not factor or not is_close(factor * sample, values, SAMPLE_TOLERANCE):
             continue
@@ -135,16 +135,17 @@ def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b:
     """Look for two arrays, or activations of them, of which A adds one and B the other."""
     if not terms_a or not terms_b:
         return None
-    places = difference.places
-    values = (difference.b - difference.a).ravel()[places]
+    indices = difference.sampled_indices
+    values = (difference.b - difference.a).ravel()[indices]
     if not values.any():
         return None
     names = NAMES[2:]  # without ZERO and ONE
     rows_a, rows_b = (
-        np.concatenate([_apply_functions(_take(term, places))[2:] for _, term in terms]) for terms in (terms_a, terms_b)
+        np.concatenate([_apply_functions(_take(term, indices))[2:] for _, term in terms])
+        for terms in (terms_a, terms_b)
     )
     # Two rows whose difference the values are have products with any vector that differ by that of the values
-    direction = np.random.default_rng(0).standard_normal(len(places))
+    direction = np.random.default_rng(0).standard_normal(len(indices))
     gap = SAMPLE_TOLERANCE * np.sqrt((values @ values) * (direction @ direction))
     wanted, products = (rows_a + values) @ direction, rows_b @ direction
     order = np.argsort(products)
@@ -170,13 +171,13 @@ def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b:
 
 def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explanation | None:
     """Look for an array that passes another activation in B, and may be a factor of another one."""
-    places = difference.places
-    values = (difference.b - difference.a).ravel()[places]
+    indices = difference.sampled_indices
+    values = (difference.b - difference.a).ravel()[indices]
     if not values.any():
         return None
-    samples = [_take(term, places) for _, term in terms]
+    samples = [_take(term, indices) for _, term in terms]
     tables = [_apply_functions(sample) for sample in samples]
-    factors = [(None, np.ones(len(places))), *enumerate(samples)]
+    factors = [(None, np.ones(len(indices))), *enumerate(samples)]
     for factor_index, factor in factors:
         for index, table in enumerate(tables):
             if index == factor_index:
@@ -224,5 +225,5 @@ def _apply_functions(sample: np.ndarray) -> np.ndarray:
     return np.clip(np.nan_to_num(results), -LARGEST_VALUE, LARGEST_VALUE)
 
 
-def _take(array: np.ndarray, places: np.ndarray) -> np.ndarray:
-    return np.asarray(array[np.unravel_index(places, array.shape)])
+def _take(array: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    return np.asarray(array[np.unravel_index(indices, array.shape)])

@@ -12,7 +12,7 @@ from common.diagnose.explain.code_section import CodeSection
 from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.rounding import is_close
 
-LEAST_ACTIVE = 0.1  # share of elements that ReLU leaves, which suffices to recognize a sum
+LEAST_ACTIVE_OF_SUM = 0.1  # share of elements that ReLU leaves, which suffices to recognize a sum
 POOLINGS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
     lambda x: x.mean(tuple(range(1, x.ndim - 1))),
     lambda x: x.max(tuple(range(1, x.ndim - 1))),
@@ -40,7 +40,7 @@ def _list_differing(section: CodeSection) -> Iterator[tuple[np.ndarray, np.ndarr
 def _is_in_sum(section: CodeSection, a: np.ndarray, b: np.ndarray) -> bool:
     """Check whether the difference of two arrays is that of the section. What is added to them need not be known."""
     is_active = section.a > 0  # ReLU hides what the other elements were
-    may_be_relu = is_active.mean() > LEAST_ACTIVE and not (section.a < 0).any()
+    may_be_relu = is_active.mean() > LEAST_ACTIVE_OF_SUM and not (section.a < 0).any()
     for _, change in list_reduced(b - a, section.a.shape):
         expected = section.a + change
         if is_close(expected, section.b):

@@ -36,11 +36,11 @@ class Convolution:
     stride: Offsets
     dilation: Offsets
 
-    def compute_output(self, place: Offsets, offsets: Offsets) -> np.ndarray:
-        """Return the outputs [n, outputs] at a place if the first window begins at these offsets, negative in zeros."""
+    def compute_output(self, window_index: Offsets, offsets: Offsets) -> np.ndarray:
+        """Return the outputs [n, outputs] of a window if the first one begins at these offsets, negative in zeros."""
         window = self.x
         for axis, (index, start, stride, dilation) in enumerate(
-            zip(place, offsets, self.stride, self.dilation, strict=True), 2
+            zip(window_index, offsets, self.stride, self.dilation, strict=True), 2
         ):
             indices = index * stride + start + dilation * np.arange(self.weight.shape[axis])
             is_inside = (indices >= 0) & (indices < self.x.shape[axis])
@@ -53,12 +53,12 @@ class Convolution:
 
     def find_offsets(self, result: np.ndarray) -> Offsets | None:
         """Return the offsets with which the result [n, outputs, ...] is computed, or None if there are none."""
-        place = tuple(size // 2 for size in result.shape[2:])
-        expected = result[(slice(None), slice(None), *place)]
+        window_index = tuple(size // 2 for size in result.shape[2:])
+        expected = result[(slice(None), slice(None), *window_index)]
         first_example = replace(self, x=self.x[:1])  # rejects most offsets
         for offsets in self._list_offsets():
-            if is_close(first_example.compute_output(place, offsets), expected[:1]) and is_close(
-                self.compute_output(place, offsets), expected
+            if is_close(first_example.compute_output(window_index, offsets), expected[:1]) and is_close(
+                self.compute_output(window_index, offsets), expected
             ):
                 return offsets
         return None

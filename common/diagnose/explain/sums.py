@@ -10,7 +10,7 @@ from common.diagnose.rounding import is_close
 Terms = Sequence[tuple[str, np.ndarray]]  # arrays with their titles in reports
 Sum = dict[str, float]  # factors by title
 
-MOST_TERMS = 3
+MOST_ADDENDS = 3
 FITTED_ELEMENTS = 2000  # number of elements that the factors are fitted to
 SIMPLE_FACTORS = (1.0, -1.0, 0.5, 2.0)
 
@@ -23,7 +23,7 @@ def find_sum(terms: Terms, result: np.ndarray) -> Sum | None:
     if not np.isfinite(result).all():
         return None
     fitting = [(title, array) for title, array in reversed(terms) if array.shape == result.shape]
-    for count in range(1, MOST_TERMS + 1):
+    for count in range(1, MOST_ADDENDS + 1):
         for chosen in combinations(fitting, count):
             columns = np.stack([array.ravel()[:FITTED_ELEMENTS] for _, array in chosen], 1)
             factors = np.linalg.lstsq(columns, result.ravel()[:FITTED_ELEMENTS], rcond=None)[0]

@@ -70,7 +70,7 @@ def test_few_scores_are_computed_if_no_attention_fits(
     most_scores: int, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
-    monkeypatch.setattr(attention, "MOST_SCORES", most_scores)
+    monkeypatch.setattr(attention, "MOST_SCORES_OVER_QUERIES", most_scores)
     monkeypatch.setattr(attention, "softmax", lambda scores, axis: sizes.append(scores.size) or softmax(scores, axis))
     query, key, value, other = STREAM.standard_normal((4, 2, 64, 8))
     assert find_attention((query, key, value), {}, other) is None
