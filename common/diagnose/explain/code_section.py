@@ -173,6 +173,6 @@ class CodeSection:
             start, end = (differing[0], differing[-1] + 1) if differing else (0, 0)
             if 0 < end - start == len(differing) < self.a.shape[axis]:
                 chosen = tuple(slice(start, end) if other == axis else slice(None) for other in range(self.a.ndim))
-                removed = self.removed[axis] if self.removed else 0
-                part = f"in the elements {start + removed} to {end - 1 + removed} of axis {axis}"
+                offset = self.removed[axis] if self.removed else 0
+                part = f"in the elements {start + offset} to {end - 1 + offset} of axis {axis}"
                 yield replace(self, a=self.a[chosen], b=self.b[chosen], part=part)

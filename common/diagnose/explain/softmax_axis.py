@@ -11,7 +11,7 @@ from scipy.special import softmax
 from common.diagnose.explain.activation_difference import INVERSES
 from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
-from common.diagnose.rounding import is_close
+from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close
 
 LARGEST_CONDITION = 1e6  # of the summed rows, beyond which their weights cannot be recovered to enough digits
 LEAST_WEIGHT = 1e-12  # relative to the largest; smaller ones are rounding errors of masked elements
@@ -118,7 +118,8 @@ def _find_axis(array: np.ndarray) -> int | None:
     """Return the axis along which an array has probabilities, of several the longest one; None if there is none."""
     if not np.isfinite(array).all() or array.min() < 0:
         return None
-    axes = [axis for axis in range(array.ndim) if np.allclose(array.sum(axis), 1, rtol=0, atol=1e-9)]
+    tolerance = EXPLANATION_TOLERANCE["float32" if array.dtype == np.float32 else "float64"]
+    axes = [axis for axis in range(array.ndim) if np.allclose(array.sum(axis), 1, rtol=0, atol=tolerance)]
     return max(axes, key=lambda axis: array.shape[axis], default=None)
 
 

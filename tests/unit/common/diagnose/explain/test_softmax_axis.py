@@ -26,16 +26,21 @@ MASKED = softmax(np.where(IS_VISIBLE, SCORES, -1e300), 2)
         (MASKED, "attention_mask", f"masks 0 elements in A and {(~IS_VISIBLE).sum()} in B"),
     ],
 )
-def test_probabilities_of_the_same_scores_are_explained(b: np.ndarray, cause: str, words: str) -> None:
-    explanation = explain_softmax("softmax", WEIGHTS, b)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_probabilities_of_the_same_scores_are_explained(
+    b: np.ndarray, cause: str, words: str, dtype: type[np.floating]
+) -> None:
+    explanation = explain_softmax("softmax", WEIGHTS.astype(dtype), b.astype(dtype))
     assert explanation is not None
     assert (explanation.cause, explanation.confirmed) == (cause, True)
     assert words in explanation.sentence
 
 
 @pytest.mark.parametrize("b", [softmax(STREAM.standard_normal((4, 5, 6)), 1), np.cos(SCORES), -(SCORES**2)])
-def test_other_scores_are_not_explained(b: np.ndarray) -> None:
-    assert explain_softmax("softmax", WEIGHTS, b) is None
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_other_scores_are_not_explained(b: np.ndarray, dtype: type[np.floating]) -> None:
+    b = b.astype(dtype)
+    assert explain_softmax("softmax", WEIGHTS.astype(dtype), b) is None
     assert explain_softmax("softmax", b, softmax(b**2, 2)) is None
 
 
