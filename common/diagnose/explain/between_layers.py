@@ -47,14 +47,15 @@ def explain_code(section: CodeSection) -> list[Explanation]:
 
 def _explain_part(section: CodeSection) -> list[Explanation] | None:
     """Return what the code computes differently, as `explain_code` does, or None if nothing explains it."""
-    if is_close(section.a, section.b):  # any explanation would fit
-        return None
+    if is_close(section.a, section.b):  # any explanation would fit, except that both are the same variant of attention
+        return [] if explain_projected_attention(section) == [] else None
     if is_inherited(section):
         return []
     if explanation := _explain_function(section):
         return [explanation]
-    if section.a.size < LEAST_ELEMENTS or np.count_nonzero(section.a != section.b) < 2:
-        return None
+    if section.a.size < LEAST_ELEMENTS or np.count_nonzero(section.a != section.b) < 2:  # too few for free factors
+        explanation = _explain_changed_activation(section)
+        return explanation and [explanation]
     if explanation := _explain_layer_order(section):
         return [explanation]
     for explain in (explain_projected_attention, _explain_sum):

@@ -140,8 +140,17 @@ def test_a_coincidence_is_no_explanation(a: np.ndarray, b: np.ndarray, outputs: 
 
 
 def test_a_small_array_may_have_another_activation() -> None:
-    (explanation,) = explain_alone(np.tanh(NUMBERS[:, :1]), expit(NUMBERS[:, :1]), NUMBERS[:, :1])
+    a, b = np.tanh(NUMBERS[:, :1]), expit(NUMBERS[:, :1])
+    (explanation,) = explain_alone(a, b, NUMBERS[:, :1])
     assert explanation.sentence == "between layer and fc: A has tanh, B sigmoid"
+    (explanation,) = explain_alone(a, b)
+    assert explanation.sentence == "before fc: A has tanh at the end, B sigmoid"
+
+
+def test_attentions_of_one_variant_may_differ_by_rounding() -> None:
+    query, key, value = np.random.default_rng(3).standard_normal((3, 2, 4, 8))
+    a = softmax(query @ key.swapaxes(1, 2), -1) @ value
+    assert explain_alone(a, a * (1 + 1e-10 * np.cos(a)), query, key, value) == []
 
 
 def test_what_holds_for_a_part_is_said_of_the_part() -> None:
