@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from common.diagnose.explain.padding import explain_padding
+from common.diagnose.explain.padding import Convolution, explain_padding
 
 STREAM = np.random.default_rng(0)
 
@@ -52,3 +52,9 @@ def test_sizes_and_settings_that_do_not_fit_are_not_explained() -> None:
     settings: dict[str, object]
     for settings in ({}, {"stride": "same"}, {"stride": [2, 2, 2]}, {"dilation": 0}):
         assert explain_padding((settings, settings), x, (a, b), weight, bias) is None
+
+
+def test_the_offsets_of_wide_windows_are_not_tried() -> None:
+    x, weight = np.zeros((1, 1, 40, 40, 40)), np.zeros((1, 1, 3, 3, 3))
+    convolution = Convolution(x, weight, np.zeros(1), (1, 1, 1), (12, 12, 12))
+    assert convolution.find_offsets(np.zeros((1, 1, 40, 40, 40))) is None
