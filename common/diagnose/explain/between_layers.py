@@ -55,7 +55,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
         return [explanation]
     if section.a.size < LEAST_ELEMENTS or np.count_nonzero(section.a != section.b) < 2:  # too few for free factors
         explanation = _explain_changed_activation(section)
-        return explanation and [explanation]
+        return None if explanation is None else [explanation]
     if explanation := _explain_layer_order(section):
         return [explanation]
     for explain in (explain_projected_attention, _explain_sum):

@@ -49,8 +49,8 @@ def test_sizes_and_settings_that_do_not_fit_are_not_explained() -> None:
     stream = np.random.default_rng(1)
     x, a, b = (stream.standard_normal((2, 32, size, size)) for size in (34, 32, 32))
     weight, bias = stream.standard_normal((32, 1, 3, 3)), np.zeros(32)
-    settings: dict[str, object]
-    for settings in ({}, {"stride": "same"}, {"stride": [2, 2, 2]}, {"dilation": 0}):
+    several: list[dict[str, object]] = [{}, {"stride": "same"}, {"stride": [2, 2, 2]}, {"dilation": 0}]
+    for settings in several:
         assert explain_padding((settings, settings), x, (a, b), weight, bias) is None
 
 
