@@ -113,7 +113,7 @@ def _is_compiled_for_cpu(keys: torch.Tensor) -> bool:
 
 def _fuse(function: Callable[..., torch.Tensor], keys: torch.Tensor) -> Callable[..., torch.Tensor]:
     """Return a function of keys on a GPU as one kernel instead of up to forty, which take long to launch."""
-    return _compile(function) if keys.is_cuda and not torch.compiler.is_compiling() and _has_triton() else function
+    return _compile(function) if keys.is_cuda and not torch.compiler.is_compiling() and _can_compile() else function
 
 
 @cache
@@ -123,7 +123,7 @@ def _compile(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 
 
 @cache
-def _has_triton() -> bool:
+def _can_compile() -> bool:
     """Make a kernel, and return whether that is possible: it needs Triton, a C compiler and Python's headers."""
     try:
         _compile(_split_mix)(torch.zeros(2, dtype=torch.int64, device="cuda"))

@@ -25,7 +25,7 @@ from common.training.schedule import compute_learning_rate, find_update_settings
 
 
 class RoundingDrift:
-    """How far rounding errors in the gradients may move a run's weights, added up over the steps.
+    """Estimate how far rounding errors in the gradients may move a run's weights, added up over the steps.
 
     Adam divides the gradient of an element by its own size. An element whose gradient holds only rounding errors
     therefore moves at random, by at most the learning rate in each step.

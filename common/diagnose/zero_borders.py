@@ -32,24 +32,29 @@ def fit_borders(array: np.ndarray, target: np.ndarray) -> np.ndarray | None:
         return None
     widths, core = [(0, 0)], [slice(None)]
     for axis in range(1, array.ndim):
-        own, other = (0, 0), (0, 0)
+        border, target_border = (0, 0), (0, 0)
         if array.shape[axis] != target.shape[axis]:
-            own, other = measure_border(array, axis), measure_border(target, axis)
-        if array.shape[axis] - sum(own) != target.shape[axis] - sum(other):
+            border, target_border = measure_border(array, axis), measure_border(target, axis)
+        if array.shape[axis] - sum(border) != target.shape[axis] - sum(target_border):
             return None
-        core.append(slice(own[0], array.shape[axis] - own[1]))
-        widths.append(other)
+        core.append(slice(border[0], array.shape[axis] - border[1]))
+        widths.append(target_border)
     return np.pad(array[tuple(core)], widths)
 
 
-def strip_borders(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return two arrays of one shape without the border that both have, or None if they have none in common."""
-    core = [slice(None)]
+def strip_borders(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]] | None:
+    """Return two arrays of one shape without the border that both have, or None if they have none in common.
+
+    Returns:
+        Both arrays, and the number of slices that were removed at the start of each axis.
+    """
+    starts, core = [0], [slice(None)]
     for axis in range(1, a.ndim):
         start, end = (min(sizes) for sizes in zip(measure_border(a, axis), measure_border(b, axis), strict=True))
+        starts.append(start)
         core.append(slice(start, a.shape[axis] - end))
     stripped = a[tuple(core)], b[tuple(core)]
-    return None if stripped[0].shape == a.shape else stripped
+    return None if stripped[0].shape == a.shape else (*stripped, tuple(starts))
 
 
 def describe_shift(a: np.ndarray, b: np.ndarray) -> str | None:

@@ -110,7 +110,7 @@ def list_different_settings(a: LayerSettings, b: LayerSettings) -> list[tuple[st
     The momentum is left out, because it changes no output.
     """
     shared = [(name, value, b[name]) for name, value in a.items() if name in b and name != "momentum"]
-    return [(name, x, y) for name, x, y in shared if x != y and _normalize(x) != _normalize(y)]
+    return [(name, x, y) for name, x, y in shared if x != y and normalize_setting(x) != normalize_setting(y)]
 
 
 def has_strides(settings: LayerSettings) -> bool:
@@ -118,11 +118,11 @@ def has_strides(settings: LayerSettings) -> bool:
     return max(_to_numbers(settings.get("stride"))) > 1
 
 
-def _normalize(setting: object) -> object:
-    """Return a text as it is; of numbers a list, with one number for equal ones, such as the strides of all axes."""
+def normalize_setting(setting: object) -> str | tuple[float, ...]:
+    """Return a text as it is, and numbers as a tuple: one number if all are equal, such as the strides of all axes."""
     if isinstance(setting, str):
         return setting
-    numbers = _to_numbers(setting)
+    numbers = tuple(_to_numbers(setting))
     return numbers[:1] if len(set(numbers)) == 1 else numbers
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from common.map.factory import build_unknown_input_error, takes_inputs_by_name
-from common.map.keras_classes import KERAS_PACKAGES, get_user_model, is_keras_class
+from common.map.keras_classes import get_user_model, is_keras_class, is_keras_module
 
 Tensor = TypeVar("Tensor")
 Arguments = tuple[tuple[object, ...], dict[str, Tensor]]  # positional and keyword arguments of a call
@@ -52,7 +52,7 @@ def _find_call_style(
     if "Sequential" in classes:
         return "positional"
     # Whether a class of the user defines its call
-    is_subclassed = type(model).call.__module__.partition(".")[0] not in KERAS_PACKAGES
+    is_subclassed = not is_keras_module(type(model).call.__module__)
     if "Model" in classes and not is_subclassed:
         taken = [tensor.name for tensor in model.inputs]
         for name in names if len(names) > 1 or len(taken) > 1 else []:  # a single input may have any name

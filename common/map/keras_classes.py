@@ -10,9 +10,14 @@ KERAS_2 = "tf_keras"
 KERAS_PACKAGES = ("keras", KERAS_2)
 
 
+def is_keras_module(name: str, packages: Collection[str] = KERAS_PACKAGES) -> bool:
+    """Check whether a module of this name is one of Keras's own."""
+    return name.partition(".")[0] in packages
+
+
 def is_keras_class(kind: type, packages: Collection[str] = KERAS_PACKAGES) -> bool:
     """Check whether a class is one of Keras's own."""
-    return kind.__module__.partition(".")[0] in packages
+    return is_keras_module(kind.__module__, packages)
 
 
 def find_keras_class(layer: object, name: str, packages: Collection[str] = KERAS_PACKAGES) -> Any:  # noqa: ANN401

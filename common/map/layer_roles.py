@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby, permutations
 
+from common.map.array_differences import normalize_setting
 from common.map.description import Connection, LayerDescription
 from common.map.sublayers import Sublayer
 
@@ -148,14 +149,7 @@ def _split_words(path: str) -> set[str]:
 
 
 def _select_settings(sublayer: Sublayer) -> tuple[object, ...]:
-    return tuple(_normalize(sublayer.settings.get(name, 1)) for name in SETTINGS)
-
-
-def _normalize(setting: object) -> object:
-    """Return a setting such as a stride as one number if it is the same along all axes."""
-    if isinstance(setting, tuple) and len(set(setting)) == 1:
-        return setting[0]
-    return setting
+    return tuple(normalize_setting(sublayer.settings.get(name, 1)) for name in SETTINGS)
 
 
 def _get_sizes(connections: Mapping[str, Connection], path: str) -> tuple[int, ...]:

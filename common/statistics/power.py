@@ -39,7 +39,7 @@ def find_smallest_shift(deviation: float, pairs: int, tests: int = 1) -> float:
     if deviation == 0:
         return 0.0
     level = LEVEL / tests
-    # A shift in units of the deviation that is large enough for more than POWER, where the search can end.
+    # A shift in units of the deviation that is large enough for more than POWER: the end of the search.
     largest = float((stats.t.isf(level / 2, pairs - 1) + stats.t.isf((1 - POWER) / 4, pairs - 1)) * 2)
     shift = optimize.brentq(lambda center: compute_power(center, 1.0, pairs, level) - POWER, 0.0, largest)
     return float(shift) * deviation

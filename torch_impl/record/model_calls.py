@@ -174,14 +174,19 @@ class CallObserver:
             if followed is not None:
                 call.layers[f"followed/{path}"] = self.copies.copy(followed)
 
+    @property
+    def _observes_layers(self) -> bool:
+        """Return whether the calls of layers are observed."""
+        return self.records_layers and self._has_layers
+
     def _see_draws(self) -> None:
         """Find out whether the code of the current layer has drawn random numbers since the last call."""
-        if self.records_layers and self._has_layers and self._stack:
+        if self._observes_layers and self._stack:
             self.draws.see(self._stack[-1])
 
     def _begin(self, arguments: object) -> None:
         self._on_start()
-        if self.records_layers and self._has_layers:
+        if self._observes_layers:
             self.draws.start(self._model)
         self._names = {id(tensor): name for name, tensor in name_variables(self._model).items()}
         self.pending = [*self.pending[1 - MAX_PENDING :], ModelCall(inputs=self.copies.copy_all(arguments))]
@@ -190,7 +195,7 @@ class CallObserver:
         """Begin or continue a pass in which the script calls layers instead of the model."""
         if not (self.pending and self.pending[-1].parts):
             self._begin(arguments)
-        elif self.records_layers and self._has_layers:  # the script may have drawn between two layers
+        elif self._observes_layers:  # the script may have drawn between two layers
             self.draws.start(self._model)
         self.pending[-1].parts.append(path)
 
@@ -200,7 +205,7 @@ class CallObserver:
         call.nodes |= collect_nodes(tensor for _, tensor in name_tensors(returned))
 
     def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None) -> None:
-        if self.records_layers and self._has_layers:
+        if self._observes_layers:
             self.pending[-1].facts.append(describe_layer(path, layer, self._names, shape))
 
 

@@ -14,7 +14,6 @@ from common.run.context import RunContext
 
 ALIGNMENT = 8  # bytes: arrays begin at multiples, which suit their types
 
-
 Shape = tuple[int, ...]
 
 

@@ -13,7 +13,7 @@ from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.explain.sums import Terms
 from common.diagnose.rounding import is_close
-from common.diagnose.zero_borders import measure_border, strip_borders
+from common.diagnose.zero_borders import strip_borders
 
 NO_INPUTS = ("labels", "weights", "dropout_keys")  # arrays of a batch that no model receives
 EARLIER_LAYERS = 4  # number of preceding layers whose outputs the code may use
@@ -162,10 +162,8 @@ class CodeSection:
         several joined arrays.
         """
         if (stripped := strip_borders(self.a, self.b)) is not None:
-            borders = ([measure_border(array, axis)[0] for axis in range(1, array.ndim)] for array in (self.a, self.b))
-            removed = (0, *map(min, *borders))
-            section = replace(self, a=stripped[0], b=stripped[1], removed=removed)
-            yield from section.list_parts()
+            a, b, removed = stripped
+            yield from replace(self, a=a, b=b, removed=removed).list_parts()
         yield self
         for axis in reversed(range(1, self.a.ndim)):
             slices = [np.moveaxis(array, axis, 0) for array in (self.a, self.b)]

@@ -14,8 +14,8 @@ RECURRENT_RATES = ("dropout", "recurrent_dropout")  # attributes of a recurrent 
 def find_random_layers(side: RecordedSide) -> list[str]:
     """Return the paths of the layers in training mode that draw random numbers."""
     model = side.record.facts["model"]
-    seen = model.get("random_layers", []) if model is not None else []
-    known = [
+    observed_paths = model.get("random_layers", []) if model is not None else []
+    declared_paths = [
         layer["path"]
         for layer in side.layers
         if layer["training"]
@@ -26,7 +26,7 @@ def find_random_layers(side: RecordedSide) -> list[str]:
             or (find_common_kind(layer["kind"]) in RECURRENT and any(map(layer["attributes"].get, RECURRENT_RATES)))
         )
     ]
-    return [*known, *(path for path in seen if path not in known)]
+    return [*declared_paths, *(path for path in observed_paths if path not in declared_paths)]
 
 
 def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[str]], order: np.ndarray) -> bool:

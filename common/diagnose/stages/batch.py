@@ -24,10 +24,11 @@ def compare_batches(comparison: SideComparison) -> list[Stage]:
     stage = Stage("batch")
     are_unpadded = [[batch.padding == "unpadded" for batch in run.batches] for run in (comparison.a, comparison.b)]
     is_padded = are_unpadded[0] == are_unpadded[1]
-    known_examples = index_examples(_gather_arrays(batch, is_padded) for batch in comparison.a.batches)
-    for batch_a, batch_b in zip(comparison.a.batches, comparison.b.batches, strict=True):
+    arrays_of_a = [_gather_arrays(batch, is_padded) for batch in comparison.a.batches]
+    known_examples = index_examples(arrays_of_a)
+    for batch_a, arrays_a, batch_b in zip(comparison.a.batches, arrays_of_a, comparison.b.batches, strict=True):
         if _compare_ids(stage, batch_a, batch_b):
-            arrays_a, arrays_b = (_gather_arrays(batch, is_padded) for batch in (batch_a, batch_b))
+            arrays_b = _gather_arrays(batch_b, is_padded)
             _compare_arrays(stage, f"step {batch_a.step}", arrays_a, arrays_b, known_examples)
         if stage.causes:
             break

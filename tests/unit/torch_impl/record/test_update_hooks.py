@@ -31,10 +31,10 @@ def test_hooks_are_removed_before_the_update() -> None:
 
 def test_the_updates_of_other_optimizers_are_seen_until_the_hooks_are_removed() -> None:
     optimizer, other = (torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1) for _ in range(2))
-    seen: list[torch.optim.Optimizer] = []
-    hooks = UpdateHooks(optimizer, lambda args, kwargs: None, lambda: None, seen.append)
+    updated: list[torch.optim.Optimizer] = []
+    hooks = UpdateHooks(optimizer, lambda args, kwargs: None, lambda: None, updated.append)
     other.step()
-    assert seen == [other]
+    assert updated == [other]
     hooks.remove()
     other.step()
-    assert seen == [other]
+    assert updated == [other]
