@@ -140,8 +140,11 @@ def report_write_errors(place: object) -> Iterator[None]:
         raise build_write_error(place, error) from error
 
 
-class Interrupted(Exception):  # noqa: N818  a request to stop is no error
-    """A signal asked the run to stop."""
+class Interrupted(BaseException):
+    """A signal asked the run to stop.
+
+    Like KeyboardInterrupt it is no Exception: the signal may arrive in code of a library or a user that catches those.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}")

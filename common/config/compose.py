@@ -176,8 +176,10 @@ def collect_values(config: Config, *scopes: Scope) -> dict[str, Value]:
 
 
 def save_config(config: Config, path: Path) -> None:
-    """Write a resolved config as YAML."""
-    path.write_text(OmegaConf.to_yaml(OmegaConf.create(_to_section("", escape_interpolations(asdict(config))))))
+    """Write a resolved config as YAML. A run that is killed meanwhile, when it resumes, keeps its previous config."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(OmegaConf.to_yaml(OmegaConf.create(_to_section("", escape_interpolations(asdict(config))))))
+    partial.replace(path)
 
 
 def load_config(path: Path) -> Config:

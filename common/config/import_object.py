@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from common.errors import Interrupted, UserError, describe_error
+from common.errors import UserError, describe_error
 
 
 def import_object(path: str) -> Any:  # noqa: ANN401  a class, a function, or whatever the user's module has
@@ -40,8 +40,6 @@ def import_function(key: str, path: str) -> Callable[..., Any]:
             f"{key}={path}: no module {module} in the working directory or on the Python path "
             f"({sys.path[0] or 'here'}, ...)"
         ) from error
-    except Interrupted:
-        raise
     except Exception as error:
         raise UserError(f"{key}={path}: importing it raised {describe_error(error)}") from error
     if not callable(function):

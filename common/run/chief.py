@@ -128,6 +128,8 @@ def train_as_chief(
             record.finish()
         _export_model(context)
         ending = Ending("completed", 0)
+    except Interrupted as interruption:
+        ending = Ending("interrupted", interruption.exit_code, str(interruption))
     except Exception as error:
         ending = _describe_ending(error, context)
     finally:
@@ -145,8 +147,6 @@ def _export_model(context: RunContext) -> None:
 
 def _describe_ending(error: Exception, context: RunContext) -> Ending:
     """Return the ending for an error, and write the stack trace of an unexpected error to train.log."""
-    if isinstance(error, Interrupted):
-        return Ending("interrupted", error.exit_code, str(error))
     if isinstance(error, NonFiniteLossError | UserError):
         return Ending("failed", FAILURE, str(error))
     log_stack_trace(context.run_dir, error)

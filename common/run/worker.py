@@ -113,7 +113,7 @@ def record_failed_start(context: RunContext) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if context.is_chief and not isinstance(error, UserError | Interrupted):
+        if context.is_chief and not isinstance(error, UserError):
             log_stack_trace(context.run_dir, error, f"{FAILED_START}{describe_error(error)}")
         raise
 

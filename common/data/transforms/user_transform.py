@@ -8,7 +8,7 @@ import numpy as np
 
 from common.config.import_object import import_function
 from common.data.transforms.transform import KEY, Example
-from common.errors import Interrupted, UserError, describe_error
+from common.errors import UserError, describe_error
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,6 @@ class UserTransform:
         names = example.keys()
         try:
             result = self.function({**example}, generator, **self.arguments)
-        except Interrupted:
-            raise
         except Exception as error:
             raise UserError(f"{KEY}: {self.name} raises {describe_error(error)}") from error
         if not isinstance(result, Mapping) or result.keys() != names:

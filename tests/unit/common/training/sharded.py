@@ -101,14 +101,14 @@ class Sharded(Strategy):
         return {"peak_memory_bytes": []}
 
 
-def run_together(loops: Sequence[Loop]) -> list[Exception | None]:
+def run_together(loops: Sequence[Loop]) -> list[BaseException | None]:
     """Run the loops of both ranks at the same time. Return the error that each rank raised."""
-    raised: list[Exception | None] = [None, None]
+    raised: list[BaseException | None] = [None, None]
 
     def run(rank: int) -> None:
         try:
             loops[rank].run()
-        except Exception as error:
+        except BaseException as error:
             raised[rank] = error
 
     threads = [Thread(target=run, args=(rank,)) for rank in (0, 1)]

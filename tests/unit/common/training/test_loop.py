@@ -509,7 +509,7 @@ class ShardedRun:
         units: int | None = None,
         loop: type[Loop] = Loop,
         connected: bool = False,
-    ) -> list[Exception | None]:
+    ) -> list[BaseException | None]:
         """Run both loops. Return the error that each rank raised.
 
         Args:

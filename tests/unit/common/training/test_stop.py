@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 import pytest
+from omegaconf import OmegaConf
 
 from common.errors import Interrupted
 from common.training import stop as stop_module
@@ -284,6 +285,16 @@ def test_interruptible(handlers: Callable[[], list[object]]) -> None:
     with pytest.raises(Interrupted, match=r"^stopped by SIGTERM$"), interrupt_on_signals():
         signal.raise_signal(signal.SIGTERM)
     assert handlers() == before
+
+
+def test_a_library_that_catches_exceptions_does_not_replace_an_interruption() -> None:
+    """OmegaConf catches every Exception, and raises another error of the same type, which is built from a message."""
+    OmegaConf.register_new_resolver("interrupt", lambda: signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(Interrupted, match=r"^stopped by SIGTERM$"), interrupt_on_signals():
+            _ = OmegaConf.create({"key": "${interrupt:}"}).key
+    finally:
+        OmegaConf.clear_resolver("interrupt")
 
 
 def test_handlers_are_kept_where_a_library_replaces_them() -> None:
