@@ -64,7 +64,7 @@ pictures: $(READY)
 	$(BIN)/python -m docs.draw_performance
 	$(BIN)/python -m docs.draw_report
 
-# Draw docs/architecture.svg from the imports between the packages.
+# Write the diagram of docs/architecture.md from the imports between the packages.
 architecture: $(READY)
 	$(BIN)/python -m docs.draw_architecture
 

@@ -1,4 +1,4 @@
-"""Reader of the imports between files, for the picture of the packages and for the test of their order.
+"""Reader of the imports between files, for the diagram of the packages and for the test of their order.
 
 A package is a side (torch_impl, tf_impl), or a folder or a module directly below common/. All files that
 `python -m common.NAME` runs are together the package "commands".
@@ -56,17 +56,6 @@ def find_package(path: str) -> str:
 def is_command(path: str) -> bool:
     """Check whether `python -m common.NAME` runs this file."""
     return path.startswith("common/") and path.endswith("/__main__.py")
-
-
-def list_package_files(sources: dict[str, str]) -> dict[str, list[str]]:
-    """Return the files of each package, by their paths in it; none if the package is a module."""
-    files: dict[str, list[str]] = {find_package(path): [] for path in sources if not path.endswith("__init__.py")}
-    for path in sources:
-        if is_command(path):
-            files[COMMANDS].append(path.removeprefix("common/"))
-        elif path.startswith(f"{find_package(path)}/") and not path.endswith("__init__.py"):
-            files[find_package(path)].append(path.removeprefix(f"{find_package(path)}/"))
-    return files
 
 
 def find_package_imports(sources: dict[str, str]) -> Edges:
