@@ -1,14 +1,16 @@
 """Metrics of the validation data that the config key `metrics` may name, besides the values that a task reports.
 
-A metric is one of METRICS, or a function of the user, named as module:function. It is not part of the training: an
-evaluation gathers the predictions of all examples, from which `common.metrics` computes it.
+A metric is one of METRICS, or a function of the user, named as module:function. If the task has several outputs, the
+name of an output stands before it, as in mask.iou. A metric is not part of the training: an evaluation gathers the
+predictions of all examples, from which `common.metrics` computes it.
 """
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from common.config.import_object import import_object
 from common.config.schema import Config
+from common.config.task_kinds import MultiOutputSettings
+from common.config.tasks import TaskSettings
 from common.errors import UserError
 from common.records.rows import EVALUATION_FIELDS
 from common.records.summary import Summary
@@ -60,14 +62,70 @@ RESERVED_NAMES = {
 LOWER_IS_BETTER = ("loss", "mean_absolute_error")
 
 
-def get_metric_name(metric: str) -> str:
-    """Return the name of a metric in the rows: its name in METRICS, or the name of the user's function."""
-    return metric.rpartition(":")[2]
+@dataclass(frozen=True)
+class RunMetric:
+    """A metric that the config of a run names.
+
+    Attributes:
+        key: The entry of `metrics`, such as f1, mask.iou or my_metrics:weighted_f1.
+        name: The name in the rows, such as f1, mask_iou or weighted_f1.
+        metric: A name in METRICS, or a function of the user.
+        task: The task of the output that the metric is of.
+        output: The name of this output; "" if the task has only one.
+    """
+
+    key: str
+    name: str
+    metric: str
+    task: TaskSettings
+    output: str = ""
+
+    @property
+    def predictions(self) -> str:
+        """The predictions from which it is computed; NO_PREDICTIONS if the task itself reports it."""
+        return METRICS[self.metric].predictions if self.metric in METRICS else OUTPUTS
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a larger value is better. A function of the user may have an attribute that says so."""
+        if self.metric in METRICS:
+            return METRICS[self.metric].higher_is_better
+        return bool(getattr(import_object(self.metric), "higher_is_better", True))
 
 
-def list_gathered_metrics(config: Config) -> list[str]:
-    """Return the metrics of a run that are computed from gathered predictions, as the config names them."""
-    return [metric for metric in config.metrics if metric not in METRICS or METRICS[metric].predictions]
+def get_metric_name(key: str, has_outputs: bool) -> str:
+    """Return the name of a metric in the rows: its name in METRICS, or the name of the user's function.
+
+    Args:
+        key: An entry of `metrics`.
+        has_outputs: Whether the task has several outputs. The name of the output then comes first.
+    """
+    output, _, metric = key.partition(".") if has_outputs else ("", "", key)
+    name = metric.rpartition(":")[2]
+    return f"{output}_{name}" if has_outputs else name
+
+
+def list_run_metrics(config: Config) -> list[RunMetric]:
+    """Return the metrics of a run. Raise UserError if one of them should name an output, and does not."""
+    if not isinstance(config.task, MultiOutputSettings):
+        return [RunMetric(key, get_metric_name(key, False), key, config.task) for key in config.metrics]
+    tasks = {output.name: output.task for output in config.task.tasks}
+    metrics = []
+    for key in config.metrics:
+        output, _, metric = key.partition(".")
+        if output not in tasks:
+            example = "module:function" if ":" in key else key.rpartition(".")[2]
+            raise UserError(
+                f"metrics=[{key}]: names no output of the task; name one first, such as {next(iter(tasks))}.{example}; "
+                f"the outputs are {', '.join(tasks)}"
+            )
+        metrics.append(RunMetric(key, get_metric_name(key, True), metric, tasks[output], output))
+    return metrics
+
+
+def list_gathered_metrics(config: Config) -> list[RunMetric]:
+    """Return the metrics of a run that are computed from gathered predictions."""
+    return [metric for metric in list_run_metrics(config) if metric.predictions]
 
 
 def choose_predictions(config: Config) -> str:
@@ -80,7 +138,7 @@ def choose_predictions(config: Config) -> str:
         return NO_PREDICTIONS
     if config.task.kind == "language_model":
         return CLASSES
-    needs_classes_only = all(metric in METRICS and METRICS[metric].predictions == CLASSES for metric in gathered)
+    needs_classes_only = all(metric.predictions == CLASSES for metric in gathered)
     if config.task.kind == "classification" and needs_classes_only and not config.train.predictions:
         return CLASSES
     return OUTPUTS
@@ -88,62 +146,20 @@ def choose_predictions(config: Config) -> str:
 
 def list_values(config: Config) -> list[str]:
     """Return the names of all values that an evaluation of a run reports."""
-    names = dict.fromkeys([*config.task.values(0.0, 0.0), *map(get_metric_name, config.metrics)])
+    names = dict.fromkeys([*config.task.values(0.0, 0.0), *(metric.name for metric in list_run_metrics(config))])
     return list(names)
 
 
 def is_higher_better(config: Config, value: str) -> bool:
-    """Check whether a larger value is better. value: one of `list_values`.
-
-    A larger value of a user's function is better unless the function has an attribute `higher_is_better` that is false.
-    """
-    functions = {get_metric_name(metric): metric for metric in config.metrics if metric not in METRICS}
-    if value in functions:
-        return bool(getattr(import_object(functions[value]), "higher_is_better", True))
+    """Check whether a larger value is better. value: one of `list_values`."""
+    metrics = {metric.name: metric for metric in list_run_metrics(config)}
+    if value in metrics:
+        return metrics[value].higher_is_better
     return METRICS[value].higher_is_better if value in METRICS else not value.endswith(LOWER_IS_BETTER)
 
 
-def check_metrics(config: Config) -> None:
-    """Raise UserError if a metric does not exist, does not fit the task, or has the name of another value."""
-    for metric in config.metrics:
-        if ":" not in metric:
-            _check_name(config, metric)
-            continue
-        module, _, name = metric.partition(":")
-        if not (module and name.isidentifier()):
-            raise UserError(f"metrics=[{metric}]: must be module:function, such as my_metrics:weighted_f1")
-        if name in RESERVED_NAMES:
-            raise UserError(f"metrics=[{metric}]: an evaluation has a value {name} already; rename the function")
-    names = [get_metric_name(metric) for metric in config.metrics]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"metrics: has {repeated[0]} twice; remove one, or rename the function")
-
-
-def _check_name(config: Config, metric: str) -> None:
-    if metric not in METRICS:
-        raise UserError(f"metrics=[{metric}]: no such metric; there are {', '.join(METRICS)} and module:function")
-    task = config.task.kind
-    if task not in METRICS[metric].tasks:
-        fitting = [name for name in METRICS if task in METRICS[name].tasks]
-        raise UserError(
-            f"metrics=[{metric}]: does not fit task={task}; choose {', '.join([*fitting, 'module:function'])}"
-        )
-    if (package := METRICS[metric].package) and find_spec(package) is None:
-        raise UserError(f"metrics=[{metric}]: {package} is not installed; pip install 'lockstep[{package}]'")
-
-
-def check_followed_value(config: Config, key: str, value: str) -> None:
-    """Raise UserError if a key names a value that no evaluation of the run reports.
-
-    Args:
-        config: The config.
-        key: The full name of the key, such as schedule.metric.
-        value: The name of a value of an evaluation, which the key holds.
-    """
-    values = list_values(config)
-    if value in values:
-        return
-    hint = f"; add it with metrics=[{value}], or choose {', '.join(values)}"
-    if value not in METRICS or config.task.kind not in METRICS[value].tasks:
-        hint = f"; choose {', '.join(values)}, or add a metric with metrics=[...]"
-    raise UserError(f"{key}={value}: no evaluation of this run has it{hint}")
+def list_fitting(task: TaskSettings) -> list[str]:
+    """Return the metrics that fit a task."""
+    if isinstance(task, MultiOutputSettings):
+        return [f"{output.name}.{metric}" for output in task.tasks for metric in list_fitting(output.task)]
+    return [name for name in METRICS if task.kind in METRICS[name].tasks]

@@ -1,6 +1,6 @@
 """Checks of schedules that need evaluations of the run, or a momentum of its optimizer."""
 
-from common.config.metrics import check_followed_value
+from common.config.metric_checks import check_followed_value
 from common.config.schedules import PlateauSettings
 from common.config.schema import Config
 from common.errors import UserError

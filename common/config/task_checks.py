@@ -19,6 +19,7 @@ def check_named_labels(config: Config) -> None:
         for name, value in ((output.name, value) for output in config.task.tasks for value in output.list_values()):
             if value in RESERVED_NAMES:
                 raise UserError(f"task.outputs.{name}: would report {value}, a name that every run has; rename it")
+        return
     if config.metrics:
         raise UserError(f"metrics: {title} reports its own values only; set it to []")
     if config.train.predictions:

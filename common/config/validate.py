@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from common.config.averages import check_averages
 from common.config.data import DATA
 from common.config.keys import iterate_keys
-from common.config.metrics import check_followed_value, check_metrics
+from common.config.metric_checks import check_followed_value, check_metrics
 from common.config.models import MODELS, CustomModelSettings
 from common.config.schedule_checks import check_cycled_momentum, check_plateau
 from common.config.schema import AVERAGE, Config

@@ -129,9 +129,12 @@ class GlobalBatch:
 
     @property
     def labels(self) -> np.ndarray:
-        """Labels of the examples [size, ...], padded to the longest of them if they are ragged."""
+        """Labels of the examples [size, ...], padded to the longest of them if they are ragged.
+
+        If there are several outputs, the labels of all outputs, flat, float64 [size, labels].
+        """
         is_ragged = None in (self.split.example_shapes.get("labels") or ())
-        if is_ragged or getattr(self.split, "transforms_labels", False):
+        if is_ragged or getattr(self.split, "transforms_labels", False) or _has_outputs(self.split):
             return self.split.gather(self.ids, self.ids)["labels"]
         return self.split.labels[self.ids]
 

@@ -91,10 +91,12 @@ def _find_followed_metric(values: Mapping[str, Value]) -> str | None:
 
     values: the sections of a run's config.
     """
-    schedule, metrics = values.get("schedule"), values.get("metrics")
+    schedule, metrics, task = (values.get(name) for name in ("schedule", "metrics", "task"))
     if not isinstance(schedule, dict) or schedule.get("kind") != "plateau" or not isinstance(metrics, list):
         return None
-    return next((metric for metric in map(str, metrics) if get_metric_name(metric) == schedule.get("metric")), None)
+    has_outputs = isinstance(task, dict) and task.get("kind") == "multi_output"
+    followed = (key for key in map(str, metrics) if get_metric_name(key, has_outputs) == schedule.get("metric"))
+    return next(followed, None)
 
 
 def _choose_device(config: Config, summary: Summary) -> str:

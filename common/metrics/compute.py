@@ -3,14 +3,23 @@
 import logging
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from common.config.import_object import import_function, import_object
-from common.config.metrics import METRICS, OUTPUTS, choose_predictions, get_metric_name, list_gathered_metrics
+from common.config.metrics import (
+    METRICS,
+    OUTPUTS,
+    RunMetric,
+    choose_predictions,
+    list_gathered_metrics,
+    list_run_metrics,
+)
 from common.config.schema import Config
 from common.config.tasks import BinarySettings, ClassTaskSettings, RegressionSettings, TaskSettings
+from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.cache import Cache
 from common.errors import UserError, describe_error, one_line
 from common.metrics.predictions import Predictions
@@ -20,42 +29,54 @@ log = logging.getLogger("lockstep")
 
 def check_functions(config: Config) -> None:
     """Raise UserError if a function of the user that `metrics` names cannot be imported."""
-    for metric in config.metrics:
-        if metric not in METRICS:
-            import_function("metrics", metric)
+    for metric in list_run_metrics(config):
+        if metric.metric not in METRICS:
+            import_function("metrics", metric.metric)
 
 
 def check_predictions(config: Config, cache: Cache) -> None:
     """Raise UserError if a metric needs outputs of equal shape, or several labels for each example, and lacks them."""
-    if "bleu" in config.metrics and not cache.validation.example_shapes.get("labels"):
-        raise UserError("metrics=[bleu]: needs several labels for each example, such as tokens; remove it")
-    if choose_predictions(config) == OUTPUTS and None in (cache.validation.example_shapes.get("labels") or ()):
-        named = ", ".join(list_gathered_metrics(config)) or "train.predictions=true"
+    gathered = list_gathered_metrics(config)
+    for metric in gathered:
+        if metric.metric == "bleu" and _get_label_shape(cache, metric.output) in ((), (1,)):
+            raise UserError(f"metrics=[{metric.key}]: needs several labels for each example, such as tokens; remove it")
+    if choose_predictions(config) == OUTPUTS and None in _get_label_shape(cache):
+        named = ", ".join(metric.key for metric in gathered) or "train.predictions=true"
         raise UserError(
             f"metrics: {named} needs all outputs of the model, but examples have different numbers of labels; remove "
             "it, or choose a metric of predicted classes with task=classification"
         )
 
 
-def compute_metrics(config: Config, predictions: Predictions) -> dict[str, float]:
+def _get_label_shape(cache: Cache, output: str = "") -> tuple[int | None, ...]:
+    """Return the shape of the labels of an example, of one of several outputs if it is named."""
+    split = cache.validation
+    if output:
+        assert isinstance(split, MultiOutputSplit)
+        split = split.outputs[output]
+    return split.example_shapes.get("labels") or ()
+
+
+def compute_metrics(config: Config, predictions: Mapping[str, Predictions]) -> dict[str, float]:
     """Return the gathered metrics of a run by their names in the rows.
 
     A metric that is not defined for these predictions, or whose function fails, is nan, and a warning says why.
+    predictions: those of each output, as `common.metrics.output_predictions` returns them.
     """
-    return {get_metric_name(metric): _compute(config, metric, predictions) for metric in list_gathered_metrics(config)}
+    return {metric.name: _compute(metric, predictions[metric.output]) for metric in list_gathered_metrics(config)}
 
 
-def _compute(config: Config, metric: str, predictions: Predictions) -> float:
+def _compute(metric: RunMetric, predictions: Predictions) -> float:
     problem = "is not defined for these predictions"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            value = _compute_value(config.task, metric, predictions)
+            value = _compute_value(metric.task, metric.metric, predictions)
         except Exception as error:  # a failure must not end the run before its weights are saved
             value, problem = math.nan, f"raised {describe_error(error)}"
     if not math.isfinite(value):
         reason = f" ({one_line(caught[-1].message)})" if caught else ""
-        log.warning("metrics=[%s]: %s%s; its value is null", metric, problem, reason)
+        log.warning("metrics=[%s]: %s%s; its value is null", metric.key, problem, reason)
         return math.nan
     return value
 

@@ -120,7 +120,7 @@ def train_as_chief(
     try:
         write_running(context.run_dir, facts)
         try:
-            Loop(context.config, strategy, cache, start, stop, record.observers, profile).run()
+            Loop(context.config, strategy, context.inputs, stop, record.observers, profile).run()
             report |= strategy.report()
             if context.config.train.compile:
                 report |= count_compilations()

@@ -13,6 +13,7 @@ from common.config.schema import Config
 from common.data.batch_plan import PLAN_VERSION
 from common.data.cache import Cache, reopen_cache
 from common.models.initial_weights import InitialCheckpoint, reopen_initial_checkpoint
+from common.models.task_outputs import OutputLayout
 from common.run.checkpoint import Checkpoint, open_unverified_checkpoint
 from common.run.files import replace_text
 from common.training.state import Position
@@ -40,6 +41,11 @@ class PreparedInputs:
     def start(self) -> Position:
         """Return the position after which training starts."""
         return self.checkpoint.position if self.checkpoint else Position()
+
+    @property
+    def output_layouts(self) -> list[OutputLayout]:
+        """Return the layouts of the outputs of the model; none if the task has one output."""
+        return [OutputLayout(**layout) for layout in self.initial.hf_config.get("output_layouts") or ()]
 
     @property
     def fingerprints(self) -> Fingerprints:

@@ -1,6 +1,7 @@
 """Writer of the predictions of each evaluation: an observer that writes predictions-<step>.parquet."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 class PredictionsWriter(Observer):
     """Observer that writes a row for each validation example: its id, its label, and its prediction.
 
+    If there are several outputs, each has columns of its own, such as mask.label and mask.outputs.
+
     Args:
         run_dir: the run directory.
         start: the position after which training starts. The files of later steps are removed, since training writes
@@ -34,24 +37,28 @@ class PredictionsWriter(Observer):
                 path.unlink()
 
     @override
-    def record_predictions(self, step: int, predictions: Predictions) -> None:
+    def record_predictions(self, step: int, predictions: Mapping[str, Predictions]) -> None:
         """Write the file of an evaluation. Raises UserError if the disk is full."""
         import pyarrow as pa  # imported here because few runs need it
         import pyarrow.parquet as parquet
 
-        name = "classes" if predictions.kind == CLASSES else "outputs"
-        table = pa.table(
-            {
-                "id": predictions.ids,
-                "label": _to_column(predictions.labels),
-                name: _to_column(predictions.outputs.astype(np.int64) if name == "classes" else predictions.outputs),
-            }
-        )
+        columns = {"id": next(iter(predictions.values())).ids}
+        for output, values in predictions.items():
+            columns |= _make_columns(f"{output}." if output else "", values)
+        table = pa.table(columns)
         path = self.run_dir / f"predictions-{step:08}.parquet"
         partial = path.with_suffix(".partial")
         with report_write_errors(path):
             parquet.write_table(table, partial)
             partial.replace(path)
+
+
+def _make_columns(prefix: str, predictions: Predictions) -> "dict[str, pa.Array]":
+    """Return the columns of an output: its labels, and the predicted classes or the outputs of the model."""
+    name, values = "outputs", predictions.outputs
+    if predictions.kind == CLASSES:
+        name, values = "classes", values.astype(np.int64)
+    return {f"{prefix}label": _to_column(predictions.labels), f"{prefix}{name}": _to_column(values)}
 
 
 def _to_column(values: np.ndarray) -> "pa.Array":

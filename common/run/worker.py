@@ -88,8 +88,7 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
         if context.is_chief:
             environment = {**side.describe_environment()}
             return train_as_chief(context, strategy, stop, profile, side.count_compilations, environment)
-        inputs = context.inputs
-        Loop(context.config, strategy, inputs.cache, inputs.start, stop, profile=profile).run()
+        Loop(context.config, strategy, context.inputs, stop, profile=profile).run()
         strategy.report()
         return 0
     except UserError as error:

@@ -1,16 +1,18 @@
 """The values that an evaluation reports, and the best of them so far."""
 
 import math
+from collections.abc import Mapping
 from typing import SupportsFloat
 
 import numpy as np
 
-from common.config.metrics import get_metric_name, is_higher_better, list_gathered_metrics
+from common.config.metrics import is_higher_better, list_gathered_metrics
 from common.config.schema import Config
 from common.config.task_kinds import MultiOutputSettings
 from common.config.tasks import TaskSettings
 from common.errors import UserError
 from common.metrics.compute import compute_metrics
+from common.metrics.predictions import Predictions
 from common.training.rows import Row
 from common.training.state import Position, Score
 from common.training.strategy import Evaluation, Strategy
@@ -19,20 +21,23 @@ from common.training.strategy import Evaluation, Strategy
 UNSCORED_METRICS = ("loss", "accuracy")
 
 
-def compute_values(config: Config, strategy: Strategy, evaluation: Evaluation) -> dict[str, float]:
+def compute_values(
+    config: Config, strategy: Strategy, evaluation: Evaluation, predictions: Mapping[str, Predictions]
+) -> dict[str, float]:
     """Return the values of an evaluation by name. Every rank calls it, and gets the values of the chief.
 
     The values are the loss, the values of the task, and the gathered metrics, which are nan if they are not defined.
+    predictions: those of the evaluation by output; empty if nothing was gathered.
     """
     values = config.task.values(evaluation.loss, evaluation.metric)
     if gathered := list_gathered_metrics(config):
-        names = list(map(get_metric_name, gathered))
+        names = [metric.name for metric in gathered]
         computed = dict.fromkeys(names, 0.0)
         if strategy.is_chief:
-            if evaluation.predictions is None:
+            if not predictions:
                 kind = config.strategy.kind
                 raise UserError(f"metrics: strategy={kind} returns no predictions from its evaluation; remove metrics")
-            computed = compute_metrics(config, evaluation.predictions)
+            computed = compute_metrics(config, predictions)
         shared = strategy.share(np.array([computed[name] for name in names]))
         values |= dict(zip(names, shared.tolist(), strict=True))
     return values

@@ -17,16 +17,16 @@ from common.config.schedules import PlateauSettings
 from common.config.schema import Config
 from common.data.batch_plan import count_examples_until
 from common.data.batches import GlobalBatch
-from common.data.cache import Cache
 from common.errors import Interrupted
+from common.metrics.output_predictions import split_predictions
 from common.training.evaluation_values import compare_with_best, compute_values, fetch_losses, format_values
 from common.training.look_ahead import open_batches
+from common.training.loop_inputs import LoopInputs
 from common.training.observer import Observer
 from common.training.planned_batches import validation_batches
 from common.training.plateau import follow_evaluation
 from common.training.rows import Row
 from common.training.schedule import compute_learning_rate
-from common.training.state import Position
 from common.training.stop import Stop
 from common.training.strategy import StepResult, Strategy
 
@@ -47,8 +47,7 @@ class Loop:
     Args:
         config: the resolved config.
         strategy: trains and evaluates.
-        cache: the training and validation examples.
-        start: the position after which training starts: a checkpoint's, or zero.
+        inputs: the data, and the position after which training starts.
         stop: ends training, or requests a checkpoint, at the same batch on all ranks.
         observers: receive the results.
         profile: opens a context that writes a trace of the PROFILED_UPDATES; None for no trace.
@@ -58,13 +57,13 @@ class Loop:
         self,
         config: Config,
         strategy: Strategy,
-        cache: Cache,
-        start: Position,
+        inputs: LoopInputs,
         stop: Stop,
         observers: Sequence[Observer] = (),
         profile: Profile | None = None,
     ) -> None:
-        self.config, self.strategy, self.cache, self.stop, self.observers = config, strategy, cache, stop, observers
+        self.config, self.strategy, self.stop, self.observers = config, strategy, stop, observers
+        self.cache, self.output_layouts, start = inputs.cache, inputs.output_layouts, inputs.start
         self.profile, self.open_profile = profile, ExitStack()
         self.updates_to_profile = 0  # updates of this process, counted only if there is a `profile`
         self.position, self.saved_position = replace(start), replace(start)
@@ -232,12 +231,13 @@ class Loop:
         averaged = self.strategy.averaged_weights() if self.config.train.evaluate_average else nullcontext()
         with averaged:
             evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
-        values = compute_values(self.config, self.strategy, evaluation)
+        predictions = split_predictions(evaluation.predictions, self.config.task, self.output_layouts)
+        values = compute_values(self.config, self.strategy, evaluation, predictions)
         if self.strategy.is_chief and not math.isfinite(values["loss"]):
             log.warning("step %d: the validation loss is %s", self.position.step, values["loss"])
-        if self.config.train.predictions and evaluation.predictions is not None:
+        if self.config.train.predictions and predictions:
             for observer in self.observers:
-                observer.record_predictions(self.position.step, evaluation.predictions)
+                observer.record_predictions(self.position.step, predictions)
         self.reported_at = self._seconds()
         compare_with_best(self.config, self.position, values)
         self._follow_plateau(values)

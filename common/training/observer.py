@@ -1,5 +1,7 @@
 """Interface of the observers to which the training loop passes its results, such as the recorder and the display."""
 
+from collections.abc import Mapping
+
 from common.metrics.predictions import Predictions
 from common.training.rows import Row
 from common.training.state import Position, State
@@ -20,8 +22,13 @@ class Observer:
     def record_evaluation(self, row: Row) -> None:
         """Record an evaluation, a row of evals.jsonl."""
 
-    def record_predictions(self, step: int, predictions: Predictions) -> None:
-        """Record the predictions of the evaluation after a step, if train.predictions is set."""
+    def record_predictions(self, step: int, predictions: Mapping[str, Predictions]) -> None:
+        """Record the predictions of the evaluation after a step, if train.predictions is set.
+
+        Args:
+            step: the step.
+            predictions: those of each output by its name; the only output of a task has the name "".
+        """
 
     def save(self, state: State, position: Position) -> None:
         """Save a checkpoint, or flush the records that must not be lost if the run resumes from this checkpoint."""
