@@ -11,6 +11,8 @@ from common.config.task_kinds import MultiOutputSettings
 from common.data.arrays.array_column import Column
 from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.batches import GlobalBatch
+from common.metrics.output_predictions import split_predictions
+from common.models.task_outputs import OutputLayout
 from common.training.evaluation_values import fetch_losses
 from common.training.strategy import Evaluation
 from tests.unit.reference_losses import CLASSIFICATION, REGRESSION
@@ -111,6 +113,38 @@ def test_an_evaluation_has_the_means_over_all_batches() -> None:
     is_right = OUTPUTS[:, 24:28].argmax(1) == CLASSES
     assert values["group_accuracy"] == pytest.approx((is_right * weights).sum() / weights.sum(), rel=1e-12)
     assert values["age_mean_absolute_error"] == pytest.approx(np.abs(OUTPUTS[:, 28] - NUMBERS).mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize(("world_size", "micro_batches"), [(1, 1), (3, 1), (4, 2)])
+def test_each_output_has_its_predictions(world_size: int, micro_batches: int) -> None:
+    parts = ([3, 1, 2, 10], [0, 4, 5, 6, 7], [8, 9])
+    batches = [
+        GlobalBatch(1, np.array(ids), SPLIT, "global", micro_batches=micro_batches, predictions="outputs")
+        for ids in parts
+    ]
+
+    def compute_sums(batch: GlobalBatch) -> torch.Tensor:
+        shards = (to_tensors(batch.shard(rank, world_size), CPU) for rank in range(world_size))
+        sums = [compute_evaluation_sums(lambda x: x, make_functions(), shard, "float64") for shard in shards]
+        return torch.stack(sums).sum(0)
+
+    layouts = [OutputLayout(**layout) for layout in LAYOUTS]  # type: ignore[arg-type]
+    predictions = split_predictions(evaluate(batches, compute_sums).predictions, TASK, layouts)
+    expected = {
+        "mask": (PIXELS, OUTPUTS[:, :24]),
+        "group": (CLASSES, OUTPUTS[:, 24:28]),
+        "age": (NUMBERS, OUTPUTS[:, 28]),
+    }
+    assert list(predictions) == list(expected)
+    for name, (labels, outputs) in expected.items():
+        assert predictions[name].labels.dtype == labels.dtype
+        assert predictions[name].ids.tolist() == list(range(COUNT))
+        np.testing.assert_array_equal(predictions[name].labels, labels)
+        np.testing.assert_array_equal(predictions[name].outputs, outputs)
+
+
+def test_nothing_is_split_if_nothing_was_gathered() -> None:
+    assert split_predictions(None, TASK, []) == {}
 
 
 def test_an_output_without_labels_in_the_batch_counts_nothing() -> None:

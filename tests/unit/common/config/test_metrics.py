@@ -76,6 +76,73 @@ def test_only_what_is_needed_is_gathered(make_config: MakeConfig, overrides: lis
     assert choose_predictions(config) == expected
 
 
+OUTPUTS = [
+    *REGRESSION,
+    "task=multi_output",
+    "task.outputs={mask: {}, age: {kind: regression}, a: {kind: binary}, a_b: {}}",
+]
+NAMES = "mask, age, a, a_b"
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "metrics=[iou]",
+            f"metrics=[iou]: names no output of the task; name one first, such as mask.iou; the outputs are {NAMES}",
+        ),
+        (
+            "metrics=[masc.iou]",
+            "metrics=[masc.iou]: names no output of the task; name one first, such as mask.iou; the outputs are "
+            f"{NAMES}",
+        ),
+        (
+            "metrics=['m.n:f']",
+            "metrics=[m.n:f]: names no output of the task; name one first, such as mask.module:function; the outputs "
+            f"are {NAMES}",
+        ),
+        (
+            "metrics=[age.f1]",
+            "metrics=[age.f1]: does not fit task.outputs.age.kind=regression; choose age.mae, age.r2, age.pearson, "
+            "age.spearman, age.module:function",
+        ),
+        (
+            "metrics=[a.top5]",
+            "metrics=[a.top5]: does not fit task.outputs.a.kind=binary; choose a.accuracy, a.f1, a.precision, "
+            "a.recall, a.auc, a.matthews, a.iou, a.dice, a.module:function",
+        ),
+        ("metrics=['mask.:f']", "metrics=[mask.:f]: must be module:function, such as my_metrics:weighted_f1"),
+        ("metrics=[mask.]", "metrics=[mask.]: no such metric; there are "),
+        ("metrics=['mask.m:loss']", "metrics=[mask.m:loss]: an evaluation has a value mask_loss already; rename the"),
+        ("metrics=['a.m:b_loss']", "metrics=[a.m:b_loss]: an evaluation has a value a_b_loss already; rename the"),
+        ("metrics=['a.m:b_f1',a_b.f1]", "metrics: has a_b_f1 twice; remove one, or rename the function"),
+        ("train.early_stopping.metric=mask_iou", "add it with metrics=[mask.iou], or choose loss, mask_loss, "),
+        ("train.early_stopping.metric=mask.loss", "choose loss, mask_loss, mask_accuracy, age_loss, "),
+        ("train.early_stopping.metric=mask.iou", "write mask_iou, and add it with metrics=[mask.iou]"),
+        ("train.early_stopping.metric=mask.accuracy", "write mask_accuracy"),
+    ],
+)
+def test_metrics_of_outputs_that_are_refused(make_config: MakeConfig, override: str, expected: str) -> None:
+    with pytest.raises(UserError) as raised:
+        check_config(make_config(*OUTPUTS, override))
+    assert expected in str(raised.value)
+
+
+def test_metrics_of_outputs(make_config: MakeConfig) -> None:
+    error = "age.tests.unit.common.config.test_metrics:compute_error"
+    config = make_config(
+        *OUTPUTS, f"metrics=[mask.iou,a.accuracy,age.mae,'{error}']", "train.early_stopping.metric=age_compute_error"
+    )
+    check_config(config)
+    assert choose_predictions(config) == "outputs"
+    values = list_values(config)
+    assert values[-3:] == ["mask_iou", "age_mae", "age_compute_error"] and values.count("a_accuracy") == 1
+    assert [is_higher_better(config, name) for name in values[-3:]] == [True, False, False]
+    assert is_higher_better(config, "a_accuracy") and not is_higher_better(config, "age_loss")
+    config = make_config(*OUTPUTS, "metrics=[a.accuracy]")
+    assert choose_predictions(config) == ""
+
+
 def test_directions(make_config: MakeConfig) -> None:
     config = make_config("metrics=[f1,'tests.unit.common.config.test_metrics:compute_error','math:gcd']")
     assert list_values(config) == ["loss", "accuracy", "f1", "compute_error", "gcd"]

@@ -48,16 +48,20 @@ def test_wrong_outputs_are_refused(make_config: MakeConfig, outputs: str, error:
         check_config(make_config(*CUSTOM, "task=multi_output", f"task.outputs={outputs}"))
 
 
+OUTPUTS = ("task=multi_output", "task.outputs={a: {}}")
+
+
 @pytest.mark.parametrize(
-    ("override", "error"),
+    ("task", "override", "error"),
     [
-        ("metrics=[f1]", "metrics: task="),
-        ("train.predictions=true", "train.predictions=true: cannot be used with task="),
-        ("data=lines", "data.kind=lines: task=.* needs named arrays"),
+        (("task=contrastive",), "metrics=[f1]", "metrics: task=contrastive reports its own values only"),
+        (("task=contrastive",), "train.predictions=true", "train.predictions=true: cannot be used with task=contr"),
+        (("task=contrastive",), "data=lines", "data.kind=lines: task=contrastive needs named arrays"),
+        (OUTPUTS, "data=lines", "data.kind=lines: task=multi_output needs named arrays"),
+        (OUTPUTS, "data.transforms=[horizontal_flip]", "data.transforms: cannot be used with task=multi_output"),
     ],
 )
-@pytest.mark.parametrize("task", [("task=multi_output", "task.outputs={a: {}}"), ("task=contrastive",)])
-def test_what_needs_the_labels_of_the_data_is_refused(
+def test_what_does_not_fit_the_labels_of_the_task_is_refused(
     make_config: MakeConfig, task: tuple[str, ...], override: str, error: str
 ) -> None:
     with pytest.raises(UserError, match=f"^{error}"):

@@ -47,6 +47,19 @@ CHOICES = {
         "task=regression",
     ),
     "plateau": ("strategy=ddp", "schedule=plateau", "schedule.metric=f1", "metrics=[f1]", "train.eval_every=2"),
+    "plateau of an output": (
+        "schedule=plateau",
+        "schedule.metric=mask_iou",
+        "train.eval_every=2",
+        "model=custom",
+        "model.torch=my_models:build",
+        "data=arrays",
+        "data.train=t.npz",
+        "data.validation=v.npz",
+        "task=multi_output",
+        "task.outputs={mask: {}, group: {}}",
+        "metrics=[mask.iou]",
+    ),
     "files": (
         "data=files",
         "data.train='a, b.csv'",
@@ -140,6 +153,9 @@ FOREIGN = {  # what a run's config names, and the arguments that name it too
     "model: {kind: custom, keras: 'os:system'}": "model.keras=os:system",
     "task: {kind: custom, tf: 'os:system'}": "++task.tf=os:system",
     "{schedule: {kind: plateau, metric: system}, metrics: ['os:system', f1]}": "metrics=[os:system]",
+    "{schedule: {kind: plateau, metric: a_exit}, metrics: ['a.os:exit'], task: {kind: multi_output}}": (
+        "metrics=[a.os:exit]"
+    ),
     "data: {arguments: {path: other}}": "data.arguments={path:other}",
     "data: {transforms: [horizontal_flip, 'os:system']}": "data.transforms=[horizontal_flip,os:system]",
     "data: {transforms: [{function: {name: 'os:system'}}]}": "data.transforms=[{function:{name:os:system}}]",

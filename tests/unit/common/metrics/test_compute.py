@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.metrics import check_metrics
+from common.config.metric_checks import check_metrics
+from common.config.schema import Config
+from common.config.task_kinds import MultiOutputSettings
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
+from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.cache import Cache
 from common.errors import UserError
 from common.metrics.class_metrics import compute_binary_metric, compute_class_metric
@@ -98,10 +101,10 @@ def test_ignored_labels_do_not_count(make_config: MakeConfig) -> None:
     counted = labels != 255
     expected = compute_class_metric("f1", make_predictions(labels[counted], classes[counted], "classes"))
     config = make_config("metrics=[f1]", "task.ignore_label=255")
-    assert compute_metrics(config, make_predictions(labels, classes, "classes")) == {"f1": expected}
+    assert compute_metrics(config, {"": make_predictions(labels, classes, "classes")}) == {"f1": expected}
     answers, logits = np.array([[1, 0], [-1, 1], [0, -1], [1, 1]]), np.array([[1, 2], [3, 4], [5, -1], [-1, 1]])
     config = make_config("task=binary", "model=convnet", "data=digits", "metrics=[recall,auc]", "task.ignore_label=-1")
-    values = compute_metrics(config, make_predictions(answers, logits))
+    values = compute_metrics(config, {"": make_predictions(answers, logits)})
     areas = [
         area(np.array([True, False, True]), np.array([1, 5, -1])),
         area(np.array([False, True, True]), logits[[0, 1, 3], 1]),
@@ -128,7 +131,9 @@ def test_bleu_by_its_definition(make_config: MakeConfig) -> None:
     matches = [np.sum([count_matches(*pair, length) for pair in counted], 0) for length in range(1, 5)]
     expected = 100 * float(np.prod([found / total for found, total in matches]) ** 0.25)  # both have the same length
     config = make_config("task=language_model", "metrics=[bleu]")
-    assert compute_metrics(config, make_predictions(labels, classes, "classes"))["bleu"] == pytest.approx(expected)
+    assert compute_metrics(config, {"": make_predictions(labels, classes, "classes")})["bleu"] == pytest.approx(
+        expected
+    )
     logits = np.eye(10)[classes]
     assert compute_bleu(make_predictions(labels, logits)) == pytest.approx(expected)
     assert compute_bleu(make_predictions(labels, labels, "classes")) == pytest.approx(100)
@@ -139,14 +144,16 @@ def test_bleu_needs_tokens_and_its_package(make_config: MakeConfig, monkeypatch:
     with pytest.raises(UserError, match=r"^metrics=\[bleu\]: needs several labels for each example"):
         check_predictions(make_config("metrics=[bleu]"), Cache(Path(), "", split, split, []))
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    monkeypatch.setattr("common.config.metrics.find_spec", lambda name: None)
+    monkeypatch.setattr("common.config.metric_checks.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^metrics=\[bleu\]: sacrebleu is not installed; pip install 'lockstep\[sac"):
         check_metrics(make_config("metrics=[bleu]"))
 
 
 def test_poisson_predicts_logarithms(make_config: MakeConfig) -> None:
     config = make_config("task=regression", "model=convnet", "data=digits", "metrics=[mae]", "task.loss=poisson")
-    assert compute_metrics(config, make_predictions([2.0, 1.0], [np.log(3.0), 0.0])) == {"mae": pytest.approx(0.5)}
+    assert compute_metrics(config, {"": make_predictions([2.0, 1.0], [np.log(3.0), 0.0])}) == {
+        "mae": pytest.approx(0.5)
+    }
 
 
 def test_probabilities_of_classes_as_labels() -> None:
@@ -182,11 +189,11 @@ def test_a_metric_that_is_not_defined_is_nan_and_said(
 ) -> None:
     config = make_config("metrics=[auc,f1]")
     with caplog.at_level(logging.WARNING, "lockstep"):
-        values = compute_metrics(config, make_predictions([1, 1], [[0, 1], [1, 0]]))
+        values = compute_metrics(config, {"": make_predictions([1, 1], [[0, 1], [1, 0]])})
     assert np.isnan(values["auc"]) and values["f1"] == pytest.approx(1 / 3)
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("metrics=[auc]: is not defined for these predictions (Only one class is")
-    values = compute_metrics(config, make_predictions([1, 0], [[np.nan, 1], [1, 0]]))
+    values = compute_metrics(config, {"": make_predictions([1, 0], [[np.nan, 1], [1, 0]])})
     assert np.isnan([*values.values()]).all(), "the class of logits that are nan means nothing"
 
 
@@ -205,11 +212,39 @@ def test_a_function_of_the_user(
     config = make_config("metrics=['user_metrics:count_right','user_metrics:broken']")
     check_functions(config)
     with caplog.at_level(logging.WARNING, "lockstep"):
-        values = compute_metrics(config, make_predictions([1, 1], [[0, 1], [1, 0]]))
+        values = compute_metrics(config, {"": make_predictions([1, 1], [[0, 1], [1, 0]])})
     assert values["count_right"] == 1 and np.isnan(values["broken"])
     assert caplog.messages[0].startswith("metrics=[user_metrics:broken]: raised IndexError: ")
     with pytest.raises(UserError, match=r"^metrics=user_metrics:missing: user_metrics has no function missing$"):
         check_functions(make_config("metrics=['user_metrics:missing']"))
+
+
+def test_metrics_of_several_outputs(make_config: MakeConfig, caplog: pytest.LogCaptureFixture) -> None:
+    config = make_outputs(make_config, "metrics=[mask.f1,age.mae,age.r2]")
+    predictions = {
+        "mask": make_predictions([[0, 1], [-100, -100]], np.eye(2)[[[0, 1], [1, 1]]].reshape(2, -1)),
+        "age": make_predictions([2.0, 1.0], [2.5, 1.5]),
+    }
+    assert compute_metrics(config, predictions) == {"mask_f1": 1.0, "age_mae": 0.5, "age_r2": 0.0}
+    predictions["mask"] = make_predictions([-100, -100], [[0, 1], [1, 0]])
+    with caplog.at_level(logging.WARNING, "lockstep"):
+        assert np.isnan(compute_metrics(config, predictions)["mask_f1"])
+    assert caplog.messages[0].startswith("metrics=[mask.f1]: ") and caplog.messages[0].endswith("; its value is null")
+
+
+def test_bleu_of_an_output_with_one_label(make_config: MakeConfig) -> None:
+    pytest.importorskip("sacrebleu")
+    config = make_outputs(make_config, "metrics=[mask.bleu,group.bleu]")
+    assert isinstance(config.task, MultiOutputSettings)
+    labels = {"mask": np.zeros((2, 5), np.int32), "group": np.zeros(2, np.int32), "age": np.zeros(2, np.float32)}
+    columns = {name: Column(array) for name, array in labels.items()}
+    split = MultiOutputSplit({}, columns["mask"], None, config.task, split_outputs(config.task, columns))
+    with pytest.raises(UserError, match=r"^metrics=\[group.bleu\]: needs several labels for each example"):
+        check_predictions(config, Cache(Path(), "", split, split, []))
+
+
+def make_outputs(make_config: MakeConfig, override: str) -> Config:
+    return make_config("task=multi_output", "task.outputs={mask: {}, group: {}, age: {kind: regression}}", override)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,9 @@ def evaluate(labels: list[int], classes: list[int]) -> Evaluation:
 def test_every_rank_has_the_values_of_the_chief(make_config: MakeConfig, rank: int) -> None:
     config = make_config("metrics=[accuracy,recall]", "strategy.replicas=1")
     strategy = Rank(config, rank, [0.25])
-    values = compute_values(config, strategy, evaluate([0, 1, 1], [0, 0, 1]))
+    evaluation = evaluate([0, 1, 1], [0, 0, 1])
+    assert evaluation.predictions is not None
+    values = compute_values(config, strategy, evaluation, {"": evaluation.predictions})
     assert values == {"loss": 1.0, "accuracy": 0.5, "recall": 0.25}
     assert strategy.computed == ([0.75] if rank == 0 else [0.0])
 
@@ -51,17 +53,14 @@ def test_every_rank_has_the_values_of_the_chief(make_config: MakeConfig, rank: i
 def test_without_metrics_nothing_is_shared(make_config: MakeConfig) -> None:
     config = make_config("strategy.replicas=1")
     strategy = Rank(config, 0, [])
-    assert compute_values(config, strategy, replace(evaluate([0], [0]), predictions=None)).keys() == {
-        "loss",
-        "accuracy",
-    }
+    assert compute_values(config, strategy, evaluate([0], [0]), {}).keys() == {"loss", "accuracy"}
     assert strategy.computed == [0.0]
 
 
 def test_a_strategy_without_predictions_is_named(make_config: MakeConfig) -> None:
     config = make_config("metrics=[f1]", "strategy.replicas=1")
     with pytest.raises(UserError, match="^metrics: strategy=single returns no predictions from its evaluation; remove"):
-        compute_values(config, Rank(config, 0, [0.0]), replace(evaluate([0], [0]), predictions=None))
+        compute_values(config, Rank(config, 0, [0.0]), evaluate([0], [0]), {})
 
 
 def test_an_undefined_metric_is_null_and_no_scalar() -> None:

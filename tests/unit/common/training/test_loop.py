@@ -3,7 +3,7 @@ import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from common.data.batches import GlobalBatch
 from common.data.text.token_cache import TokenCache
 from common.errors import Interrupted
 from common.models.initial_weights import InitialCheckpoint
+from common.models.task_outputs import OutputLayout
 from common.run.checkpoint import Checkpoint, find_newest_checkpoint, list_checkpoints, open_checkpoint
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext
@@ -113,6 +114,15 @@ class Positions(Observer):
         self.positions.append(replace(position))
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of a run with one output."""
+
+    cache: TokenCache
+    start: Position
+    output_layouts: tuple[OutputLayout, ...] = ()
+
+
 class Run:
     """A run of the loop, with the rows and the checkpoints that it writes."""
 
@@ -126,7 +136,7 @@ class Run:
         recorder = Recorder(self.directory, start, "torch single") if record else None
         observers: list[Observer] = [recorder, self.saved] if recorder is not None else []
         try:
-            Loop(config, strategy, self.cache, start, self.stop, observers).run()
+            Loop(config, strategy, Inputs(self.cache, start), self.stop, observers).run()
         finally:
             if recorder is not None:
                 recorder.close()
@@ -356,7 +366,7 @@ def test_some_steps_are_profiled(run: Run, steps: int, eval_every: int | None) -
     strategy = Fake()
     strategy.train = train  # type: ignore[method-assign]
     config = with_train(run.config, steps=steps, eval_every=eval_every, global_batch_size=4, log_every=3)
-    Loop(config, strategy, run.cache, Position(), run.stop, profile=profile).run()
+    Loop(config, strategy, Inputs(run.cache, Position()), run.stop, profile=profile).run()
     assert profiled == [step for step in range(11, 16) if step <= steps] and not inside
 
 
@@ -540,7 +550,8 @@ class ShardedRun:
                     stop.freeze(signal.SIGTERM)
                     stop.decide(units)
             loops = [
-                loop(self.config, self.ranks[rank], self.cache, start, stops[rank], observers[rank]) for rank in (0, 1)
+                loop(self.config, self.ranks[rank], Inputs(self.cache, start), stops[rank], observers[rank])
+                for rank in (0, 1)
             ]
             return run_together(loops)
         finally:
