@@ -1,9 +1,20 @@
 """The predictions of an evaluation, which are gathered as a sum over the replicas."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
+PredictClasses = Callable[[tf.Tensor], tf.Tensor]
 
-def append_predictions(sums: tf.Tensor, outputs: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+
+def predict_classes(outputs: tf.Tensor) -> tf.Tensor:
+    """Return the class with the largest logit at each position of each example, [positions, 1]."""
+    return tf.reshape(tf.cast(tf.argmax(outputs, -1), outputs.dtype), [-1, 1])
+
+
+def append_predictions(
+    sums: tf.Tensor, outputs: tf.Tensor, batch: dict[str, tf.Tensor], predict_classes: PredictClasses = predict_classes
+) -> tf.Tensor:
     """Append the predictions of a micro-batch to its sums, if the batch asks for them.
 
     The flat vector of predictions has places for all examples of the global batch. Places of examples that the
@@ -14,9 +25,10 @@ def append_predictions(sums: tf.Tensor, outputs: tf.Tensor, batch: dict[str, tf.
         sums: The sums of the micro-batch [2].
         outputs: The model's outputs [rows, ...], float64.
         batch: The micro-batch.
+        predict_classes: A function of the outputs that returns the predictions for `class_places`, a row for each place.
     """
     if "class_places" in batch:
-        places, predictions = batch["class_places"], tf.reshape(tf.cast(tf.argmax(outputs, -1), outputs.dtype), [-1, 1])
+        places, predictions = batch["class_places"], predict_classes(outputs)
     elif "output_places" in batch:
         places, predictions = batch["output_places"], tf.reshape(outputs, [tf.shape(outputs)[0], -1])
     else:

@@ -92,7 +92,7 @@ def compute_evaluation_sums(model: keras.Model, task: TaskFunctions, shard: list
         outputs = tf.cast(compute_outputs(model, micro_batch, training=False), tf.float64)
         metric = tf.cast(compute_values(task, task.metric, outputs, micro_batch), tf.float64) * micro_batch["weights"]
         batch_sums = tf.reshape(tf.stack([sum_losses(task, outputs, micro_batch), tf.reduce_sum(metric, 0)]), [-1])
-        sums.append(append_predictions(batch_sums, outputs, micro_batch))
+        sums.append(append_predictions(batch_sums, outputs, micro_batch, task.predict_classes))
     return tf.add_n(sums)
 
 

@@ -29,6 +29,7 @@ from tf_impl.losses import (
     compute_regression_losses,
     compute_share_losses,
 )
+from tf_impl.predictions import PredictClasses, predict_classes
 
 PerExample = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
 Gather = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # see `TaskFunctions`
@@ -44,11 +45,13 @@ class TaskFunctions:
             label has a loss of its own, absolute error (regression) or 0 (a custom task).
         gather: If the loss of an example depends on all other examples: a function of the outputs of a micro-batch and
             its `batch_places` that returns the outputs of all examples of the global batch, on every replica.
+        predict_classes: A function of the outputs that returns the predicted classes; see `append_predictions`.
     """
 
     losses: PerExample
     metric: PerExample
     gather: Gather | None = None
+    predict_classes: PredictClasses = predict_classes
 
 
 def build_task_functions(task: TaskSettings, hf_config: HfConfig | None = None) -> TaskFunctions:
@@ -173,12 +176,16 @@ def _build_multi_output(task: MultiOutputSettings, layouts: Sequence[Mapping[str
     functions = [build_task_functions(output.task) for output in task.tasks]
     output_layouts = [OutputLayout(**layout) for layout in layouts]
 
+    def split_outputs(outputs: tf.Tensor) -> Iterator[tf.Tensor]:
+        parts = tf.split(outputs, [math.prod(layout.output) for layout in output_layouts], 1)
+        for layout, output in zip(output_layouts, parts, strict=True):
+            yield tf.reshape(output, [-1, *layout.output])
+
     def split(outputs: tf.Tensor, labels: tf.Tensor) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-        output_parts = tf.split(outputs, [math.prod(layout.output) for layout in output_layouts], 1)
         label_parts = tf.split(labels, [math.prod(layout.labels) for layout in output_layouts], 1)
-        for layout, output, label in zip(output_layouts, output_parts, label_parts, strict=True):
+        for layout, output, label in zip(output_layouts, split_outputs(outputs), label_parts, strict=True):
             dtype = tf.int32 if layout.is_integer else outputs.dtype
-            yield tf.reshape(output, [-1, *layout.output]), tf.cast(tf.reshape(label, [-1, *layout.labels]), dtype)
+            yield output, tf.cast(tf.reshape(label, [-1, *layout.labels]), dtype)
 
     def compute_losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         pairs = zip(functions, split(outputs, labels), strict=True)
@@ -190,7 +197,17 @@ def _build_multi_output(task: MultiOutputSettings, layouts: Sequence[Mapping[str
             [tf.cast(output_functions.metric(*arguments), tf.float64) for output_functions, arguments in pairs], 1
         )
 
-    return TaskFunctions(compute_losses, compute_metrics)
+    def predict_all_classes(outputs: tf.Tensor) -> tf.Tensor:
+        pairs = zip(task.tasks, split_outputs(outputs), strict=True)
+        parts = [
+            tf.cast(_find_classes(output), outputs.dtype)
+            if isinstance(settings.task, ClassificationSettings)
+            else output
+            for settings, output in pairs
+        ]
+        return tf.concat([_flatten_examples(part) for part in parts], 1)
+
+    return TaskFunctions(compute_losses, compute_metrics, predict_classes=predict_all_classes)
 
 
 def _build_contrastive(task: ContrastiveSettings, layout: OutputLayout) -> TaskFunctions:

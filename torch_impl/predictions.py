@@ -1,9 +1,23 @@
 """The predictions of an evaluation, which are gathered as a sum over the replicas."""
 
+from collections.abc import Callable
+
 import torch
 
+PredictClasses = Callable[[torch.Tensor], torch.Tensor]
 
-def append_predictions(sums: torch.Tensor, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+
+def predict_classes(outputs: torch.Tensor) -> torch.Tensor:
+    """Return the class with the largest logit at each position of each example, [positions, 1]."""
+    return outputs.argmax(-1).to(outputs.dtype).reshape(-1, 1)
+
+
+def append_predictions(
+    sums: torch.Tensor,
+    outputs: torch.Tensor,
+    batch: dict[str, torch.Tensor],
+    predict_classes: PredictClasses = predict_classes,
+) -> torch.Tensor:
     """Append the predictions of a micro-batch to its sums, if the batch asks for them.
 
     The flat vector of predictions has places for all examples of the global batch. Places of examples that the
@@ -14,9 +28,10 @@ def append_predictions(sums: torch.Tensor, outputs: torch.Tensor, batch: dict[st
         sums: The sums of the micro-batch [2].
         outputs: The model's outputs [rows, ...], float64.
         batch: The micro-batch.
+        predict_classes: A function of the outputs that returns the predictions for `class_places`, a row for each place.
     """
     if "class_places" in batch:
-        places, predictions = batch["class_places"], outputs.argmax(-1).to(outputs.dtype).reshape(-1, 1)
+        places, predictions = batch["class_places"], predict_classes(outputs)
     elif "output_places" in batch:
         places, predictions = batch["output_places"], outputs.reshape(len(outputs), -1)
     else:

@@ -103,7 +103,7 @@ def compute_evaluation_sums(
         outputs = compute_outputs(model, micro_batch, precision).double()
         metric = compute_values(task, task.metric, outputs, micro_batch) * micro_batch["weights"]
         batch_sums = torch.stack([sum_losses(task, outputs, micro_batch), metric.sum(0)]).flatten()
-        sums.append(append_predictions(batch_sums, outputs, micro_batch))
+        sums.append(append_predictions(batch_sums, outputs, micro_batch, task.predict_classes))
     return torch.stack(sums).sum(0)
 
 

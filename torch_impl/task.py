@@ -31,6 +31,7 @@ from torch_impl.losses import (
     compute_regression_losses,
     compute_share_losses,
 )
+from torch_impl.predictions import PredictClasses, predict_classes
 
 PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
 Gather = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # see `TaskFunctions`
@@ -46,11 +47,13 @@ class TaskFunctions:
             label has a loss of its own, absolute error (regression) or 0 (a custom task).
         gather: If the loss of an example depends on all other examples: a function of the outputs of a micro-batch and
             its `batch_places` that returns the outputs of all examples of the global batch, on every replica.
+        predict_classes: A function of the outputs that returns the predicted classes; see `append_predictions`.
     """
 
     losses: PerExample
     metric: PerExample
     gather: Gather | None = None
+    predict_classes: PredictClasses = predict_classes
 
 
 def build_task_functions(
@@ -181,12 +184,16 @@ def _build_multi_output(task: MultiOutputSettings, layouts: Sequence[Mapping[str
     functions = [build_task_functions(output.task) for output in task.tasks]
     output_layouts = [OutputLayout(**layout) for layout in layouts]
 
+    def split_outputs(outputs: torch.Tensor) -> Iterator[torch.Tensor]:
+        parts = outputs.split([math.prod(layout.output) for layout in output_layouts], 1)
+        for layout, output in zip(output_layouts, parts, strict=True):
+            yield output.unflatten(1, layout.output or [1])
+
     def split(outputs: torch.Tensor, labels: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        output_parts = outputs.split([math.prod(layout.output) for layout in output_layouts], 1)
         label_parts = labels.split([math.prod(layout.labels) for layout in output_layouts], 1)
-        for layout, output, label in zip(output_layouts, output_parts, label_parts, strict=True):
+        for layout, output, label in zip(output_layouts, split_outputs(outputs), label_parts, strict=True):
             dtype = torch.int64 if layout.is_integer else outputs.dtype
-            yield output.unflatten(1, layout.output or [1]), label.unflatten(1, layout.labels).to(dtype)
+            yield output, label.unflatten(1, layout.labels).to(dtype)
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         pairs = zip(functions, split(outputs, labels), strict=True)
@@ -196,7 +203,15 @@ def _build_multi_output(task: MultiOutputSettings, layouts: Sequence[Mapping[str
         pairs = zip(functions, split(outputs, labels), strict=True)
         return torch.stack([output_functions.metric(*arguments).double() for output_functions, arguments in pairs], 1)
 
-    return TaskFunctions(compute_losses, compute_metrics)
+    def predict_all_classes(outputs: torch.Tensor) -> torch.Tensor:
+        pairs = zip(task.tasks, split_outputs(outputs), strict=True)
+        parts = [
+            output.argmax(-1).to(outputs.dtype) if isinstance(settings.task, ClassificationSettings) else output
+            for settings, output in pairs
+        ]
+        return torch.cat([_flatten_examples(part) for part in parts], 1)
+
+    return TaskFunctions(compute_losses, compute_metrics, predict_classes=predict_all_classes)
 
 
 def _build_contrastive(

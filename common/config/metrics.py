@@ -131,17 +131,18 @@ def list_gathered_metrics(config: Config) -> list[RunMetric]:
 def choose_predictions(config: Config) -> str:
     """Return the predictions that an evaluation gathers: NO_PREDICTIONS, CLASSES or OUTPUTS.
 
-    The logits of a language model are never gathered, because they are too many.
+    The logits of a language model are never gathered, because they are too many. If there are several outputs, CLASSES
+    means the predicted classes of those that are classified, and the other outputs as they are.
     """
     gathered = list_gathered_metrics(config)
     if not gathered and not config.train.predictions:
         return NO_PREDICTIONS
     if config.task.kind == "language_model":
         return CLASSES
-    needs_classes_only = all(metric.predictions == CLASSES for metric in gathered)
-    if config.task.kind == "classification" and needs_classes_only and not config.train.predictions:
-        return CLASSES
-    return OUTPUTS
+    needs_logits = config.train.predictions or any(
+        metric.predictions == OUTPUTS and metric.task.kind == "classification" for metric in gathered
+    )
+    return CLASSES if config.task.kind in ("classification", "multi_output") and not needs_logits else OUTPUTS
 
 
 def list_values(config: Config) -> list[str]:

@@ -140,7 +140,12 @@ class GlobalBatch:
 
     @property
     def prediction_shape(self) -> tuple[int, ...]:
-        """Shape of the predicted classes of the examples. Labels that are numbers are the probabilities of classes."""
+        """Shape of the predicted classes of the examples. Labels that are numbers are the probabilities of classes.
+
+        If there are several outputs, the predictions of an example are flat, (size, -1).
+        """
+        if _has_outputs(self.split):
+            return self.size, -1
         return _remove_class_axis(self.labels)
 
     def shard(self, rank: int, world_size: int) -> list[Arrays]:
@@ -197,12 +202,14 @@ class GlobalBatch:
         return shard
 
     def _locate_examples(self, shard: list[Arrays], micro_batch_rows: list[np.ndarray]) -> None:
-        shape = self.prediction_shape if self.predictions == "classes" else ()
+        has_positions = self.predictions == "classes" and not _has_outputs(self.split)
+        shape = self.prediction_shape if has_positions else ()
+        name = "class_places" if self.predictions == "classes" else "output_places"
         for arrays, rows in zip(shard, micro_batch_rows, strict=True):
-            if self.predictions == "classes":
-                arrays["class_places"] = locate_positions(rows, _remove_class_axis(arrays["labels"]), shape)
+            if has_positions:
+                arrays[name] = locate_positions(rows, _remove_class_axis(arrays["labels"]), shape)
             else:
-                arrays["output_places"] = locate_rows(rows, self.size)
+                arrays[name] = locate_rows(rows, self.size)
 
     def _gather(self, ids: np.ndarray) -> Arrays:
         if self.padding == "unpadded":

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from common.config.metrics import CLASSES, OUTPUTS
 from common.config.task_kinds import MultiOutputSettings
-from common.config.tasks import TaskSettings
+from common.config.tasks import ClassificationSettings, TaskSettings
 from common.metrics.predictions import Predictions
 from common.models.task_outputs import OutputLayout
 
@@ -32,12 +33,27 @@ def split_predictions(
         return {}
     if not isinstance(task, MultiOutputSettings):
         return {"": predictions}
-    outputs = _split_columns(predictions.outputs, [layout.output for layout in layouts])
+    is_classified = [
+        predictions.kind == CLASSES and isinstance(output.task, ClassificationSettings) for output in task.tasks
+    ]
+    shapes = [
+        _get_class_shape(layout) if has_classes else layout.output
+        for layout, has_classes in zip(layouts, is_classified, strict=True)
+    ]
+    outputs = _split_columns(predictions.outputs, shapes)
     labels = _split_columns(predictions.labels, [layout.labels for layout in layouts])
+    kinds = [CLASSES if has_classes else OUTPUTS for has_classes in is_classified]
     return {
-        output.name: _take_shapes(replace(predictions, outputs=output_values, labels=output_labels), layout)
-        for output, layout, output_values, output_labels in zip(task.tasks, layouts, outputs, labels, strict=True)
+        output.name: _take_shapes(Predictions(kind, predictions.ids, output_labels, output_values), layout)
+        for output, layout, kind, output_labels, output_values in zip(
+            task.tasks, layouts, kinds, labels, outputs, strict=True
+        )
     }
+
+
+def _get_class_shape(layout: OutputLayout) -> list[int]:
+    """Return the shape of the predicted classes of an example. Labels that are numbers have an axis of classes."""
+    return layout.labels if layout.is_integer else layout.labels[:-1]
 
 
 def _split_columns(values: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
@@ -50,6 +66,6 @@ def _take_shapes(predictions: Predictions, layout: OutputLayout) -> Predictions:
     shape = [] if layout.labels == ONE_LABEL else layout.labels
     labels = predictions.labels.reshape(-1, *shape).astype(np.int32 if layout.is_integer else np.float32)
     outputs = predictions.outputs
-    return replace(
-        predictions, labels=labels, outputs=outputs.reshape(labels.shape) if outputs.size == labels.size else outputs
-    )
+    if outputs.size == labels.size:
+        outputs = outputs.reshape(labels.shape)
+    return replace(predictions, labels=labels, outputs=outputs)

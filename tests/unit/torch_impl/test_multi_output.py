@@ -115,12 +115,12 @@ def test_an_evaluation_has_the_means_over_all_batches() -> None:
     assert values["age_mean_absolute_error"] == pytest.approx(np.abs(OUTPUTS[:, 28] - NUMBERS).mean(), rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["outputs", "classes"])
 @pytest.mark.parametrize(("world_size", "micro_batches"), [(1, 1), (3, 1), (4, 2)])
-def test_each_output_has_its_predictions(world_size: int, micro_batches: int) -> None:
+def test_each_output_has_its_predictions(world_size: int, micro_batches: int, kind: str) -> None:
     parts = ([3, 1, 2, 10], [0, 4, 5, 6, 7], [8, 9])
     batches = [
-        GlobalBatch(1, np.array(ids), SPLIT, "global", micro_batches=micro_batches, predictions="outputs")
-        for ids in parts
+        GlobalBatch(1, np.array(ids), SPLIT, "global", micro_batches=micro_batches, predictions=kind) for ids in parts
     ]
 
     def compute_sums(batch: GlobalBatch) -> torch.Tensor:
@@ -135,6 +135,10 @@ def test_each_output_has_its_predictions(world_size: int, micro_batches: int) ->
         "group": (CLASSES, OUTPUTS[:, 24:28]),
         "age": (NUMBERS, OUTPUTS[:, 28]),
     }
+    if kind == "classes":
+        expected["mask"] = PIXELS, OUTPUTS[:, :24].reshape(-1, 2, 4, 3).argmax(-1)
+        expected["group"] = CLASSES, OUTPUTS[:, 24:28].argmax(-1)
+    assert [output.kind for output in predictions.values()] == [kind, kind, "outputs"]
     assert list(predictions) == list(expected)
     for name, (labels, outputs) in expected.items():
         assert predictions[name].labels.dtype == labels.dtype

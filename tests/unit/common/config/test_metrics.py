@@ -134,7 +134,13 @@ def test_metrics_of_outputs(make_config: MakeConfig) -> None:
         *OUTPUTS, f"metrics=[mask.iou,a.accuracy,age.mae,'{error}']", "train.early_stopping.metric=age_compute_error"
     )
     check_config(config)
-    assert choose_predictions(config) == "outputs"
+    assert choose_predictions(config) == "classes"
+    for overrides in (
+        ["metrics=[mask.auc]"],
+        ["metrics=['mask.m:f']"],
+        ["metrics=[mask.iou]", "train.predictions=true"],
+    ):
+        assert choose_predictions(make_config(*OUTPUTS, *overrides)) == "outputs"
     values = list_values(config)
     assert values[-3:] == ["mask_iou", "age_mae", "age_compute_error"] and values.count("a_accuracy") == 1
     assert [is_higher_better(config, name) for name in values[-3:]] == [True, False, False]
