@@ -25,7 +25,7 @@ def append_predictions(
         sums: The sums of the micro-batch [2].
         outputs: The model's outputs [rows, ...], float64.
         batch: The micro-batch.
-        predict_classes: A function of the outputs that returns the predictions for `class_places`, a row for each place.
+        predict_classes: A function of the outputs that returns the predictions of `class_places`, a row for each.
     """
     if "class_places" in batch:
         places, predictions = batch["class_places"], predict_classes(outputs)
