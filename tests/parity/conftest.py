@@ -96,7 +96,7 @@ TEXT = ("data=lines", "data.train={data}/train.txt", "data.validation={data}/val
 # Shards are uneven for 2, 3 and 4 replicas.
 CUSTOM = ("train.steps=30", "schedule=constant", "optimizer.learning_rate=0.003", "train.global_batch_size=31")
 HEADS = "{mask: {loss: dice, weight: 0.3}, group: {class_weights: [1,2,0.5]}, age: {kind: regression, weight: 2}}"
-HEADS_METRICS = "metrics=[mask.iou,group.auc,age.pearson]"
+HEADS_METRICS = "metrics=[mask.iou,group.f1,age.pearson]"
 EXAMPLES = {  # the example whose data is used, and the settings
     "resnet": ("resnet", (*ARRAYS, "data.channels=[images]", "model.sync_batch_norm=true")),
     "lstm": ("lstm", ARRAYS),
