@@ -1,4 +1,8 @@
-"""Inputs, outputs and weights of the layers of two records, for the same examples."""
+"""Inputs, outputs and weights of the layers of two records, for the same examples.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. A "call" is what a layer received
+and returned. B followed A if its script took A's initial weights and batches.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,14 +13,17 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.description import RecordedCall
 
-KERAS_ROLES = {  # role of a variable in Keras: in PyTorch
+KERAS_ROLES = {  # the role of a variable in Keras, and the name of this role in PyTorch
     "kernel": "weight", "gamma": "weight", "embeddings": "weight", "scale": "weight", "beta": "bias", "bias": "bias",
     "moving_mean": "running_mean", "moving_variance": "running_var",
 }  # fmt: skip
 
 
 def observe_sides(pair: RecordPair, step: int) -> tuple[Observation, Observation] | None:
-    """Return the layers' arrays of both sides for the examples that both first micro-batches have; None without any."""
+    """Return the calls of A's and of B's layers for the examples that both first micro-batches have; None without any.
+
+    The rows of both are in the same order.
+    """
     order = pair.orders[step]
     ids = [_list_first_examples(pair.a, step), order[_list_first_examples(pair.b, step)]]
     common = np.intersect1d(*ids)
@@ -71,11 +78,11 @@ def read_layer_weights(side: RecordedSide) -> dict[str, np.ndarray]:
 
 
 def read_followed(pair: RecordPair, a: Observation) -> Mapping[str, np.ndarray]:
-    """Return what B's layers returned for what A's received, if B followed A and these are the same examples.
+    """Return what B's layers returned for the input of A's layers, by path; nothing if B did not follow A.
 
     Args:
         pair: The records.
-        a: The calls of A's layers that are compared.
+        a: The calls of A's layers that are compared. Nothing is returned if they leave out some of A's examples.
     """
     step = pair.equal_steps[0]
     if not pair.has_followed:

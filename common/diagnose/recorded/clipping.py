@@ -1,4 +1,7 @@
-"""Clipping of gradients in two scripts: as they declare it, or as the gradients before and after show it."""
+"""Clipping of gradients in two scripts: as they declare it, or as the gradients before and after it show.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +15,8 @@ from common.diagnose.rounding import is_close
 
 CLOSE = 1e-3  # largest relative error of a clipping that explains the gradients
 NORM, VALUE, PER_VARIABLE, UNKNOWN = "norm", "value", "norm of each variable", "unknown"
-KINDS = {"global_clipnorm": NORM, "clipnorm": PER_VARIABLE, "clipvalue": VALUE}  # by the argument of Keras's optimizers
+# Kinds of clipping by the argument of Keras's optimizers that sets them
+KINDS = {"global_clipnorm": NORM, "clipnorm": PER_VARIABLE, "clipvalue": VALUE}
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,11 @@ class Clipping:
 
 
 def compare_clipping(stage: Stage, pair: RecordPair) -> None:
-    """Add a difference between the ways in which both scripts clip as a cause."""
+    """Add a cause to the stage if the two scripts clip in different ways."""
     a, b = (find_clipping(pair, side) for side in pair.sides)
     if a == b or (a is not None and b is not None and a.kind == b.kind and None in (a.limit, b.limit)):
         return
-    words = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
+    descriptions = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
     stage.add_mismatch("clipping")
     has_effect = any(side.read_gradients(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
     cause, side_name = "clipping_norm", "b"
@@ -49,7 +53,7 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
         odd = next((clipping for clipping in (b, a) if clipping.kind in (VALUE, PER_VARIABLE)), b)
         cause = {VALUE: "clipped_by_value", PER_VARIABLE: "clipped_per_variable"}.get(odd.kind, "clipping")
         side_name = "b" if odd is b else "a"
-    sentence = f"the gradients are {words[0]} in A and {words[1]} in B"
+    sentence = f"the gradients are {descriptions[0]} in A and {descriptions[1]} in B"
     stage.add_cause(cause, side_name, "clipping", sentence, confirmed=has_effect)
 
 
@@ -58,9 +62,10 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
     norms = [norm for step in pair.steps if (norm := side.get_facts(step)["max_norm"]) is not None]
     if norms:
         return Clipping(NORM, norms[0])
-    within = next((group.clipping for group in read_optimizer_settings(side).values() if group.clipping), None)
-    if within is not None:
-        return Clipping(KINDS[within[0]], within[1])
+    keras_clipping = next((group.clipping for group in read_optimizer_settings(side).values() if group.clipping), None)
+    if keras_clipping is not None:
+        argument, limit = keras_clipping
+        return Clipping(KINDS[argument], limit)
     for step in [] if side.changes_gradients else pair.steps:
         after = side.read_gradients(step)
         before = {name: x for name, x in side.read_gradients(step, "gradient_unclipped").items() if name in after}
@@ -71,7 +76,12 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
 
 
 def _explain_change(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> Clipping:
-    """Return what turns the gradients of a step into those that the optimizer received. All of `before` changed."""
+    """Return the clipping that turns gradients into those that the optimizer received.
+
+    Args:
+        before: Gradients before they were clipped; those that clipping left unchanged are missing.
+        after: Gradients that the optimizer received.
+    """
     pairs = [(array.astype(np.float64), after[name].astype(np.float64)) for name, array in before.items()]
     limit = max(float(np.abs(received).max(initial=0)) for _, received in pairs)
     if all(is_close(np.clip(array, -limit, limit), received, CLOSE) for array, received in pairs):

@@ -1,4 +1,8 @@
-"""Why a step has more examples in one script than in the other."""
+"""Why a step has more examples in one script than in the other.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. A projection is one number that
+identifies an example: a random weighted sum of its values.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +15,13 @@ from common.diagnose.recorded.recorded_side import LABELS
 
 
 def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explanation:
-    """Return why a step has other numbers of examples in A and in B. The sentence continues "step 3"."""
+    """Return why a step has more examples on one side. The sentence of the explanation follows "step 3".
+
+    Args:
+        pair: The records.
+        step: The step.
+        counts: The number of examples of the step in A and in B.
+    """
     words = f" has {counts[0]} examples in A and {counts[1]} in B"
     earlier = [number for number in pair.steps if number < step]
     smaller, larger = pair.sides if counts[0] < counts[1] else pair.sides[::-1]

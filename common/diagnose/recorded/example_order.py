@@ -1,4 +1,8 @@
-"""Comparison of two batches: whether they have the same examples, in whatever order."""
+"""Comparison of two batches: whether they have the same examples, and in which order.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. A projection is one number that
+identifies an example: a random weighted sum of its values.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +17,15 @@ CLOSE = 1e-5  # largest relative difference of two values that count as the same
 
 @dataclass(frozen=True)
 class ArrayPair:
-    """An array of a batch of A, and its counterpart in B in A's layout, with an example in each row."""
+    """An array of a batch of A, and its counterpart in B in A's layout, with an example in each row.
+
+    Attributes:
+        name: Name of the array in A.
+        a: A's array.
+        b: B's array in A's layout.
+        is_label: Whether the array holds labels.
+        name_b: Name of the array in B.
+    """
 
     name: str
     a: np.ndarray
@@ -80,7 +92,7 @@ def _are_flattened(a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def find_order(pairs: Sequence[ArrayPair]) -> np.ndarray | None:
-    """Return A's number of each of B's examples; None if the examples are not the same.
+    """Return, for each example of B, its index among A's examples; None if the examples are not the same.
 
     Examples are sorted by a random projection of their values, which rounding errors hardly change.
     """
@@ -99,7 +111,7 @@ def find_order(pairs: Sequence[ArrayPair]) -> np.ndarray | None:
 
 
 def count_known(projections: np.ndarray, known: np.ndarray) -> int:
-    """Return how many projections of examples are among those of known examples."""
+    """Count the projections that also occur among the known projections."""
     gaps = np.abs(projections[:, None] - known[None]).min(1) if known.size else np.full(len(projections), np.inf)
     return int((gaps <= CLOSE * max(float(np.abs(known).max(initial=0)), 1e-30)).sum())
 
@@ -112,8 +124,8 @@ def project_steps(
     Args:
         side: The side.
         names: Names of the inputs.
-        steps: The steps. Those with other names or shapes are left out.
-        layout: Pairs whose first arrays have the layout of A.
+        steps: The steps. A step that lacks one of the inputs, or has it in another shape, is left out.
+        layout: Pairs of arrays, of which A's have the layout to project.
     """
     projections = []
     for step in steps:

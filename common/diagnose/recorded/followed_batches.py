@@ -1,4 +1,8 @@
-"""The batches of a record, in the structure of the batches of the script that follows it."""
+"""The batches of a record, in the structure of the batches of the script that follows it.
+
+A script follows a record if it trains on the recorded examples instead of its own. A leaf is an array of the script's
+own batch, which may be nested; it shows the shape and the type that the script expects.
+"""
 
 from collections.abc import Mapping
 
@@ -26,14 +30,14 @@ class FollowedBatches:
         """Begin with the first recorded step."""
         self._side = side
         self._steps = list(side.record.steps)
-        self._position = 0  # of the next example within the step
+        self._position = 0  # index of the next example within the step
         self.notes: list[str] = []
 
     def fill(self, leaves: Mapping[str, np.ndarray], rank: int, world_size: int) -> Arrays | None:
-        """Return the next micro-batch as arrays for the leaves of the script's own one; None after the last one.
+        """Return the next micro-batch, as a recorded array for each leaf; None after the last one.
 
         Args:
-            leaves: Arrays of the script's own batch by the path of their keys and positions.
+            leaves: The script's own arrays, by the path of their keys and positions in its batch.
             rank: The number of this process.
             world_size: The number of processes.
 
@@ -80,9 +84,9 @@ class FollowedBatches:
         return arrays | {f"label {name}": array for name, array in copies.items()}
 
     def _read_labels(self, step: int) -> Arrays:
-        """Return the labels of a step. A loss may have received those of all tokens in one axis."""
-        places, counts = self._side.list_micro_batches(step), self._side.count_examples(step)
-        parts = [self._side.read_part(step, *place, "label") for place in places]
+        """Return the labels of a step, with an example in each row, even if the loss got all tokens in one axis."""
+        micro_batches, counts = self._side.list_micro_batches(step), self._side.count_examples(step)
+        parts = [self._side.read_part(step, *micro_batch, "label") for micro_batch in micro_batches]
         labels: Arrays = {}
         for name in parts[0] if parts else ():
             arrays = [part.get(name, np.empty(())) for part in parts]
@@ -112,7 +116,7 @@ class FollowedBatches:
         return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
 
     def _report_unmatched(self, leaf: str, array: np.ndarray, arrays: Arrays, matches: Mapping[str, str]) -> None:
-        """Note that an array is not replaced if the followed script used no other one. Otherwise, raise UserError."""
+        """Note that a leaf keeps its values, if the record has no array left for it. Otherwise raise UserError."""
         directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
         are_used = all(any(_are_copies(x, known) for x in used) for known in arrays.values())
         is_known = any(name.startswith("label ") for name in arrays)
@@ -149,7 +153,7 @@ def _get_key(name: str) -> str:
 
 
 def _unflatten(leaves: Mapping[str, np.ndarray]) -> Arrays:
-    """Return the arrays of a batch, in which labels of tokens in one axis have the shape of the tokens again."""
+    """Return the arrays of a batch. Labels whose tokens share one axis get the shape of the token ids."""
     tokens = [x for x in leaves.values() if x.ndim == 2 and x.shape[1] > 1 and x.dtype.kind in "iu"]
     return {
         name: leaf.reshape(next((x.shape for x in tokens if leaf.ndim == 1 and leaf.size == x.size), leaf.shape))
@@ -168,7 +172,7 @@ def _has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
 
 
 def _has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether recorded examples have the shape and the kind of the script's, perhaps in another layout."""
+    """Check whether recorded examples have the shape and the kind of the script's after a change of layout."""
     is_float = [x.dtype.kind == "f" for x in (array, template)]
     converted = convert_to_layout(array[:1], template[:1])
     is_one_hot = {array.ndim, template.ndim} == {1, 2} and converted.ndim == template.ndim
@@ -187,7 +191,7 @@ def _has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
 
 
 def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether recorded rows can stand for one number each: one-hot, also smoothed, or of one element."""
+    """Check whether each recorded row can become one number, if the script has numbers: one-hot, or one element."""
     return (
         not (array.ndim == 2 and template.ndim == 1) or array.shape[1] == 1 or np.allclose(array.sum(1), 1, atol=1e-3)
     )

@@ -1,6 +1,8 @@
 """The layers of a followed record: what they received, for the layers of the script that follows.
 
-A layer that computes on the other side's array shows its own part of a difference, and not that of earlier layers.
+A script follows a record if it takes the record's initial weights and batches. Each of its layers also computes on the
+input that its counterpart in the record received. It then shows its own part of a difference, without the differences
+of earlier layers.
 """
 
 from collections.abc import Sequence

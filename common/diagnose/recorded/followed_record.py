@@ -1,4 +1,4 @@
-"""The record that another script follows: its initial weights and its batches, as the other script takes them."""
+"""The record that another script follows: that script starts from the recorded weights and trains on its batches."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ class FollowedRecord:
     Attributes:
         side: The record as side "a" of a diagnosis.
         needs_layers: Whether variables are paired by their layers: the script uses the other framework.
-        identity: What a record that follows says of this record.
+        identity: Hash of the record's first step, by which a record says which record its script followed.
         layers: The layers of the record; None before `compute_weights`.
     """
 
@@ -39,7 +39,7 @@ class FollowedRecord:
         self._map_file = None if map_file is None else Path(map_file)
 
     def compute_weights(self, model: RecordedModel, weights: Mapping[str, np.ndarray]) -> Arrays:
-        """Return the initial weights of the record for the variables of the script's model.
+        """Return the record's initial weights, by the name of the script's variable and in its layout.
 
         A variable without a counterpart keeps its own values. A diagnosis names it if the loss depends on it.
 

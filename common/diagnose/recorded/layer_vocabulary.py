@@ -1,16 +1,19 @@
-"""Kinds and hyperparameters of recorded layers in one vocabulary for PyTorch and Keras."""
+"""Kinds and hyperparameters of recorded layers in one vocabulary for PyTorch and Keras.
+
+A record describes each layer by its facts: its class, its path in the model, and its attributes.
+"""
 
 from collections.abc import Mapping
 
 from common.map import keras_layers, torch_layers
 from common.recording.record_format import LayerFacts
 
-TORCH_ATTRIBUTES = {  # name in PyTorch: common name
+TORCH_ATTRIBUTES = {  # the name of an attribute in PyTorch, and its common name
     "eps": "epsilon", "momentum": "momentum", "groups": "groups", "stride": "stride", "dilation": "dilation",
     "padding": "padding", "padding_idx": "padding_idx", "negative_slope": "negative_slope",
     "approximate": "approximate", "num_heads": "num_heads", "ceil_mode": "ceil_mode", "align_corners": "align_corners",
 }  # fmt: skip
-KERAS_ATTRIBUTES = {  # name in Keras: common name
+KERAS_ATTRIBUTES = {  # the name of an attribute in Keras, and its common name
     "epsilon": "epsilon", "momentum": "momentum", "groups": "groups", "strides": "stride", "dilation_rate": "dilation",
     "padding": "padding", "equation": "equation", "reset_after": "reset_after", "negative_slope": "negative_slope",
     "num_heads": "num_heads", "mask_zero": "mask_zero",
@@ -26,7 +29,7 @@ KINDS: Mapping[str, str] = {
     "EinsumDense": "linear",
 }
 RECURRENT = {*torch_layers.RECURRENT_KINDS.values(), *keras_layers.RECURRENT_KINDS.values()}
-DROPOUT_RATES = ("p", "rate")  # attribute of a dropout layer, by framework
+DROPOUT_RATES = ("p", "rate")  # the attribute with the rate of a dropout layer, in PyTorch and in Keras
 
 
 def find_common_kind(kind: str) -> str:
@@ -35,7 +38,7 @@ def find_common_kind(kind: str) -> str:
 
 
 def translate_attributes(layer: LayerFacts, is_torch: bool) -> dict[str, object]:
-    """Return the hyperparameters of a layer under common names. The momentum of BatchNorm is PyTorch's."""
+    """Return the hyperparameters of a layer under common names. The momentum of BatchNorm is converted to PyTorch's."""
     names = TORCH_ATTRIBUTES if is_torch else KERAS_ATTRIBUTES
     values = {new: layer["attributes"][name] for name, new in names.items() if name in layer["attributes"]}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

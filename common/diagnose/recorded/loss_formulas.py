@@ -7,9 +7,10 @@ from scipy.special import log_softmax, softmax
 
 from common.diagnose.explain.loss_formulas import SMOOTHING_FACTORS, compute_formulas
 
-CLOSE = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 1e-2}  # by the precision of the outputs
+# Largest relative difference between a loss and the formula that computes it, by the precision of the outputs
+CLOSE = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 1e-2}
 IGNORED_LABEL = -100
-KERAS_EPSILON = 1e-7  # to which Keras clips probabilities
+KERAS_EPSILON = 1e-7  # Keras clips probabilities to at least this, and to at most 1 minus this
 DOUBLE_SOFTMAX = "cross entropy of probabilities taken as logits"
 NOT_FROM_LOGITS = "cross entropy of logits taken as probabilities"
 
@@ -72,7 +73,7 @@ def _list_cross_entropies(
         for smoothing in SMOOTHING_FACTORS:
             smoothed = target * (1 - smoothing) + smoothing / classes
             names[_name_smoothed(DOUBLE_SOFTMAX, smoothing)] = -(smoothed * log_of_double).sum(1)
-        clipped = np.clip(rows, KERAS_EPSILON, 1 - KERAS_EPSILON)  # as for labels that are numbers of classes
+        clipped = np.clip(rows, KERAS_EPSILON, 1 - KERAS_EPSILON)  # Keras's formula if labels are numbers of classes
         yield from _reduce(
             NOT_FROM_LOGITS, -(target * log_softmax(np.log(clipped), 1)).sum(1), flat, is_counted, labels, weights
         )
@@ -88,7 +89,7 @@ def _name_smoothed(name: str, smoothing: float) -> str:
 
 
 def count_common_parts(a: str, b: str) -> int:
-    """Return how many parts of the names of two formulas are the same: the smoothing and the reduction."""
+    """Count how many of two parts of a formula's name two formulas share: the label smoothing, and the reduction."""
     parts = [(name.partition(",")[0].partition(" with ")[2], name.partition(",")[2]) for name in (a, b)]
     return sum(x == y for x, y in zip(*parts, strict=True))
 

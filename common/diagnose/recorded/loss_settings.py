@@ -1,4 +1,7 @@
-"""Arguments of recorded loss functions in one vocabulary for PyTorch and Keras."""
+"""Arguments of recorded loss functions in one vocabulary for PyTorch and Keras.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +13,8 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.recording.record_format import LossFacts
 
 CROSS_ENTROPY, BINARY, SQUARED, ABSOLUTE, HUBER = "cross entropy", "binary", "squared error", "absolute error", "huber"
-# Names in lower case without underscores; the formula of the loss tells whether its outputs are logits
+# Kinds of losses by the name of the function or class, in lower case without underscores. The kind does not say whether
+# the loss takes logits or probabilities: the stage "loss" finds that out.
 KINDS = {
     "crossentropy": CROSS_ENTROPY, "crossentropyloss": CROSS_ENTROPY, "nllloss": CROSS_ENTROPY,
     "sparsecategoricalcrossentropy": CROSS_ENTROPY, "categoricalcrossentropy": CROSS_ENTROPY,
@@ -20,9 +24,10 @@ KINDS = {
 }  # fmt: skip
 SEVERAL = "several"  # name of the loss if a model of several outputs has several loss functions
 BY_SCRIPT = "none"  # the script itself reduces the losses; the stage "loss" finds out how
+# Common names of reductions that Keras names differently
 REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_weight": "mean", None: BY_SCRIPT}
 NOT_IGNORED = (-100, None)  # values of ignore_index with which no class is ignored
-CAUSES = {
+CAUSES = {  # the cause in diagnosis.json by the name of the setting that differs
     "label smoothing": "label_smoothing", "reduction": "loss_reduction", "ignored class": "ignored_labels",
     "kind": "loss_function",
 }  # fmt: skip
@@ -45,7 +50,7 @@ def read_loss_settings(loss: LossFacts) -> dict[str, object]:
 
 
 def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
-    """Add settings of the loss functions that differ as causes; the stage "loss" may confirm them."""
+    """Add a cause for each setting in which the loss functions differ; the stage "loss" may confirm it."""
     losses = [side.record.facts["loss"] for side in pair.sides]
     if any(loss is None or loss["name"] == SEVERAL for loss in losses):
         return

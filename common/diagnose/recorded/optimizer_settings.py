@@ -9,26 +9,27 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 
 Hyperparameters = Mapping[str, object]
 DECOUPLED_IN_TORCH = {"adamw"}  # algorithms of PyTorch whose weight decay is no part of the gradient
-CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")  # arguments of Keras's optimizers
-FRAMEWORKS = ("torch.optim.", "keras.", "tf_keras.", "tensorflow.python.keras.")  # modules of known classes
-LEGACY = ".legacy."  # in the modules of Keras's older optimizers, some of which have other formulas
+CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")  # arguments of Keras's optimizers that clip gradients
+FRAMEWORKS = ("torch.optim.", "keras.", "tf_keras.", "tensorflow.python.keras.")  # where known classes are defined
+LEGACY = ".legacy."  # part of the qualified names of Keras's older optimizers, some of which have other formulas
 OUTSIDE_ROOT, WITHIN_MAXIMUM, AFTER_MAXIMUM = "outside the root", "within the maximum", "after the maximum"
-EPSILON_PLACES = {  # of an algorithm, in PyTorch and in Keras; otherwise it is the same
+# Where an algorithm adds the epsilon, in PyTorch and in Keras; other algorithms add it after the bias correction
+EPSILON_PLACES = {
     "adam": (AFTER_CORRECTION, BEFORE_CORRECTION),
     "rmsprop": (OUTSIDE_ROOT, INSIDE_ROOT),
     "adagrad": (OUTSIDE_ROOT, INSIDE_ROOT),
     "adamax": (WITHIN_MAXIMUM, AFTER_MAXIMUM),
 }
-KERAS_MOMENTUM_DECAY = 1.0  # of NAdam, in PyTorch's vocabulary: Keras has no such argument
+KERAS_MOMENTUM_DECAY = 1.0  # the `momentum_decay` of PyTorch's NAdam that gives the fixed formula of Keras's Nadam
 
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """Hyperparameters with which an optimizer updates a parameter, but for the learning rate.
+    """Hyperparameters with which an optimizer updates a parameter, except for the learning rate.
 
     Attributes:
-        algorithm: Name of the class in lower case, if PyTorch or Keras defines it, and "adam" also of AdamW; of another
-            class, its qualified name.
+        algorithm: Name of the class in lower case, such as "adam" for Adam and AdamW. A class that neither PyTorch nor
+            Keras defines has its qualified name.
         weight_decay: Weight decay.
         is_decoupled: Whether the decay is subtracted from the weights; otherwise it is added to the gradient.
         momentum: Momentum of SGD and RMSprop.
@@ -43,9 +44,9 @@ class OptimizerSettings:
         epsilon: Epsilon.
         amsgrad: Whether Adam keeps the largest second moment.
         maximize: Whether the update ascends.
-        averaging: Momentum of a moving average of the weights, and after how many updates it replaces the weights; None
-            if it never does.
-        clipping: Clipping within the optimizer, as (argument of Keras, value); None if there is none.
+        averaging: Momentum of a moving average of the weights, and the number of updates after which it replaces the
+            weights; None if it never does.
+        clipping: The argument by which a Keras optimizer clips gradients, and its value; None if it does not clip.
         epsilon_place: Where the epsilon is added, which depends on the framework.
         rate_inside_velocity: Whether the slot of the momentum includes the learning rate, as Keras's does.
         rounds_scalars: Whether scalars such as 1 - beta are computed in float32, as Keras and the kernels of PyTorch's
@@ -75,7 +76,7 @@ class OptimizerSettings:
 
     @property
     def decay_matters(self) -> bool:
-        """Return whether there is weight decay, so that its kind decides the update."""
+        """Return whether there is weight decay. Only then does `is_decoupled` change the update."""
         return self.weight_decay != 0
 
     @property

@@ -1,4 +1,8 @@
-"""Ways in which two scripts prepare the same examples differently. A sentence continues "the array of B ..."."""
+"""Ways in which two scripts prepare the same examples differently.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. The sentence of an explanation
+follows the name of B's array, such as "input x of B".
+"""
 
 import numpy as np
 
@@ -6,12 +10,12 @@ from common.diagnose.explain.batch_arrays import explain_array
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
-ALIKE = 0.9  # correlation of the same images after another resizing
+ALIKE = 0.9  # least correlation of two arrays that show the same images, resized in another way
 TOLERANCE = 1e-4  # largest relative error of a formula that explains an array
 
 
 def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explanation:
-    """Return what turns A's array into B's. The number of examples is the same.
+    """Return how B's script prepares an array differently than A's. Both arrays have the same number of examples.
 
     Args:
         a: A's array, with an example in each row.
@@ -102,7 +106,7 @@ def _explain_mirrored(a: np.ndarray, b: np.ndarray) -> Explanation | None:
 
 
 def _explain_labels(a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Check whether labels are shifted: their numbers, or their places in the text."""
+    """Check whether labels are shifted, in their values or in their positions in the text, or ignored on one side."""
     shift = b - a
     if a.size > 1 and shift.flat[0] and (shift == shift.flat[0]).all():
         return Explanation("labels_shifted", f"has every label of A plus {shift.flat[0]:g}: another numbering")
@@ -112,20 +116,20 @@ def _explain_labels(a: np.ndarray, b: np.ndarray) -> Explanation | None:
             inner = slice(None, -1) if offset == 1 else slice(1, None)
             if np.array_equal(rolled[:, inner], b[:, inner]):
                 return Explanation("labels_shifted", f"has A's labels {words}: they are shifted on one side only")
-    masked = a != b
-    values = np.unique(b[masked])
-    if a.ndim == 2 and values.size == 1 and values[0] < 0 <= a[masked].min():
-        sentence = f"has {values[0]:g} at {int(masked.sum())} places, which are then ignored; A counts them"
+    differs = a != b
+    values = np.unique(b[differs])
+    if a.ndim == 2 and values.size == 1 and values[0] < 0 <= a[differs].min():
+        sentence = f"has {values[0]:g} at {int(differs.sum())} places, which are then ignored; A counts them"
         return Explanation("ignored_labels", sentence)
-    values = np.unique(a[masked])
-    if a.ndim == 2 and values.size == 1 and values[0] < 0 <= b[masked].min():
-        sentence = f"counts {int(masked.sum())} places, such as padding, that A ignores ({values[0]:g})"
+    values = np.unique(a[differs])
+    if a.ndim == 2 and values.size == 1 and values[0] < 0 <= b[differs].min():
+        sentence = f"counts {int(differs.sum())} places, such as padding, that A ignores ({values[0]:g})"
         return Explanation("ignored_labels", sentence)
     return None
 
 
 def _explain_channels(a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Check whether the channels are in another order, or scaled and shifted each by itself."""
+    """Check whether the channels are in another order, or whether each channel is scaled and shifted."""
     if a.ndim not in (3, 4):
         return None
     axis = next((axis for axis in (a.ndim - 1, 1) if a.shape[axis] in (3, 4)), None)
@@ -157,7 +161,7 @@ def _fit_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def _explain_special_tokens(a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Check whether each text lacks the token at its start, or has one more there."""
+    """Check whether every text of one side begins with a token that the other side lacks."""
     if a.ndim != 2 or not np.array_equal(a, np.round(a)) or a.shape[1] < 4:
         return None
     for name, longer, shorter in (("A", a, b), ("B", b, a)):
@@ -170,7 +174,7 @@ def _explain_special_tokens(a: np.ndarray, b: np.ndarray) -> Explanation | None:
 
 
 def _begins_alike(text: np.ndarray, shorter: np.ndarray) -> bool:
-    """Check whether a text begins as a shorter one, up to three tokens at the end of that one."""
+    """Check whether a text begins with a shorter one. Up to three tokens at the end of the shorter one may differ."""
     length = len(np.trim_zeros(shorter, "b"))
     compared = max(2, length - 3) if length > 2 else length
     return np.array_equal(text[:compared], shorter[:compared])

@@ -1,4 +1,4 @@
-"""Layers that draw random numbers, such as dropout, and whether those of two records drew the same."""
+"""Layers that draw random numbers, such as dropout, and whether the layers of two records drew the same numbers."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from common.diagnose.recorded.layer_vocabulary import RECURRENT, find_common_kin
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.rounding import is_close
 
-RECURRENT_RATES = ("dropout", "recurrent_dropout")  # attributes of a recurrent layer
+RECURRENT_RATES = ("dropout", "recurrent_dropout")  # attributes of a recurrent layer that drops elements
 
 
 def find_random_layers(side: RecordedSide) -> list[str]:
@@ -39,27 +39,27 @@ def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[
         a: Side A.
         b: Side B.
         layers: The paths of the random layers of A and of B.
-        order: A's number of each of B's examples.
+        order: For each example of B, its index among A's examples.
     """
     if a.is_torch != b.is_torch or [*layers[0]] != [*layers[1]] or not np.array_equal(order, np.arange(len(order))):
         return False
     calls_a, calls_b = (side.read_calls(side.record.steps[0]) for side in (a, b))
-    kinds = {layer["path"]: layer for layer in a.layers}
-    shown = [path for path in layers[0] if path in kinds and find_dropout_rate(kinds[path])]
+    layers_a = {layer["path"]: layer for layer in a.layers}
+    dropout_paths = [path for path in layers[0] if path in layers_a and find_dropout_rate(layers_a[path])]
     models = [side.record.facts["model"] for side in (a, b)]
     states = [None if model is None else model.get("random_state") for model in models]
-    if not shown and None not in states:
+    if not dropout_paths and None not in states:
         return states[0] == states[1]  # the code of the model draws them, which only the generator shows
-    for path in shown or layers[0]:
+    for path in dropout_paths or layers[0]:
         if path not in calls_a or path not in calls_b:
             return False
         arrays = [array for calls in (calls_a, calls_b) for array in (calls[path].received, calls[path].returned)]
         if any(array is None for array in arrays) or len({array.shape for array in arrays if array is not None}) > 1:
             return False
         received_a, returned_a, received_b, returned_b = (np.asarray(array) for array in arrays)
-        if find_dropout_rate(kinds[path]):
-            is_shown = (received_a != 0) & (received_b != 0)
-            if not np.array_equal((returned_a == 0)[is_shown], (returned_b == 0)[is_shown]):
+        if find_dropout_rate(layers_a[path]):
+            shows_mask = (received_a != 0) & (received_b != 0)  # an input of 0 is 0 whether it is dropped or not
+            if not np.array_equal((returned_a == 0)[shows_mask], (returned_b == 0)[shows_mask]):
                 return False
         elif not (is_close(received_a, received_b) and is_close(returned_a, returned_b)):
             return False

@@ -1,4 +1,7 @@
-"""Learning rates of the recorded steps, and the mistake that turns A's into B's."""
+"""Learning rates of the recorded steps, and the mistakes that explain a difference between them.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. Slots are the optimizer's arrays.
+"""
 
 import numpy as np
 
@@ -8,7 +11,7 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.recorded_updates import count_earlier_updates, rename_slots
 
-STATE_LOST = "optimizer_state_lost"  # cause of this stage and of the stage "optimizer"
+STATE_LOST = "optimizer_state_lost"  # name of a cause, which the stage "optimizer" may find, too
 CLOSE = 1e-6  # largest relative difference of rates that count as equal: Keras keeps them in float32
 
 
@@ -30,13 +33,13 @@ def compare_rates(stage: Stage, pair: RecordPair) -> None:
         explanation = explain_lost_state(pair, a, b) or explain_rates(np.array(a), np.array(b), replicas)
         if explanation.cause == "schedule":
             explanation = explain_position(pair) or explanation
-        places = "" if len(groups) == 1 else f" (of {titles[0]} and {len(titles) - 1} more)"
+        parameters = "" if len(groups) == 1 else f" (of {titles[0]} and {len(titles) - 1} more)"
         stage.add_mismatch("learning rate")
-        stage.add_explanation("learning rate", explanation, prefix=f"learning rate{places}: ")
+        stage.add_explanation("learning rate", explanation, prefix=f"learning rate{parameters}: ")
 
 
 def explain_lost_state(pair: RecordPair, a: tuple[float, ...], b: tuple[float, ...]) -> Explanation | None:
-    """Explain rates that differ in the first step only: a new optimizer starts with its own rate."""
+    """Check whether the rates differ in the first step only, because one side starts with a new optimizer."""
     sides = find_empty_starts(pair)
     if len(sides) != 1 or len(a) < 2 or not np.allclose(a[1:], b[1:], rtol=CLOSE, atol=0):
         return None
@@ -57,7 +60,7 @@ def find_empty_starts(pair: RecordPair) -> list[str]:
 
 
 def explain_position(pair: RecordPair) -> Explanation | None:
-    """Explain other schedules by the number of steps that the schedulers had counted before the last update."""
+    """Return why a scheduler counts more or fewer steps than its optimizer; None if both count the same."""
     steps, positions = len(pair.steps), []
     for side in pair.sides:
         scheduler = side.record.facts["scheduler"] or {}
@@ -86,24 +89,24 @@ def _count_updates(side: RecordedSide) -> int:
 
 def explain_rates(a: np.ndarray, b: np.ndarray, replicas: list[int]) -> Explanation:
     """Return why B's rates [steps] are not A's. replicas: the number of replicas of A and of B."""
-    shown = f"{_format(a)} in A and {_format(b)} in B"
+    listed_rates = f"{_format(a)} in A and {_format(b)} in B"
     for side, rates, other_rates in (("b", b, a), ("a", a, b)):
-        if cause := _find_schedule_mistake(rates, other_rates):
-            name, words = cause
-            return Explanation(name, f"{words} in {side.upper()}: {shown}", side=side)
+        if mistake := _find_schedule_mistake(rates, other_rates):
+            name, words = mistake
+            return Explanation(name, f"{words} in {side.upper()}: {listed_rates}", side=side)
     ratios = b / np.where(a == 0, np.inf, a)
     if np.allclose(ratios, ratios[0], rtol=1e-4) and ratios[0]:
         for count, side in ((replicas[1], "b"), (replicas[0], "a")):
             ratio = ratios[0] if side == "b" else 1 / ratios[0]
             if count > 1 and np.isclose(ratio, count, rtol=1e-4):
-                sentence = f"{side.upper()} multiplies it by its {count} replicas: {shown}"
+                sentence = f"{side.upper()} multiplies it by its {count} replicas: {listed_rates}"
                 return Explanation("learning_rate_scaled", sentence, side=side)
-        return Explanation("learning_rate", shown)
-    return Explanation("schedule", f"other schedules: {shown}")
+        return Explanation("learning_rate", listed_rates)
+    return Explanation("schedule", f"other schedules: {listed_rates}")
 
 
 def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[str, str] | None:
-    """Return the cause and words for a schedule that runs ahead, behind, at another pace or not at all."""
+    """Return the name and a description of a mistake in a schedule; None if the other rates show none."""
     steps = len(rates)
     if steps < 2 or np.allclose(rates, other_rates, rtol=CLOSE, atol=0):
         return None
@@ -126,7 +129,7 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
 
 
 def _are_repeated(rates: np.ndarray, other_rates: np.ndarray) -> bool:
-    """Check whether each of the other rates occurs twice."""
+    """Check whether the rates are the other rates, each of them twice."""
     return bool(np.allclose(rates, np.repeat(other_rates, 2)[: len(rates)], rtol=CLOSE, atol=0))
 
 

@@ -1,8 +1,9 @@
 """The comparison of two records: what its stages share.
 
-There is no live side that could measure noise. The noise of a tensor is therefore estimated: it is the largest
-difference among the tensors from which it was computed and which count as equal, and at least one machine epsilon.
-A difference that follows from earlier ones is so inherited.
+A is the reference record of a diagnosis, and B the record that is compared with it. A stage compares one part of their
+training, such as the gradients. The noise of a tensor is the difference that rounding alone causes in it. It cannot be
+measured, because nothing is computed again. It is estimated as the largest difference among the earlier tensors that
+count as equal, and at least as one machine epsilon, since a tensor inherits the differences of earlier ones.
 """
 
 from collections.abc import Mapping
@@ -26,13 +27,13 @@ from common.map.array_differences import relative_difference
 Arrays = Mapping[str, np.ndarray]
 PRECISION_FLAGS = ("autocast", "mixed_precision", "dtype_policy", "policy", "precision")
 TF32_FLAGS = ("tf32", "tensor_float_32")
-MASK_NOISE = 1e-3  # relative difference of losses that other dropout masks exceed
-EQUAL_WEIGHTS = 1e-6  # relative difference of weights that are equal but for rounding to float32
-TF32_NOISE = 2e-5  # relative; a check tolerates a hundred times its noise, and TF32 rounds to 11 bits
+MASK_NOISE = 1e-3  # different dropout masks change a loss by more than this share of it
+EQUAL_WEIGHTS = 1e-6  # largest relative difference of weights that differ only by rounding to float32
+TF32_NOISE = 2e-5  # relative noise of TF32, which rounds to 11 bits; a check tolerates a hundred times its noise
 
 
 def find_weight_precision(side: RecordedSide) -> str:
-    """Return the lowest precision of a record's variables, if all of them are in another one than float32."""
+    """Return the lowest precision of a record's variables, or float32 if any of them has that precision."""
     model = side.record.facts["model"]
     dtypes = {facts["dtype"] for facts in model["variables"].values()} if model is not None else set()
     floats = {dtype for dtype in dtypes if "float" in dtype}
@@ -63,8 +64,8 @@ class RecordPair:
         steps: Numbers of the steps that both recorded.
         models: Pairs of variables and layers.
         stages: Finished stages.
-        orders: A's number of each of B's examples, by step; only steps in which both have the same examples.
-        seen_noise: Largest difference so far that counts as equal.
+        orders: By step, the index among A's examples of each example of B; only steps with the same examples.
+        seen_noise: Largest difference so far that counts as equal, relative to the tensor's norm.
     """
 
     def __init__(self, a: RecordedSide, b: RecordedSide, map_file: Path | None = None) -> None:
@@ -78,7 +79,7 @@ class RecordPair:
         self.find_used = cache(self._find_used)
 
     def _pair_models(self, map_file: Path | None) -> ModelPairs:
-        """Pair the models with the layout in which most first weights are equal, otherwise with the usual one."""
+        """Pair the models in the layout in which most initial weights are equal."""
         a, b = self.a.model, self.b.model
         candidates = [pair_recorded_models(a, b, map_file, layout) for layout in list_recorded_layouts(a, b)]
         return max(candidates, key=self._count_equal_weights) if len(candidates) > 1 else candidates[0]
@@ -117,7 +118,7 @@ class RecordPair:
         return max(self.base_noise, self.seen_noise)
 
     def remember(self, difference: float) -> None:
-        """Remember a difference that counts as equal: it is the noise of what is computed from the tensor."""
+        """Remember a difference that counts as equal. It is noise in everything that is computed from the tensor."""
         self.seen_noise = max(self.seen_noise, difference)
 
     def get_stage(self, name: str) -> Stage:
@@ -143,7 +144,7 @@ class RecordPair:
         return relative_difference(a, b)
 
     def _find_used(self, side: RecordedSide) -> set[str] | None:
-        """Return a side's variables with a gradient other than 0 in a common step; None if none is recorded."""
+        """Return a side's variables with a gradient other than 0 in any common step; None if none is recorded."""
         gradients = [side.read_gradients(step) for step in self.steps]
         if not any(gradients):
             return None
@@ -161,7 +162,7 @@ class RecordPair:
 
     @property
     def equal_steps(self) -> list[int]:
-        """Steps with the same examples, up to the first step with others, or with other dropout masks."""
+        """The first steps, in which both sides train on the same examples with the same dropout masks."""
         steps: list[int] = []
         for step in self.steps:
             if step not in self.orders or (steps and self._has_other_masks(step)):
@@ -185,7 +186,7 @@ class RecordPair:
         return ""
 
     def _has_other_masks(self, step: int) -> bool:
-        """Check whether a loss differs though the weights are the same, which other masks explain."""
+        """Check whether the losses of a step differ though the weights are equal: the dropout masks differ."""
         if not any(find_random_layers(side) for side in self.sides) or self.why_outputs_differ:
             return False
         losses = [side.record.get_loss(step) for side in self.sides]

@@ -1,6 +1,9 @@
 """One side of a diagnosis of records: what its script computed, with the arrays of all its processes joined.
 
-The examples of a step are those of all micro-batches of all processes, in the order of the processes.
+The examples of a step are those of all micro-batches of all processes, in the order of the processes. A micro-batch is
+named by its process and its number, from 0, within the step of the process. An array is abridged if the record holds
+only a sample of its elements, because the whole array did not fit. A script follows a record if it takes the initial
+weights and the batches of that record.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +19,8 @@ from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts
 from common.recording.record_reader import Record
 
 Arrays = Mapping[str, np.ndarray]
-WEIGHTS_IN_MEMORY = 2  # number of steps: stages compare the weights before a step with those after it
-PARTS_IN_MEMORY = 64  # arrays of one kind of one micro-batch
+WEIGHTS_IN_MEMORY = 2  # steps whose weights are kept: stages compare the weights before a step with those after it
+PARTS_IN_MEMORY = 64  # a part: the inputs, labels or outputs of one micro-batch
 LABELS = "labels"  # the input that holds the labels if the model computes its own loss
 CLASS_WEIGHTS = "weight"  # the argument of a loss function with the weights of the classes
 SAMPLE_WEIGHTS = "sample_weight"  # the argument with the weights of the examples, in Keras
@@ -111,7 +114,7 @@ class RecordedSide:
         return (rank.open_step(step).select("slot") or None) if step in steps else None
 
     def read_gradients(self, step: int, kind: str = "gradient", rank: int = 0) -> dict[str, np.ndarray]:
-        """Return the gradients of a kind, such as "gradient_unclipped", of one process.
+        """Return the gradients of one process. `kind`: "gradient", "gradient_unclipped" or "gradient_local".
 
         Raise UserError if one is missing.
         """
@@ -127,18 +130,18 @@ class RecordedSide:
         return restored | file.select(kind)
 
     def has_abridged_gradients(self, step: int) -> bool:
-        """Check whether a sample stands for a gradient of a step, from before or after a clipping."""
+        """Check whether any gradient of a step is abridged, before or after clipping."""
         abridged = [name for rank in self.record.ranks for name in rank.open_step(step).abridged]
         return any(name.startswith(("gradient/", "gradient_unclipped/")) for name in abridged)
 
     def read_reduced_gradients(self, step: int) -> dict[str, np.ndarray]:
-        """Return the gradients of a step before they were clipped, as far as that was seen."""
+        """Return the gradients of a step before clipping; those that the optimizer received if nothing clips."""
         received = self.read_gradients(step)
         return received if self.changes_gradients else received | self.read_gradients(step, "gradient_unclipped")
 
     @cached_property
     def changes_gradients(self) -> bool:
-        """Return whether the script itself divides or reduces gradients after the backward pass, without clipping."""
+        """Return whether the script itself scales or reduces gradients after the backward pass, without clipping."""
         if any(self.get_facts(step)["max_norm"] is not None for step in self.record.steps):
             return False
         factors = [
@@ -152,7 +155,7 @@ class RecordedSide:
         return is_scaled or (bool(factors) and len(self.record.ranks) > 1)
 
     def list_micro_batches(self, step: int) -> list[tuple[int, int]]:
-        """Return process and number of each micro-batch."""
+        """Return the process and the number of each micro-batch."""
         return [
             (rank, number)
             for rank, facts in enumerate(self.record.get_step_facts(step))
@@ -165,32 +168,33 @@ class RecordedSide:
 
     def _read_batch(self, step: int, kind: str) -> dict[str, np.ndarray]:
         """Return the arrays of all micro-batches by name, with an example in each row."""
-        parts = [self.read_part(step, *place, kind) for place in self.list_micro_batches(step)]
+        parts = [self.read_part(step, *micro_batch, kind) for micro_batch in self.list_micro_batches(step)]
         names = [name for name in parts[0] if all(name in part for part in parts)] if parts else []
         return {name: join_examples([part[name] for part in parts]) for name in names if parts[0][name].ndim}
 
     def count_examples(self, step: int) -> list[int]:
-        """Return the number of examples of each micro-batch, also of one whose inputs are samples only."""
+        """Return the number of examples of each micro-batch, even if its inputs are abridged."""
         counts = []
-        for place in self.list_micro_batches(step):
-            shapes = [array.shape for array in self.read_part(step, *place, "input").values()]
-            shapes += map(tuple, self._list_abridged(step, *place, "input").values())
+        for micro_batch in self.list_micro_batches(step):
+            shapes = [array.shape for array in self.read_part(step, *micro_batch, "input").values()]
+            shapes += map(tuple, self._list_abridged(step, *micro_batch, "input").values())
             counts.append(next((shape[0] for shape in shapes if shape), 0))
         return counts
 
     def has_abridged_inputs(self, step: int) -> bool:
-        """Check whether a sample stands for an input of any micro-batch."""
-        return any(self._list_abridged(step, *place, "input") for place in self.list_micro_batches(step))
+        """Check whether an input of any micro-batch is abridged."""
+        return any(self._list_abridged(step, *micro_batch, "input") for micro_batch in self.list_micro_batches(step))
 
     def has_abridged_labels(self, step: int) -> bool:
-        """Check whether a sample stands for a label of any micro-batch."""
+        """Check whether a label of any micro-batch is abridged."""
         return any(
-            self._list_abridged(step, *place, "label") or LABELS in self._list_abridged(step, *place, "input")
-            for place in self.list_micro_batches(step)
+            self._list_abridged(step, *micro_batch, "label")
+            or LABELS in self._list_abridged(step, *micro_batch, "input")
+            for micro_batch in self.list_micro_batches(step)
         )
 
     def _list_abridged(self, step: int, rank: int, number: int, kind: str) -> dict[str, list[int]]:
-        """Return the shapes of those arrays of a micro-batch for which samples stand, by name."""
+        """Return the shapes of the abridged arrays of a micro-batch, by name."""
         file, prefix = self.record.ranks[rank].open_step(step), f"batch/{number}/{kind}/"
         names = [name for name in file.names if name.startswith(prefix) and name in file.abridged]
         return {name.removeprefix(prefix): file.abridged[name]["shape"] for name in names}
@@ -204,7 +208,7 @@ class RecordedSide:
         return {name: array for name, array in rows.items() if len(array) == count}
 
     def read_followed(self, step: int) -> dict[str, np.ndarray]:
-        """Return what the layers returned for what those of a followed record received, by path."""
+        """Return, by path, what the layers returned for the input that their counterparts in a followed record got."""
         return self.record.ranks[0].open_step(step).select("followed")
 
     def read_calls(self, step: int) -> dict[str, RecordedCall]:
@@ -223,20 +227,20 @@ def find_ignored_class(side: RecordedSide) -> object:
     """Return the class that the loss function ignores, or None."""
     loss = side.record.facts["loss"]
     arguments = loss["arguments"] if loss is not None else {}
-    return arguments.get("ignore_index", arguments.get("ignore_class"))  # in PyTorch, and in Keras
+    return arguments.get("ignore_index", arguments.get("ignore_class"))  # the names in PyTorch and in Keras
 
 
 def count_labels(side: RecordedSide, step: int) -> list[float]:
-    """Return how many labels each micro-batch counts, or else its examples. Ignored or negative labels do not count.
+    """Return the number of labels of each micro-batch that enter its loss: neither ignored nor negative ones.
 
-    Examples count in all micro-batches of a step if the labels of one of them are not recorded as a whole.
+    If the labels are no classes, or if those of one micro-batch are abridged, examples are counted instead.
     """
     if side.has_abridged_labels(step):
         return [float(count) for count in side.count_examples(step)]
     counts, ignored = [], find_ignored_class(side)
-    for place, examples in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
-        inputs = side.read_part(step, *place, "input")
-        labels = [inputs[LABELS]] if LABELS in inputs else [*side.read_part(step, *place, "label").values()]
+    for micro_batch, examples in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
+        inputs = side.read_part(step, *micro_batch, "input")
+        labels = [inputs[LABELS]] if LABELS in inputs else [*side.read_part(step, *micro_batch, "label").values()]
         integers = [label for label in labels if label.dtype.kind in "iu" and label.ndim]
         counts.append(float(((integers[0] >= 0) & (integers[0] != ignored)).sum()) if integers else float(examples))
     return counts

@@ -1,7 +1,7 @@
 """The updates of a recorded optimizer, computed again from the record's own gradients, weights and slots.
 
-Slots are recorded before the first step and after the first update. Those after later updates are computed. A record
-of format 1 also has the slots after its last step.
+Slots are the optimizer's arrays, such as Adam's moments. They are recorded before the first step and after the first
+update, and computed after later updates. A record of format 1 also has the slots after its last step.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.update_rules import RULES, Parameter, compute_update
 
 Arrays = Mapping[str, np.ndarray]
-# Names of slots in PyTorch and in versions of Keras, by algorithm and PyTorch's name; the first one in a record counts
+# For each slot, by its name in PyTorch, the names that it may have in a record. The first name that occurs counts.
 MOMENTS = {
     "exp_avg": ("exp_avg", "momentums", "momentum", "m"),
     "exp_avg_sq": ("exp_avg_sq", "velocities", "velocity", "v"),
@@ -40,10 +40,10 @@ SLOT_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "radam": MOMENTS,
     "lion": {"exp_avg": ("momentums",)},
 }
-AVERAGE = {"average": ("model_variables_moving_average",)}  # of any Keras optimizer
-COUNTER = "step"  # slot of a parameter in PyTorch
-ITERATIONS = "iterations"  # hyperparameter in a record of Keras
-STEP_PRECISION = "float32"  # in which the recorders store weights and slots, unless they are float64
+AVERAGE = {"average": ("model_variables_moving_average",)}  # a slot that any Keras optimizer may have
+COUNTER = "step"  # PyTorch counts the updates in this slot of each parameter
+ITERATIONS = "iterations"  # Keras counts the updates of the optimizer in this entry of its hyperparameters
+STEP_PRECISION = "float32"  # the precision in which recorders store weights and slots, unless these are float64
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class RecordedUpdate:
     Attributes:
         update: The update, with slots in PyTorch's vocabulary.
         settings: The settings.
-        expected_slots: Slots after the step as they follow from the slots before it and the gradients.
-        expected_weights: The same of the weights. NaN stands for what rounding errors decide.
+        expected_slots: Slots after the step, computed by the optimizer's formula.
+        expected_weights: Weights after the step, computed by the formula. Elements that rounding errors decide are NaN.
         recorded_slots: Those keys of `update.slots_after` whose slots are recorded, and not computed.
     """
 
@@ -87,7 +87,7 @@ def list_updates(
         side: The record.
         steps: Numbers of the steps.
         precision: Precision in which the script trains.
-        settings: Other settings of the parameters than those of the record.
+        settings: Settings of each parameter; None takes the recorded ones.
     """
     settings = read_optimizer_settings(side) if settings is None else settings
     counts, slots = count_earlier_updates(side), rename_slots(side, 0, settings) or {}
@@ -102,14 +102,14 @@ def list_updates(
         counts = {name: count + (name in gradients) for name, count in counts.items()}
         recorded = rename_slots(side, step, settings)
         updates = []
-        for how, names in _group(settings, rates, counts, gradients):
-            update = _build_update(side, step, how, {name: gradients[name] for name in names}, slots)
+        for group, names in _group_parameters(settings, rates, counts, gradients):
+            update = _build_update(side, step, group, {name: gradients[name] for name in names}, slots)
             if recorded is not None:
                 after = {key: recorded.get(key, array) for key, array in update.expected_slots.items()}
                 keys = frozenset(recorded.keys() & after.keys())
                 update = replace(update, update=replace(update.update, slots_after=after), recorded_slots=keys)
             plain = replace(update.update, settings=replace(update.update.settings, precision=precision))
-            updates.append(replace(update, update=_to_directions(plain, update.settings, how.rate)))
+            updates.append(replace(update, update=_to_directions(plain, update.settings, group.rate)))
         computed = {key: array for update in updates for key, array in update.expected_slots.items()}
         slots = {**slots, **computed, **(recorded or {})}
         yield step, updates
@@ -144,7 +144,7 @@ def rename_slots(
 
 
 def orient_gradients(gradients: Arrays, settings: Mapping[str, OptimizerSettings]) -> dict[str, np.ndarray]:
-    """Return the gradients to descend: negative if the optimizer maximizes, and as Keras's optimizer clips them."""
+    """Return the gradients that the formula subtracts: clipped by a Keras optimizer, and negated if it maximizes."""
     clipping = next((group.clipping for group in settings.values() if group.clipping), None)
     clipped = {
         name: gradient.astype(np.float64) * (-1 if name in settings and settings[name].maximize else 1)
@@ -162,32 +162,35 @@ def orient_gradients(gradients: Arrays, settings: Mapping[str, OptimizerSettings
 
 
 def _get_factor(gradients: Sequence[np.ndarray], max_norm: float) -> float:
-    """Return the factor of Keras's clipping, which leaves clipped gradients as they are: it adds nothing to a norm."""
+    """Return the factor by which Keras clips gradients; unlike PyTorch, it adds no epsilon to the norm."""
     norm = float(np.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients)))
     return min(1.0, max_norm / norm) if norm else 1.0
 
 
-class _How(NamedTuple):
-    """Settings, rate and number, from 1, of the update of a group of parameters."""
+class _UpdateGroup(NamedTuple):
+    """The settings, the learning rate and the number, from 1, of an update that several parameters share."""
 
     settings: OptimizerSettings
     rate: float
     number: int
 
 
-def _group(
+def _group_parameters(
     settings: Mapping[str, OptimizerSettings], rates: Mapping[str, float], counts: Mapping[str, int], gradients: Arrays
-) -> Iterator[tuple[_How, list[str]]]:
-    groups: dict[_How, list[str]] = {}
-    for name, group in settings.items():
+) -> Iterator[tuple[_UpdateGroup, list[str]]]:
+    """Yield the groups of parameters that have an equal update, with the names of their parameters."""
+    groups: dict[_UpdateGroup, list[str]] = {}
+    for name, parameter_settings in settings.items():
         if name in rates and name in gradients:
-            groups.setdefault(_How(group, rates[name], counts[name]), []).append(name)
+            groups.setdefault(_UpdateGroup(parameter_settings, rates[name], counts[name]), []).append(name)
     yield from groups.items()
 
 
-def _build_update(side: RecordedSide, step: int, how: _How, gradients: Arrays, slots: Arrays) -> RecordedUpdate:
-    """Return an update with the weights and slots that follow from it."""
-    settings, rate, number = how
+def _build_update(
+    side: RecordedSide, step: int, group: _UpdateGroup, gradients: Arrays, slots: Arrays
+) -> RecordedUpdate:
+    """Return an update with the weights and slots that the formula computes."""
+    settings, rate, number = group
     before, after = (
         {name: side.read_weights(at)[name].astype(np.float64) for name in gradients} for at in (step - 1, step)
     )
@@ -196,9 +199,12 @@ def _build_update(side: RecordedSide, step: int, how: _How, gradients: Arrays, s
     expected: dict[str, np.ndarray] = {}
     for name, gradient in gradients.items():
         known = {key.partition(".")[0]: array for key, array in slots.items() if key.partition(".")[2] == name}
-        decay, kept = (0.0, 1 - rate * settings.weight_decay) if settings.is_decoupled else (settings.weight_decay, 1.0)
-        parameter = Parameter(settings, rate, number, kept * before[name], gradient + decay * before[name], known)
-        with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0
+        # A decoupled decay shrinks the weights; any other decay is added to the gradient
+        decay, shrink = (
+            (0.0, 1 - rate * settings.weight_decay) if settings.is_decoupled else (settings.weight_decay, 1.0)
+        )
+        parameter = Parameter(settings, rate, number, shrink * before[name], gradient + decay * before[name], known)
+        with np.errstate(divide="ignore", invalid="ignore"):  # divides by 0 if both epsilon and gradient are 0
             weights[name], new = compute_update(parameter)
         expected |= {f"{slot}.{name}": array for slot, array in new.items()}
     plain = to_update_settings(settings, rate)

@@ -1,4 +1,7 @@
-"""Regularizers of Keras's layers, whose penalty is a part of the loss."""
+"""Regularizers of Keras's layers, whose penalty is a part of the loss.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
 
 from collections.abc import Mapping
 
@@ -10,11 +13,11 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 
 SUFFIX = "_regularizer"
 IN_LOSS = "l2_in_loss"  # name of the cause
-Factors = tuple[float, float]  # of the absolute values and of the squares
+Factors = tuple[float, float]  # the factors of L1 (sum of the absolute values) and of L2 (sum of the squares)
 
 
 def read_regularizers(side: RecordedSide) -> dict[str, Factors]:
-    """Return the factors of the regularizers by the name of the variable; none for PyTorch."""
+    """Return the factors of the regularizers by the name of the variable. A model of PyTorch has none."""
     factors: dict[str, Factors] = {}
     for layer in side.layers:
         for attribute, value in layer["attributes"].items():

@@ -1,4 +1,7 @@
-"""Comparison of recorded updates with the formulas of optimizers, and of the places of their epsilons."""
+"""Comparison of recorded updates with the formulas of optimizers, and of the places where these add their epsilon.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. Slots are the optimizer's arrays.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,13 +17,14 @@ from common.diagnose.recorded.recorded_updates import RecordedUpdate, list_updat
 from common.diagnose.rounding import MACHINE_EPSILON
 from common.map.array_differences import relative_difference
 
-# Rounding of a squared gradient that was computed beside a compiled step by other kernels, which compute in float32
+# Relative rounding error of a squared gradient that a recorder of TensorFlow computes again beside the compiled step:
+# other kernels compute it, in float32
 KERNEL_ROUNDING = 160 * MACHINE_EPSILON["float32"]
 NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a check tolerates 100 times its noise
 
 
 def compare_with_rule(stage: Stage, side: RecordedSide, recorded: RecordedUpdate) -> None:
-    """Compare the weights and slots after an update of one side with those that follow from a formula."""
+    """Compare the weights and slots after an update of one side with those that its optimizer's formula gives."""
     update, algorithm = recorded.update, recorded.settings.algorithm
     place = f"{side.name.upper()}, step {update.step}"
     rounding = CHANGE_EPSILONS * update.machine_epsilon + (0 if side.is_torch else KERNEL_ROUNDING)
@@ -28,47 +32,52 @@ def compare_with_rule(stage: Stage, side: RecordedSide, recorded: RecordedUpdate
     checks = [TensorCheck(f"{place}: update", _measure_error(recorded), update.tolerance * NOISE_SHARE)]
     for slot in sorted({key.partition(".")[0] for key in recorded.recorded_slots}):
         keys = [key for key in recorded.expected_slots if key in recorded.recorded_slots and key.startswith(f"{slot}.")]
-        expected, seen = (
+        expected_slots, recorded_slots = (
             np.concatenate([np.ravel(slots[key]) for key in keys])
             for slots in (recorded.expected_slots, update.slots_after)
         )
-        difference = relative_difference(expected, seen)
+        difference = relative_difference(expected_slots, recorded_slots)
         checks.append(TensorCheck(f"{place}: slot {slot}", difference, slot_tolerance * NOISE_SHARE))
     stage.checks += checks
     differing = next((check for check in checks if check.differs), None)
     if differing is not None:
-        what = differing.tensor.partition(": ")[2]
-        sentence = f"in {place}: the {what} is {differing.difference:.1e} off the formula of {algorithm}"
-        stage.add_cause("optimizer", side.name, what, sentence, confirmed=False)
+        tensor = differing.tensor.partition(": ")[2]
+        sentence = f"in {place}: the {tensor} is {differing.difference:.1e} off the formula of {algorithm}"
+        stage.add_cause("optimizer", side.name, tensor, sentence, confirmed=False)
 
 
 def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
-    """Find optimizers of one kind that add the epsilon elsewhere, if that changes B's first update.
+    """Add a cause if A and B use the same algorithm, add the epsilon in different places, and that changes B's update.
 
-    The place in Adam differs between the frameworks by a factor of the epsilon, which training hardly feels.
+    B's first update is computed as configured, and again with A's place. Adam is left out: its two places differ only
+    by a factor of the epsilon, which training hardly feels.
     """
     settings_a, settings_b = (read_optimizer_settings(side) for side in pair.sides)
-    moved = dict(settings_b)
+    with_places_of_a = dict(settings_b)
     for match in pair.models.variables:
         a, b = settings_a.get(match.names_a[0]), settings_b.get(match.names_b[0])
         if a is not None and b is not None and a.algorithm == b.algorithm != "adam":
-            moved |= {name: replace(b, epsilon_place=a.epsilon_place) for name in match.names_b if name in moved}
-    changed = next((name for name in moved if moved[name] != settings_b[name]), None)
+            with_places_of_a |= {
+                name: replace(b, epsilon_place=a.epsilon_place) for name in match.names_b if name in settings_b
+            }
+    changed = next((name for name in settings_b if with_places_of_a[name] != settings_b[name]), None)
     if changed is None or why_not_computed(pair.b):
         return
-    (_, configured), (_, other) = (next(list_updates(pair.b, pair.steps, "float32", x), (0, [])) for x in (None, moved))
+    (_, configured), (_, other) = (
+        next(list_updates(pair.b, pair.steps, "float32", settings), (0, [])) for settings in (None, with_places_of_a)
+    )
     if len(configured) != len(other):
         return
     effect, tolerance = _measure_effect(configured, other)
     if effect > tolerance:
         stage.add_mismatch("epsilon place")
-        places = f"{moved[changed].epsilon_place} in A and {settings_b[changed].epsilon_place} in B"
+        places = f"{with_places_of_a[changed].epsilon_place} in A and {settings_b[changed].epsilon_place} in B"
         sentence = f"the epsilon of {settings_b[changed].algorithm} is added {places}, which changes B's first update "
         stage.add_cause("epsilon_place", "b", "epsilon place", f"{sentence}by {effect:.1e} of its norm")
 
 
 def _measure_effect(configured: Sequence[RecordedUpdate], other: Sequence[RecordedUpdate]) -> tuple[float, float]:
-    """Return how far other settings change an update, relative to its norm, and how far rounding does."""
+    """Return how far other settings, and how far rounding alone, may change an update, relative to its norm."""
     size = _norm([change for recorded in configured for change in _list_changes(recorded)])
     pairs = [(a.expected_weights, b.expected_weights) for a, b in zip(configured, other, strict=True)]
     difference = _norm([b[name] - a[name] for a, b in pairs for name in a])
@@ -89,5 +98,5 @@ def _list_changes(recorded: RecordedUpdate) -> Iterator[np.ndarray]:
 
 
 def _norm(arrays: Sequence[np.ndarray]) -> float:
-    """Return the norm of some arrays as one vector, without the elements that rounding errors decide: NaN."""
+    """Return the norm of several arrays as one vector. NaN, which marks what rounding errors decide, is left out."""
     return float(np.sqrt(sum(float(np.nansum(np.square(array))) for array in arrays)))

@@ -1,5 +1,7 @@
 """Formulas of the optimizers of PyTorch and Keras: how an update changes a parameter and its slots.
 
+Slots are the optimizer's arrays, such as Adam's moments; they have their names in PyTorch.
+
 Source: the documentation of torch.optim.* and keras.optimizers.*. OptimizerSettings has their arguments, and fields
 such as `epsilon_place` for what the frameworks do differently.
 """
@@ -14,7 +16,7 @@ from common.diagnose.recorded.optimizer_settings import WITHIN_MAXIMUM, Optimize
 
 Slots = Mapping[str, np.ndarray]
 CANCELLATION_LIMIT = 1e-5  # a difference smaller than this share of its terms consists of float32 rounding errors
-NADAM_BASE = 0.96  # of the schedule of NAdam's momentum, in both frameworks
+NADAM_BASE = 0.96  # NAdam's momentum approaches beta1 as 1 - 0.5 * NADAM_BASE ** (step * momentum_decay)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Parameter:
         step: The number of the update, from 1.
         weight: The weights. Decoupled weight decay is already subtracted.
         gradient: The gradient to descend. Coupled weight decay is already added.
-        slots: The slots before the update in PyTorch's vocabulary. Missing ones are new.
+        slots: The slots before the update, by their names in PyTorch. A missing slot has not been created yet.
     """
 
     settings: OptimizerSettings
@@ -53,7 +55,7 @@ def update_sgd(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return what SGD subtracts from the weights, and the slots after it."""
     s = p.settings
     if not s.momentum:
-        return p.rate * p.gradient, {"momentum_buffer": p.gradient}  # which `_to_directions` reads as the direction
+        return p.rate * p.gradient, {"momentum_buffer": p.gradient}  # not a slot, but the update's direction
     if s.rate_inside_velocity:  # Keras's momentum slot is the change that is added to the weights
         buffer = s.momentum * p.get("momentum_buffer") - p.rate * p.gradient
         change = p.rate * p.gradient - s.momentum * buffer if s.nesterov else -buffer

@@ -1,7 +1,8 @@
 """Pairs of variables and of layers of two recorded models.
 
-Models of one framework are paired by names, or else in the order of their variables. Models of two frameworks are
-paired as common.map pairs them; PyTorch's arrays are then converted to Keras's layout.
+A is the reference record of a diagnosis, and B the record that is compared with it. Models of one framework are paired
+by names, or otherwise in the order of their variables. Models of two frameworks are paired as common.map pairs them;
+PyTorch's arrays are then converted to Keras's layout. The layout in which both sides are compared is the common layout.
 """
 
 import re
@@ -25,7 +26,7 @@ from common.map.torch_layers import split_torch_layers
 from common.recording.record_format import ModelFacts
 
 Arrays = Mapping[str, np.ndarray]
-NUMBER = re.compile(r"_\d+(?=[/#]|$)")  # at the end of a part of a path in Keras
+NUMBER = re.compile(r"_\d+(?=[/#]|$)")  # the number with which Keras ends the name of a layer, such as conv2d_1
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class RecordedModel:
 
 
 class ReadArray(Protocol):
-    """Function that returns a variable's array from those of its side, or None if it is missing."""
+    """Function that returns the array of a variable, given all arrays of its side by name; None if it is missing."""
 
     def __call__(self, arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
         """Return the array in the common layout. `is_gradient`: whether the arrays are gradients or slots."""
@@ -57,11 +58,11 @@ class VariableMatch:
 
     Attributes:
         title: Name of the pair in reports.
-        names_a: Names of A's variables of which it consists.
-        names_b: The same of B.
-        read_a: Returns the array in the common layout from A's arrays by name; None if it is missing.
-        read_b: The same of B.
-        write_b: Writes an array in the common layout into B's arrays by name, in place.
+        names_a: Names of A's variables that belong to the pair.
+        names_b: Names of B's variables that belong to the pair.
+        read_a: Function from A's arrays by name to the pair's array in the common layout; None if it is missing.
+        read_b: The same function for B's arrays.
+        write_b: Function that writes an array in the common layout into B's arrays by name, in place.
     """
 
     title: str
@@ -152,7 +153,7 @@ def describe_recorded_model(model: RecordedModel) -> ModelDescription:
 
 
 def _pair_names(names_a: list[str], names_b: list[str]) -> list[tuple[str, str]]:
-    """Pair equal names; pair all in their order if no name is equal, or if they differ only in Keras's numbers.
+    """Pair equal names. If no name is equal, or if all differ only in Keras's numbers, pair the names in their order.
 
     Keras numbers the layers of a process, so that conv2d_1 may be the second layer of A and the first one of B.
     """
@@ -167,7 +168,8 @@ def _pair_names(names_a: list[str], names_b: list[str]) -> list[tuple[str, str]]
 def _match_by_name(a: RecordedModel, b: RecordedModel) -> list[VariableMatch]:
     """Pair the variables of two models of one framework.
 
-    A variable that only one side ties to others is paired with all of theirs: its gradient is the sum of theirs.
+    One side may tie variables that the other side trains separately. The tied variable is then paired with all of the
+    separate ones, because its gradient is the sum of their gradients.
     """
     names_a, names_b = [*a.facts["variables"]], [*b.facts["variables"]]
     untied_a, untied_b = _list_untied(names_a, b), _list_untied(names_b, a)
@@ -180,13 +182,13 @@ def _match_by_name(a: RecordedModel, b: RecordedModel) -> list[VariableMatch]:
 
 
 def _list_untied(names: list[str], other: RecordedModel) -> dict[str, list[str]]:
-    """Return the names of a side's variables that the other side ties to another variable, by the name of that one."""
+    """Return the names of a side's variables that the other side has tied, by the name that the other side keeps."""
     others = other.facts["variables"]
     untied: dict[str, list[str]] = {}
     for group in other.facts["tied"]:
-        kept = next((name for name in group if name in others), None)
-        if kept is not None:
-            untied[kept] = [name for name in group if name in names and name not in others]
+        kept_name = next((name for name in group if name in others), None)
+        if kept_name is not None:
+            untied[kept_name] = [name for name in group if name in names and name not in others]
     return untied
 
 
@@ -198,19 +200,19 @@ def _read_by_name(name: str) -> ReadArray:
 
 
 def _read_sum(names: tuple[str, ...]) -> ReadArray:
-    """Return the reader of the first of several variables; their gradients are added up."""
+    """Return a function that reads the first of several variables, or the sum of their gradients."""
 
     def read(arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
-        known = [arrays[name] for name in names if name in arrays]
-        if not is_gradient or len(known) < 2:
+        gradients = [arrays[name] for name in names if is_gradient and name in arrays]
+        if len(gradients) < 2:
             return arrays.get(names[0])
-        return np.sum(known, axis=0)
+        return np.sum(gradients, axis=0)
 
     return read
 
 
 def _write_by_name(names: tuple[str, ...]) -> WriteArray:
-    """Return the writer of a variable, which several names may share."""
+    """Return a function that writes an array to each of several names of one variable."""
 
     def write(array: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
         arrays.update(dict.fromkeys(names, array))
@@ -236,7 +238,7 @@ def _match_frameworks(pair: VariablePair, a_is_torch: bool) -> VariableMatch:
 
 
 def _pair_layers_by_path(a: RecordedModel, b: RecordedModel) -> list[LayerMatch]:
-    """Pair the layers of two models of one framework: by path, or else in their order if their kinds are the same."""
+    """Pair the layers of two models of one framework: by path, or in their order if only the paths differ."""
     layers_a, layers_b = a.facts["layers"], b.facts["layers"]
     paths_a, paths_b = ({layer["path"]: layer for layer in layers} for layers in (layers_a, layers_b))
     kinds_a, kinds_b = ([find_common_kind(layer["kind"]) for layer in layers] for layers in (layers_a, layers_b))

@@ -37,7 +37,7 @@ STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
     compare_updates,
     compare_states,
 )
-# Causes without an explanation, which a confirmed cause of another stage makes needless
+# Causes that only say where a difference is. They are removed if a confirmed cause explains the difference.
 UNEXPLAINED = (
     "gradient",
     "loss_function",
@@ -49,9 +49,9 @@ UNEXPLAINED = (
     "repeated_indices",
     "recurrent_layer",
 )
-# Causes of the stage "hyperparameters" that the stage "optimizer", or the stage "loss", confirms
-OF_LOSS = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
-OF_LAYERS = ("mask_zero",)  # which the stage "activations" confirms
+# Causes of the stage "hyperparameters" that later stages confirm if they differ, too
+LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
+LAYER_CAUSES = ("mask_zero",)
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 
@@ -63,7 +63,7 @@ def diagnose_records(
 
     Args:
         path_a: The directory of A's record.
-        path_b: The same of B's.
+        path_b: The directory of B's record.
         map_file: The file that pairs the variables of the two models, if names and layers do not.
         bundles: The bundles from which the records were unpacked. The report names them.
     """
@@ -92,8 +92,8 @@ def diagnose_records(
 def _confirm_hyperparameters(pair: RecordPair) -> None:
     """Confirm the hyperparameters that explain the difference.
 
-    Those of the optimizer are confirmed if both sides' formulas reproduce their updates, so that each side uses the
-    hyperparameters that it declares. Others are confirmed if the stage that computes with them differs.
+    A hyperparameter of the optimizer is confirmed if the formulas reproduce the updates of both sides: each side then
+    uses the hyperparameters that it declares. Others are confirmed if the stage that computes with them differs.
     """
     optimizer = pair.get_stage("optimizer")
     are_reproduced = optimizer.verdict == EQUAL and not optimizer.note
@@ -103,8 +103,8 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
     confirmed = []
     for cause in stage.causes:
         is_of_optimizer = cause.tensor not in ("loss", "clipping") and "optimizer's" in cause.sentence
-        has_effect = are_reproduced if is_of_optimizer else loss_differs and cause.cause in OF_LOSS
-        has_effect |= cause.cause in OF_LAYERS and pair.has_difference("activations")
+        has_effect = are_reproduced if is_of_optimizer else loss_differs and cause.cause in LOSS_CAUSES
+        has_effect |= cause.cause in LAYER_CAUSES and pair.has_difference("activations")
         has_effect |= cause.tensor in layers
         confirmed.append(replace(cause, confirmed=cause.confirmed or has_effect))
     stage.causes = confirmed
@@ -114,18 +114,18 @@ def _drop_needless_causes(pair: RecordPair) -> None:
     """Remove unexplained causes if a confirmed one explains the difference, and repetitions of earlier causes."""
     causes = [cause for stage in pair.stages for cause in stage.causes]
     is_explained = any(cause.confirmed or cause.cause == "precision" for cause in causes)
-    kept: list[Cause] = []
+    kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:
             if is_explained and not cause.confirmed and cause.cause in UNEXPLAINED:
                 continue
-            earlier = next((other for other in kept if _is_repetition(cause, other)), None)
+            earlier = next((other for other in kept_causes if _is_repetition(cause, other)), None)
             if earlier is None:
-                kept.append(cause)
+                kept_causes.append(cause)
             elif cause.confirmed:
-                kept[kept.index(earlier)] = replace(earlier, confirmed=True)
+                kept_causes[kept_causes.index(earlier)] = replace(earlier, confirmed=True)
     for stage in pair.stages:
-        stage.causes = [cause for cause in kept if cause.stage == stage.name]
+        stage.causes = [cause for cause in kept_causes if cause.stage == stage.name]
 
 
 def _is_repetition(cause: Cause, earlier: Cause) -> bool:
@@ -138,7 +138,7 @@ def _is_repetition(cause: Cause, earlier: Cause) -> bool:
 
 
 def _list_notes(pair: RecordPair) -> list[str]:
-    """Return what is not recorded or compared, and which line to add to the scripts to learn more."""
+    """Return notes for a reader of the report: what is not recorded or compared, and how to compare more."""
     notes = [f"{side.name.upper()}: {note}" for side in pair.sides for note in side.record.notes]
     counts = [len(side.record.steps) for side in pair.sides]
     if counts[0] != counts[1] or len(pair.steps) < counts[0]:

@@ -1,7 +1,8 @@
 """The stage "activations": the first layer that returns something else for the same input, in the first step.
 
-Records cannot compute a layer on the other side's arrays. A layer is therefore compared only as long as it receives the
-same in both records; the differences of later layers are inherited.
+A is the reference record of a diagnosis, and B the record that is compared with it. A "call" is what a layer received
+and returned. Nothing can compute a recorded layer on the other side's arrays. A layer is therefore compared only as
+long as it receives the same in both records; later layers inherit the difference.
 """
 
 import numpy as np
@@ -37,8 +38,8 @@ def compare_activations(pair: RecordPair) -> Stage:
     if observations is not None:
         _LayerComparison(stage, pair, *observations).compare()
         if pair.why_outputs_differ:
-            what = "only layers with equal inputs are compared" if stage.checks else "not compared"
-            stage.note = f"{what}: {pair.why_outputs_differ}"
+            extent = "only layers with equal inputs are compared" if stage.checks else "not compared"
+            stage.note = f"{extent}: {pair.why_outputs_differ}"
     if not stage.checks:
         stage.note = stage.note or "the records have no layers in common"
     return stage
@@ -49,9 +50,9 @@ class _LayerComparison:
 
     def __init__(self, stage: Stage, pair: RecordPair, a: Observation, b: Observation) -> None:
         self.stage, self.pair, self.a, self.b = stage, pair, a, b
-        self.calls_of_a = convert_calls(pair.models.layers, a, b)  # in B's layout, by the path in B
-        has_names = pair.b if pair.b.is_torch else pair.a  # the side that names the layers
-        self.weights = read_layer_weights(has_names)
+        self.calls_of_a = convert_calls(pair.models.layers, a, b)  # arrays in B's layout, by the layer's path in B
+        naming_side = pair.b if pair.b.is_torch else pair.a  # explanations use PyTorch's names of the layers
+        self.weights = read_layer_weights(naming_side)
         self.followed = read_followed(pair, a)
         self.random = [find_random_layers(side) for side in pair.sides]
         self.earlier_outputs: list[LayerOutput] = []
@@ -87,7 +88,11 @@ class _LayerComparison:
         return not layer.kind or layer.path_a in self.random[0] or layer.path_b in self.random[1]
 
     def _compare_input(self, layer: LayerMatch, a: np.ndarray, b: np.ndarray) -> bool:
-        """Compare what a layer receives; if nothing before it differs, the code before it explains a difference."""
+        """Compare what a layer receives, and explain the first difference by the code before the layer.
+
+        Returns:
+            Whether A's and B's layer receive the same.
+        """
         tensor = f"input of {layer.title}"
         check = self._check(tensor, a, b, may_begin_here=not self.differs and not self.pair.why_outputs_differ)
         if check.begins_here:

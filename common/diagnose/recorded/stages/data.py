@@ -1,4 +1,8 @@
-"""The stage "data": whether both scripts train on the same examples, prepared in the same way."""
+"""The stage "data": whether both scripts train on the same examples, prepared in the same way.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. A projection is one number that
+identifies an example: a random weighted sum of its values.
+"""
 
 import numpy as np
 
@@ -17,9 +21,9 @@ from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
 
 NOT_DATA = ("past_key_values",)  # inputs that models compute, or whose values do not matter
-MASK = "mask"
-MOST = 0.5  # of the examples that both have: if more are in the same places, B has A's order
-LEAST_COMMON = 0.1  # of all examples: if fewer are the same, B has other examples
+MASK = "mask"  # part of the names of inputs that are attention masks
+MOST = 0.5  # if more than this share of the common examples have the same positions, B has A's order
+LEAST_COMMON = 0.1  # if both sides have less than this share of the examples in common, B has other examples
 
 
 def compare_data(pair: RecordPair) -> Stage:
@@ -44,11 +48,12 @@ def compare_data(pair: RecordPair) -> Stage:
 
 
 def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
-    """Compare one step. Return whether the examples are the same."""
+    """Compare the batches of one step, and explain a difference. Return whether nothing differs."""
     arrays = _pair_step(stage, pair, step)
     order = find_order(arrays)
     if order is None and (order := find_order([array for array in arrays if not array.is_label])) is not None:
-        arrays = [ArrayPair(x.name, x.a, _sort(x.b, order), x.is_label) for x in arrays]  # only labels differ
+        # Only the labels differ, so that the inputs show the order of the examples
+        arrays = [ArrayPair(x.name, x.a, _sort(x.b, order), x.is_label) for x in arrays]
     elif order is not None:
         if not stage.causes:
             pair.orders[step] = order
@@ -62,7 +67,7 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
 
 
 def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
-    """Return the pairs of inputs and labels of a step, and report those that one side lacks in the first step."""
+    """Return the pairs of inputs and labels of a step. Report the inputs that one side lacks, once."""
     count = sum(pair.a.count_examples(step))
     inputs_a, inputs_b = (
         {
@@ -85,7 +90,7 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
 
 
 def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacking: str) -> None:
-    """Add the input that a side lacks as a cause, unless it says nothing, such as a mask without padding."""
+    """Add the input that a side lacks as a cause, unless it has no information, such as a mask without padding."""
     if not array.size or (array == array.flat[0]).all() or any(cause.tensor == name for cause in stage.causes):
         return
     if array.ndim == 2 and (array == np.arange(array.shape[1])).all():  # positions
@@ -123,7 +128,7 @@ def _compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: n
 
 
 def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair]) -> None:
-    """Add why the examples of a step are not the same."""
+    """Add causes that explain why the examples of a step differ."""
     count = len(arrays[0].a) if arrays else 0
     if _explain_other_order(stage, pair, step, arrays, count):
         return
@@ -146,9 +151,9 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
             "if the script computes inputs from what it has trained"
         )
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
-    # Labels, of which there are few kinds, may be alike by chance
-    of_inputs = [explanation for array, explanation in explanations if not array.is_label]
-    if of_inputs and all(x.cause == "other_values" for x in of_inputs):
+    # Labels do not count here: they have few values, so that those of other examples may be equal by chance
+    input_explanations = [explanation for array, explanation in explanations if not array.is_label]
+    if input_explanations and all(x.cause == "other_values" for x in input_explanations):
         sentence = f"step {step}: in B other examples"
         stage.add_cause("other_examples", "b", "examples", sentence, confirmed=False)
         return
@@ -158,19 +163,19 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
 
 
 def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair], count: int) -> bool:
-    """Check whether B's examples are A's of other steps or places."""
+    """Check whether B's examples are in A's record at other steps or positions. If so, add the cause."""
     comparable = [array for array in arrays if array.a.shape[1:] == array.b.shape[1:]]
     inputs = [array for array in comparable if not array.is_label and array.a.dtype.kind in "fiub"]
     if not inputs or len(comparable) < len(arrays):
         return False
-    here = project_examples([array.a for array in inputs]), project_examples([array.b for array in inputs])
-    known = project_steps(pair.a, [array.name for array in inputs], pair.steps, inputs)
+    step_a, step_b = (project_examples([getattr(array, side) for array in inputs]) for side in "ab")
+    all_a = project_steps(pair.a, [array.name for array in inputs], pair.steps, inputs)
     names_b = [array.name_b for array in inputs]
-    examples = project_steps(pair.b, names_b, pair.steps, inputs)
-    known_count = count_known(examples, known)
-    if len(known) == len(examples) and np.isclose(known, examples, rtol=1e-5).sum() > MOST * known_count:
-        return False  # they are in the same places, and the others are prepared in another way
-    if known_count < max(2, LEAST_COMMON * len(examples)) or (count_known(here[1], here[0]) == count):
+    all_b = project_steps(pair.b, names_b, pair.steps, inputs)
+    known_count = count_known(all_b, all_a)
+    if len(all_a) == len(all_b) and np.isclose(all_a, all_b, rtol=1e-5).sum() > MOST * known_count:
+        return False  # the common examples have the same positions, and the others are prepared in another way
+    if known_count < max(2, LEAST_COMMON * len(all_b)) or count_known(step_b, step_a) == count:
         return False
     stage.add_mismatch(f"step {step}: examples")
     steps_b = [project_steps(pair.b, names_b, [number], inputs) for number in pair.steps]
@@ -182,8 +187,8 @@ def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list
             sentence += ": the order of the examples is the same in each epoch (set_epoch)"
             stage.add_cause("epoch_not_reshuffled", "b", "examples", sentence)
         return True
-    sentence = f"step {step}: {known_count} of the {len(examples)} examples in B's recorded steps are in A's, "
-    if known_count == len(examples):
+    sentence = f"step {step}: {known_count} of the {len(all_b)} examples in B's recorded steps are in A's, "
+    if known_count == len(all_b):
         stage.add_cause("order_of_examples", "b", "examples", sentence + f"in another order{describe_seeds(pair)}")
     else:
         sentence += f"in other places: another order or part of the same data{describe_seeds(pair)}"
@@ -192,7 +197,7 @@ def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list
 
 
 def _find_repeated_step(batches: list[np.ndarray], index: int) -> list[int]:
-    """Return the indices of the earlier batches that have the same examples in the same order as one of them."""
+    """Return the indices of the batches before `index` that have its examples in its order."""
     batch = batches[index]
     return [
         number

@@ -1,6 +1,7 @@
 """The stage "environment": versions, device and flags that decide how numbers are rounded.
 
-A difference is listed. It becomes a cause only if later stages differ, because most differences have no effect.
+A is the reference record of a diagnosis, and B the record that is compared with it. A difference is listed. It becomes
+a cause only if later stages differ, because most differences have no effect.
 """
 
 from dataclasses import replace
@@ -9,8 +10,8 @@ from common.diagnose.findings import NOT_COMPARED, Stage, TensorCheck
 from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision
 from common.recording.environment import EnvironmentDifference, list_differences
 
-PACKAGES = {"torch": ("torch",), "tensorflow": ("keras", "tensorflow")}  # that compute, by framework
-COMPARED_INPUTS = ("hyperparameters", "data", "initial weights")  # stages: what a step computes with
+PACKAGES = {"torch": ("torch",), "tensorflow": ("keras", "tensorflow")}  # the packages that compute, by framework
+COMPARED_INPUTS = ("hyperparameters", "data", "initial weights")  # stages that compare what a step computes with
 PRECISION_CAUSES = ("lower_precision", "computed_in_tf32", "computed_in_bfloat16", "computed_in_float16")
 
 
@@ -42,7 +43,7 @@ def finish_environment(pair: RecordPair) -> None:
         sentence = f"the script computes in {precisions[0]} in A and in {precisions[1]} in B"
         is_seen = any(cause.cause in PRECISION_CAUSES for cause in causes)
         stage.add_cause("precision", side, "precision", sentence, confirmed=is_seen)
-        for other in later:  # they say the same
+        for other in later:  # their causes would repeat this one
             other.causes = [cause for cause in other.causes if cause.cause not in PRECISION_CAUSES]
     elif not causes and stage.note:
         stage.add_cause("environment", "b", "environment", stage.note, confirmed=False)

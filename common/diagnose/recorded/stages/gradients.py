@@ -1,4 +1,8 @@
-"""The stage "gradients": those of each step, reduced over the processes, before they are clipped."""
+"""The stage "gradients": the gradients of each step, after the reduction over the processes and before clipping.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. The noise of a tensor is the
+difference that rounding alone causes in it.
+"""
 
 from collections.abc import Mapping
 
@@ -12,12 +16,12 @@ from common.diagnose.recorded.stages.loss import find_side_formulas
 from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference
 
-# Norm of the smallest gradient that is compared by its own norm, relative to the largest one: that of a bias before
-# BatchNorm is 0 up to the rounding errors of the sum
+# The norm of a smaller gradient counts as this share of the norm of the step's largest gradient. The gradient of a bias
+# before BatchNorm, for example, holds only rounding errors.
 SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
-GRADIENT_NOISE = 4.0  # a gradient has several times the rounding errors of the activations that it follows from
+GRADIENT_NOISE = 4.0  # noise of a gradient as a multiple of the noise of the activations from which it is computed
 LISTED = 3  # number of parameters that a sentence names
-TOLERANCE = 1e-3  # largest relative difference of a gradient that a factor explains
+TOLERANCE = 1e-3  # largest relative difference between a gradient and an explanation that reproduces it
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -32,12 +36,12 @@ def compare_gradients(pair: RecordPair) -> Stage:
         return stage
     may_begin_here = not pair.has_difference("activations", "loss")
     causes = pair.get_stage("hyperparameters").causes
-    declared = bool(causes)  # which move the weights after the first step
+    has_other_settings = bool(causes)  # other hyperparameters move the weights apart after the first step
     may_begin_here = may_begin_here and not any(cause.tensor == "loss" for cause in causes)
     for step in pair.equal_steps:
         if any(side.get_facts(step)["skipped"] for side in pair.sides):
-            continue  # its gradients overflowed, and changed nothing
-        may_begin_here = may_begin_here and not (declared and step > pair.equal_steps[0])
+            continue  # a gradient scaler skipped the step, because its gradients overflowed
+        may_begin_here = may_begin_here and not (has_other_settings and step > pair.equal_steps[0])
         differing = _compare_step(stage, pair, step, may_begin_here)
         if differing:
             if may_begin_here:
@@ -86,7 +90,7 @@ def _compare_step(
 
 
 def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
-    """Add what explains all gradients that differ, or else a cause for each."""
+    """Add one cause that explains all gradients that differ. If there is none, add a cause for each of them."""
     all_a, all_b = (np.concatenate([np.ravel(gradients[side]) for gradients in differing.values()]) for side in (0, 1))
     explanation = (
         _explain_factor(pair, step, all_a, all_b)
@@ -111,7 +115,7 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
 
 
 def _have_other_updates(pair: RecordPair, step: int) -> bool:
-    """Check whether the updates before a step differ, which the stages "optimizer" and "state" explain."""
+    """Check whether the weights moved differently before a step. The stages "optimizer" and "state" explain that."""
     updates: list[np.ndarray] = []
     if step == pair.equal_steps[0]:
         return False
@@ -192,10 +196,11 @@ def _explain_second_division(pair: RecordPair, step: int, larger: RecordedSide, 
 def _explain_earlier(
     pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]
 ) -> Explanation | None:
-    """Check whether a side adds the gradients of the step before, or uses those of another step."""
+    """Check whether a side uses the gradients of the previous step, or adds them to the gradients of this step."""
     if step == pair.equal_steps[0]:
         return None
-    earlier = read_paired_gradients(pair, step - 1, are_clipped=True)  # clipping changes them in place
+    # What zero_grad leaves are the clipped gradients, because clipping changes them in place
+    earlier = read_paired_gradients(pair, step - 1, are_clipped=True)
     names = [title for title in differing if title in earlier]
     current, before = ([np.concatenate([np.ravel(source[title][side]) for title in names]) for side in (0, 1)]
                        for source in (differing, earlier))  # fmt: skip

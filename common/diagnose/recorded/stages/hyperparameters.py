@@ -1,4 +1,7 @@
-"""The stage "hyperparameters": optimizer, schedule, loss function and layers, in one vocabulary for both frameworks."""
+"""The stage "hyperparameters": optimizer, schedule, loss function and layers, in one vocabulary for both frameworks.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +20,16 @@ from common.diagnose.recorded.rule_comparison import compare_epsilon_places
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import LayerFacts
 
-# Settings that the frameworks fix: the stage "optimizer" computes with them
-OF_FRAMEWORK = ("epsilon_place", "rate_inside_velocity", "rounds_scalars")
-EVALUATION_MODE = "evaluation_mode"  # name of a cause, which the stage "state" does not explain again
-NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen
+# Fields of OptimizerSettings that follow from the framework, and that no script can set
+FIXED_SETTINGS = ("epsilon_place", "rate_inside_velocity", "rounds_scalars")
+EVALUATION_MODE = "evaluation_mode"  # name of the cause that layers are in evaluation mode on one side only
+NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen on one side only
 ROOT = "model"  # path of the model itself among its layers
-DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")
-SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")
-LAYER_CAUSES = {"approximate": "activation", "negative_slope": "activation"}  # causes, by setting of an activation
+DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")  # attributes that decide a model's outputs
+SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")  # attributes that are compared at the layers themselves
+LAYER_CAUSES = {"approximate": "activation", "negative_slope": "activation"}  # name of the cause by the setting
 LISTED = 3  # number of parameters that a sentence names
-Values = Sequence[object]  # of A and of B
+Values = Sequence[object]  # the value in A and the value in B
 
 
 def compare_hyperparameters(pair: RecordPair) -> Stage:
@@ -93,7 +96,7 @@ def _compare_ties(stage: Stage, pair: RecordPair) -> None:
 
 
 def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
-    """Compare the settings of each pair of parameters; equal differences of several are one cause."""
+    """Compare the settings of each pair of parameters. The same difference of several pairs is one cause."""
     settings = [read_optimizer_settings(side) for side in pair.sides]
     differences: dict[tuple[str, str, str], list[str]] = {}
     for match in pair.models.variables:
@@ -107,11 +110,11 @@ def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
     for (name, value_a, value_b), titles in differences.items():
         is_partial = len(titles) < compared and len(decaying) == 2
         cause, side = _name_cause(name, value_a, value_b, is_partial)
-        places = "" if len(titles) == compared else f" for {', '.join(titles[:LISTED])}"
-        if len(titles) > LISTED and places:
-            places += f" and {len(titles) - LISTED} more"
+        parameters = "" if len(titles) == compared else f" for {', '.join(titles[:LISTED])}"
+        if len(titles) > LISTED and parameters:
+            parameters += f" and {len(titles) - LISTED} more"
         stage.add_mismatch(name)
-        sentence = f"the optimizer's {name.replace('_', ' ')} is {value_a} in A and {value_b} in B{places}"
+        sentence = f"the optimizer's {name.replace('_', ' ')} is {value_a} in A and {value_b} in B{parameters}"
         stage.add_cause(cause, side, name, sentence, confirmed=False)
 
 
@@ -122,7 +125,7 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
         return
     for entry in fields(OptimizerSettings):
         values = getattr(a, entry.name), getattr(b, entry.name)
-        if entry.name in (*OF_FRAMEWORK, "clipping") or values[0] == values[1]:
+        if entry.name in (*FIXED_SETTINGS, "clipping") or values[0] == values[1]:
             continue  # `compare_clipping` also knows the clipping of scripts
         if entry.name == "is_decoupled":
             if a.decay_matters and b.decay_matters and not (a.algorithm == "sgd" and not a.momentum):
@@ -165,7 +168,7 @@ def _compare_skipped_steps(stage: Stage, pair: RecordPair) -> None:
 
 
 def _compare_layers(stage: Stage, pair: RecordPair) -> None:
-    """Compare the settings of paired layers, the dropout rates in their order, and the mode."""
+    """Compare the settings of paired layers, the lists of dropout rates, and the training mode."""
     for layer in pair.models.layers:
         if not layer.kind and pair.a.is_torch == pair.b.is_torch:
             continue  # `_compare_unpaired_layers` compares layers without variables of one framework
@@ -219,7 +222,7 @@ def _compare_model_config(stage: Stage, pair: RecordPair) -> None:
 
 
 def _compare_modes(stage: Stage, pair: RecordPair) -> None:
-    """Check whether layers that compute something else then are in evaluation mode on one side only."""
+    """Find layers such as dropout and BatchNorm that are in evaluation mode on one side only."""
     if not (pair.a.layers and pair.b.layers):
         return
     for side, other in (pair.sides, pair.sides[::-1]):
@@ -236,7 +239,7 @@ def _compare_modes(stage: Stage, pair: RecordPair) -> None:
 
 
 def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: RecordedSide) -> list[str]:
-    """Return the layers of a side that depend on the mode, and are in evaluation mode on this side only."""
+    """Return the paths of a side's layers that depend on the mode and are in evaluation mode on this side only."""
     dependent = {layer["path"]: layer for layer in side.layers if _depends_on_mode(layer)}
     layers = {layer["path"]: layer for layer in other.layers}
     pairs = [(match.path_a, match.path_b) if side is pair.a else (match.path_b, match.path_a)

@@ -1,4 +1,7 @@
-"""The stage "initial weights": the variables before the first recorded step."""
+"""The stage "initial weights": the variables before the first recorded step.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
 
 import numpy as np
 
@@ -6,8 +9,6 @@ from common.diagnose.explain.moving_statistics import is_moving_statistic
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds, find_weight_precision
 from common.diagnose.stages.initial_weights import explain_weight
-
-SAME_SHARE = 0.5  # of all weights: if more differ, both scripts drew them with different seeds
 
 
 def compare_initial_weights(pair: RecordPair) -> Stage:
@@ -36,7 +37,14 @@ def compare_initial_weights(pair: RecordPair) -> Stage:
 
 
 def _explain(stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str, np.ndarray], seeds: str) -> None:
-    """Add why weights differ: one cause for each that is explained, and one for all others."""
+    """Add a cause for each weight whose difference is explained, and one cause for all others.
+
+    Args:
+        stage: The stage.
+        weights_a: A's weights by the title of the pair.
+        differing: B's weights that differ, by title.
+        seeds: Words for the seeds of both scripts; empty if they are the same or unknown.
+    """
     unexplained = []
     for name, b in differing.items():
         a = weights_a[name]

@@ -1,4 +1,8 @@
-"""The stage "loss": the loss of each step, and the formula that each script computes it with."""
+"""The stage "loss": the loss of each step, and the formula by which each script computes it.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. A micro-batch is named by its
+process and its number within the step.
+"""
 
 from collections.abc import Mapping
 from itertools import product
@@ -25,7 +29,7 @@ from common.diagnose.recorded.recorded_side import (
 from common.diagnose.recorded.regularizers import IN_LOSS, compute_penalty
 
 WITH_PENALTY = ", plus the penalty of the regularizers"
-PRECISION_NOISE = 1.0  # a loss in float32 is a sum, whose rounding is larger than one machine epsilon
+PRECISION_NOISE = 1.0  # noise of a loss as a multiple of the noise of the activations from which it is computed
 
 
 def compare_losses(pair: RecordPair) -> Stage:
@@ -56,17 +60,18 @@ def compare_losses(pair: RecordPair) -> Stage:
 
 
 def find_closest_losses(pair: RecordPair, step: int) -> tuple[float, float] | None:
-    """Return the losses of a step, of the readings of both sides that are closest; None if one was not seen.
+    """Return the losses of a step in A and in B; None if a recorder did not see one.
 
-    A script may divide the losses of micro-batches by their number, and processes may have numbers of labels of
-    their own. What an update makes of them is compared by the gradients.
+    A record has the losses of micro-batches. They give the loss of the step in several ways, the readings, because a
+    script may have divided them by their number, and their numbers of labels may differ. The two closest readings are
+    returned. Whether a script averages correctly is compared by the gradients.
     """
     readings = product(_list_readings(pair.a, step), _list_readings(pair.b, step))
     return min(readings, key=lambda losses: abs(losses[0] - losses[1]), default=None)
 
 
 def _list_readings(side: RecordedSide, step: int) -> list[float]:
-    """Return the mean of the micro-batches' losses, their mean weighted by labels, and their sums in each process."""
+    """Return the possible losses of a step: means over the micro-batches, with and without weights, and their sums."""
     losses = [loss for facts in side.record.get_step_facts(step) for loss in facts["losses"]]
     if not losses or any(loss is None for loss in losses):
         return []
@@ -103,7 +108,7 @@ def _list_activity_regularizers(side: RecordedSide) -> list[str]:
 
 
 def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
-    """Find the formula of each side's loss, from its own outputs and labels, and add a difference as a cause."""
+    """Find the formula that reproduces each side's loss from its outputs and labels; add a cause if they differ."""
     formulas = [
         find_side_formulas(side, step, pair.precision, _list_lacking_labels(pair, side, other, step))
         for side, other in (pair.sides, pair.sides[::-1])
@@ -123,7 +128,7 @@ def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
 def find_side_formulas(
     side: RecordedSide, step: int, precision: str, lacking_labels: Mapping[tuple[int, int], np.ndarray] | None = None
 ) -> list[str]:
-    """Return the formulas that compute the losses of all micro-batches; none if outputs or labels are missing.
+    """Return the names of the formulas that reproduce the losses of all micro-batches; none if arrays are missing.
 
     A script may divide the loss by the number of micro-batches.
 
@@ -131,20 +136,22 @@ def find_side_formulas(
         side: The side.
         step: The step.
         precision: Precision of the outputs.
-        lacking_labels: Labels by process and micro-batch, if the side's own are not recorded.
+        lacking_labels: Labels to use if the side's own are not recorded, by process and number of the micro-batch.
     """
     names: list[str] | None = None
     penalty = compute_penalty(side, step)
-    for place in side.list_micro_batches(step):
-        facts = side.record.get_step_facts(step)[place[0]]
-        loss, count = facts["losses"][place[1]], facts["micro_batches"]
-        outputs = [x for x in side.read_part(step, *place, "output").values() if x.dtype.kind == "f" and x.ndim > 1]
-        labels = _list_labels(side, step, place)
-        if not labels and lacking_labels is not None and place in lacking_labels:
-            labels = [lacking_labels[place]]
+    for micro_batch in side.list_micro_batches(step):
+        facts = side.record.get_step_facts(step)[micro_batch[0]]
+        loss, count = facts["losses"][micro_batch[1]], facts["micro_batches"]
+        outputs = [
+            x for x in side.read_part(step, *micro_batch, "output").values() if x.dtype.kind == "f" and x.ndim > 1
+        ]
+        labels = _list_labels(side, step, micro_batch)
+        if not labels and lacking_labels is not None and micro_batch in lacking_labels:
+            labels = [lacking_labels[micro_batch]]
         if loss is None or not outputs or not labels:
             return []
-        part, ignored = side.read_part(step, *place, "label"), find_ignored_class(side)
+        part, ignored = side.read_part(step, *micro_batch, "label"), find_ignored_class(side)
         fitting = [
             f"{name}{words}"
             for label in (_shape_labels(array, outputs[0]) for array in labels)
@@ -154,7 +161,8 @@ def find_side_formulas(
             for name in find_formulas(outputs[0], label, loss * factor - subtracted, precision, weights, ignored)
         ]
         names = fitting if names is None else [name for name in names if name in fitting]
-    return sorted(names or [], key=lambda name: name.startswith("half"))  # half of it may be that of two replicas
+    # The half of a formula comes last: it may also be the whole formula, divided by two replicas
+    return sorted(names or [], key=lambda name: name.startswith("half"))
 
 
 def _read_label_weights(part: Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray | None:
@@ -168,11 +176,15 @@ def _read_label_weights(part: Mapping[str, np.ndarray], labels: np.ndarray) -> n
     return np.broadcast_to(weights.reshape(-1, *[1] * (labels.ndim - 1)), labels.shape) if is_by_example else None
 
 
-def _list_labels(side: RecordedSide, step: int, place: tuple[int, int]) -> list[np.ndarray]:
-    """Return the labels that the loss function, or else the model, received in a micro-batch."""
+def _list_labels(side: RecordedSide, step: int, micro_batch: tuple[int, int]) -> list[np.ndarray]:
+    """Return the labels that the loss function received in a micro-batch, and those that the model received."""
     return [
-        *(x for name, x in side.read_part(step, *place, "label").items() if name not in WEIGHTS_IN_LOSS and x.ndim),
-        *(x for name, x in side.read_part(step, *place, "input").items() if name == LABELS),
+        *(
+            x
+            for name, x in side.read_part(step, *micro_batch, "label").items()
+            if name not in WEIGHTS_IN_LOSS and x.ndim
+        ),
+        *(x for name, x in side.read_part(step, *micro_batch, "input").items() if name == LABELS),
     ]
 
 
@@ -183,8 +195,8 @@ def _list_lacking_labels(
     is_same = np.array_equal(pair.orders[step], np.arange(len(pair.orders[step])))
     if not is_same or side.count_examples(step) != other.count_examples(step):
         return {}
-    labels = {place: _list_labels(other, step, place) for place in other.list_micro_batches(step)}
-    return {place: arrays[-1] for place, arrays in labels.items() if arrays}
+    labels = {key: _list_labels(other, step, key) for key in other.list_micro_batches(step)}
+    return {micro_batch: arrays[-1] for micro_batch, arrays in labels.items() if arrays}
 
 
 def _shape_labels(labels: np.ndarray, outputs: np.ndarray) -> np.ndarray:

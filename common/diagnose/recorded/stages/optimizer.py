@@ -1,6 +1,7 @@
 """The stage "optimizer": each record's update, computed again by the formula of its hyperparameters.
 
-Each side is compared with its own hyperparameters. The stage "hyperparameters" compares those of both sides.
+A is the reference record of a diagnosis, and B the record that is compared with it. Each side is compared with its own
+hyperparameters; the stage "hyperparameters" compares A's with B's. Slots are the optimizer's arrays.
 """
 
 import numpy as np
@@ -42,7 +43,7 @@ def _why_imprecise(side: RecordedSide) -> str:
 
 
 def keep_one_sided_causes(stage: Stage) -> None:
-    """Remove the causes that both sides have: what both do alike explains no difference."""
+    """Remove the causes that both sides have: they explain no difference between the sides."""
     sides = {name: {cause.cause for cause in stage.causes if cause.side == name} for name in "ab"}
     both = sides["a"] & sides["b"]
     stage.causes = [cause for cause in stage.causes if cause.cause not in both]

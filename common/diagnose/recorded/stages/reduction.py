@@ -1,4 +1,9 @@
-"""The stage "reduction": how each record's gradients follow from those of its processes, and how they are clipped."""
+"""The stage "reduction": how each script sums the gradients of its processes, and how it clips the sum.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. The reduced gradients are the sum
+or mean over the processes before clipping; the received ones are those that the optimizer received. A shard is the part
+of a batch that one process trains on.
+"""
 
 from dataclasses import replace
 
@@ -17,7 +22,7 @@ from common.map.array_differences import compute_norm
 
 Gradients = dict[str, np.ndarray]
 SPARSE_NORM = "clipping_norm"  # name of the cause that repeated rows of a gradient are not merged
-SAME_FACTOR = 1e-4  # largest relative difference of gradients that are multiplied by one factor
+SAME_FACTOR = 1e-4  # largest relative difference between a gradient and another one that is multiplied by a factor
 
 
 def compare_reductions(pair: RecordPair) -> Stage:
@@ -38,7 +43,7 @@ def compare_reductions(pair: RecordPair) -> Stage:
 
 
 def _report_dropped(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
-    """Add micro-batches without an effect, and updates without a micro-batch, as causes."""
+    """Add a cause for micro-batches whose gradients are not used, or for an update without a micro-batch."""
     for step in pair.steps:
         facts = side.get_facts(step)
         if not facts["micro_batches"] and facts["rates"]:
@@ -145,9 +150,9 @@ def _compare_replicas(
 
 
 def _find_sparse_norm(side: RecordedSide, reduced: Gradients, received: Gradients, max_norm: float) -> float | None:
-    """Return the norm by which the gradients of a model with embeddings were clipped, if it is not their own.
+    """Return the norm by which TensorFlow clipped the gradients of a model with embeddings; None if it is not known.
 
-    tf.clip_by_global_norm counts the rows of an embedding's gradient, which may repeat, one by one.
+    tf.clip_by_global_norm counts repeated rows of an embedding's gradient one by one, which gives another norm.
     """
     if not any(layer["kind"] == "Embedding" for layer in side.layers):
         return None
@@ -160,10 +165,10 @@ def _find_sparse_norm(side: RecordedSide, reduced: Gradients, received: Gradient
 
 def _drop_sparse_norms(stage: Stage) -> None:
     """Remove the cause that TensorFlow clips by another norm, which the other side does too."""
-    places = [f"{cause.side.upper()}, step" for cause in stage.causes if cause.cause == SPARSE_NORM]
+    prefixes = [f"{cause.side.upper()}, step" for cause in stage.causes if cause.cause == SPARSE_NORM]
     stage.causes = [cause for cause in stage.causes if cause.cause != SPARSE_NORM]
-    if places:
-        stage.checks = [check for check in stage.checks if not check.tensor.startswith(tuple(places))]
+    if prefixes:
+        stage.checks = [check for check in stage.checks if not check.tensor.startswith(tuple(prefixes))]
         stage.note = "tf.clip_by_global_norm counts repeated rows of an embedding's gradient one by one, on both sides"
 
 
@@ -201,6 +206,7 @@ def _compare_ranks(stage: Stage, side: RecordedSide, step: int, received: Gradie
 def _build(
     step: int, shards: list[Gradients], weights: list[float], recovered: Gradients, max_norm: float | None
 ) -> StepGradients:
+    """Return the gradients of a step as the diagnosis of runs compares them; `recovered` are those to be explained."""
     settings = UpdateSettings("sgd", "float32", 1e-30, 0.0, 0.0, 0.0, max_grad_norm=max_norm)
     total = sum_gradients(shards)
     names = [name for name in total if name in recovered]

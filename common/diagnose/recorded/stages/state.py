@@ -1,7 +1,8 @@
 """The stage "state": the variables after each step.
 
-A step moves a weight by what its gradient, its slots and the hyperparameters say. If these are equal on both sides, and
-the stage "optimizer" reproduces both updates, the difference that remains is inherited from rounding.
+A is the reference record of a diagnosis, and B the record that is compared with it. A weight moves by its gradient, its
+slots (the optimizer's arrays) and the hyperparameters. If these are equal on both sides, and the stage "optimizer"
+reproduces both updates, the remaining difference comes from rounding. Elements whose gradients differ are not compared.
 """
 
 import numpy as np
@@ -18,12 +19,15 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT_TRAINED
 from common.diagnose.recorded.variable_pairs import VariableMatch
 
-FOLLOWING_SHARE = 1e-2  # largest relative difference of two elements of gradients that count as equal
-# The same relative to earlier gradients of the element: one that follows from the slots of two steps has their rounding
-# errors, also if it is 0, and its effect on the update is as small
+# Two elements of gradients count as equal if they differ by less than this share of A's element ...
+ELEMENT_SHARE = 1e-2
+# ... plus this share of the element's largest earlier gradient. A gradient that was recovered from slots has rounding
+# errors of this size, even if it is 0.
 EARLIER_SHARE = 1e-5
-STEP_NOISE = 2.0**-23
-FOLLOWING_NOISE = 1e-4  # relative; Adam moves an element that has only rounding errors as its gradient at random
+STEP_NOISE = 2.0**-23  # rounding error of the weights of one step, relative to their norm
+# Relative noise of weights whose updates both follow from the formula: Adam moves an element whose gradient holds only
+# rounding errors at random
+RANDOM_MOVE_NOISE = 1e-4
 
 
 def compare_states(pair: RecordPair) -> Stage:
@@ -39,10 +43,10 @@ def compare_states(pair: RecordPair) -> Stage:
     may_begin_here = not pair.has_difference(*earlier) and not pair.get_stage("hyperparameters").causes
     updates_are_computed = pair.get_stage("optimizer").verdict == EQUAL and not pair.get_stage("optimizer").note
     first_steps = []
-    followed: dict[str, np.ndarray | None] = {}
+    compared: dict[str, np.ndarray | None] = {}  # the elements to compare, by title
     largest: dict[str, np.ndarray] = {}
     for step in pair.equal_steps:
-        _update_followed(followed, largest, pair, step)
+        _update_compared(compared, largest, pair, step)
         for match in pair.models.variables:
             before, a, b = (
                 read(side.read_weights(number))
@@ -52,19 +56,19 @@ def compare_states(pair: RecordPair) -> Stage:
             )  # fmt: skip
             if before is None or a is None or b is None or a.shape != b.shape or a.dtype.kind != "f":
                 continue
-            is_followed = followed[match.title]
-            if is_followed is not None and is_followed.shape == a.shape:
-                b = np.where(is_followed, b, a)
+            is_compared = compared[match.title]
+            if is_compared is not None and is_compared.shape == a.shape:
+                b = np.where(is_compared, b, a)
             if step == pair.equal_steps[0]:
                 first_steps.append(FirstStep(match.title, *(x.astype(np.float64) for x in (before, a, b))))
-            follows = updates_are_computed and pair.a.trainable.issuperset(match.names_a) and may_begin_here
+            follows_formula = updates_are_computed and pair.a.trainable.issuperset(match.names_a) and may_begin_here
             earlier_noise = max(STEP_NOISE * step, pair.noise, pair.measure_weight_difference(step - 1))
-            noise = max(FOLLOWING_NOISE, earlier_noise) if follows else earlier_noise
+            noise = max(RANDOM_MOVE_NOISE, earlier_noise) if follows_formula else earlier_noise
             norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)), _get_deviation(pair, match, step))
             tensor = f"step {step}: {match.title}"
             stage.compare_arrays(tensor, a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
     names = {cause.cause for cause in pair.get_stage("hyperparameters").causes}
-    # If activations differ, so do the statistics of what follows
+    # If activations differ, the moving statistics of later layers differ, too
     if EVALUATION_MODE not in names and not pair.has_difference("activations"):
         is_frozen = NOT_TRAINED in names
         _explain(stage, first_steps, may_begin_here, is_frozen)
@@ -72,21 +76,25 @@ def compare_states(pair: RecordPair) -> Stage:
 
 
 def _get_deviation(pair: RecordPair, match: VariableMatch, step: int) -> float:
-    """Return the norm of the standard deviations to which a moving mean is compared; 0 of other variables."""
+    """Return the norm of the standard deviations that belong to a moving mean; 0 for other variables.
+
+    The difference of a moving mean is measured relative to it.
+    """
     weights = pair.a.read_weights(step)
     variance = next((weights.get(name_moving_variance(name)) for name in match.names_a if "mean" in name), None)
     return 0.0 if variance is None else float(np.linalg.norm(np.sqrt(np.abs(variance.astype(np.float64)))))
 
 
-def _update_followed(
-    followed: dict[str, np.ndarray | None], largest: dict[str, np.ndarray], pair: RecordPair, step: int
+def _update_compared(
+    compared: dict[str, np.ndarray | None], largest: dict[str, np.ndarray], pair: RecordPair, step: int
 ) -> None:
-    """Update which elements had equal gradients in all steps so far; Adam moves the others by rounding errors.
+    """Update which elements had equal gradients in all steps so far. Only these elements are compared.
 
-    The gradient of the bias of an attention's keys, for example, holds only rounding errors.
+    Adam moves the others at random, because it divides a gradient that holds only rounding errors by its own size. The
+    bias of an attention's keys has such gradients, for example.
 
     Args:
-        followed: The elements by the title of the variable; None if a gradient is missing.
+        compared: Whether each element is compared, by the title of the variable; None if a gradient is missing.
         largest: The largest absolute values of A's gradients in the steps before, by the title of the variable.
         pair: The records.
         step: The step.
@@ -95,17 +103,24 @@ def _update_followed(
     for match in pair.models.variables:
         a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
         if a is None or b is None or a.shape != b.shape:
-            followed[match.title] = None
+            compared[match.title] = None
             continue
         earlier_size = largest.get(match.title, np.zeros(a.shape))
-        is_equal = np.abs(a.astype(np.float64) - b) <= FOLLOWING_SHARE * np.abs(a) + EARLIER_SHARE * earlier_size
+        is_equal = np.abs(a.astype(np.float64) - b) <= ELEMENT_SHARE * np.abs(a) + EARLIER_SHARE * earlier_size
         largest[match.title] = np.maximum(earlier_size, np.abs(a))
-        earlier = followed.get(match.title, is_equal)
-        followed[match.title] = None if earlier is None else earlier & is_equal
+        earlier = compared.get(match.title, is_equal)
+        compared[match.title] = None if earlier is None else earlier & is_equal
 
 
 def _explain(stage: Stage, first_steps: list[FirstStep], may_begin_here: bool, is_frozen: bool) -> None:
-    """Add why moving statistics, or else other variables, differ. is_frozen: whether a side froze layers."""
+    """Add a cause that explains why moving statistics differ, or otherwise the first other variable that differs.
+
+    Args:
+        stage: The stage.
+        first_steps: The variables before and after the first step.
+        may_begin_here: Whether no earlier stage differs.
+        is_frozen: Whether one side froze layers.
+    """
     precision = stage.precision
     factors = find_momentum_factors([x for x in first_steps if is_moving_statistic(x.name)], precision)
     for name, factor in list(factors.items())[:1]:
