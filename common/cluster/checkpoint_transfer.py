@@ -3,7 +3,7 @@
 All processes of a run must start from the same checkpoint. The first host offers its checkpoint by step and
 fingerprint. A host that lacks this checkpoint fetches it as a stream of bytes: state.json and then the files that
 state.json lists, each after its size in eight bytes. The fingerprint is computed from state.json, which has the
-checksums of all other files. So no other data can pass for the checkpoint.
+checksums of all other files. Therefore other data cannot be taken for the checkpoint.
 """
 
 import logging
@@ -116,7 +116,7 @@ def pack_checkpoint(checkpoint: Checkpoint) -> Iterator[bytes]:
 
 
 def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Checkpoint:
-    """Write the checkpoint with this fingerprint from a stream of `pack_checkpoint`. Remove all others of the run.
+    """Write the checkpoint that a stream of `pack_checkpoint` holds. Remove all other checkpoints of the run.
 
     The directory appears complete and verified, or not at all. Raises BrokenTransferError, and UserError if the
     checkpoint cannot be written.

@@ -14,8 +14,8 @@ JsonObject = dict[str, object]
 class JsonLineSocket:
     """A connection that carries one JSON object per line.
 
-    All methods but `shut_down` and `iterate` raise OSError if the connection is broken or if the other end sends
-    anything but such lines.
+    All methods except `shut_down` and `iterate` raise OSError if the connection is broken, or if the other end sends
+    anything that is not such a line.
 
     Args:
         connection: the connected socket. Its timeout applies to every read.

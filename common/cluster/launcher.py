@@ -128,7 +128,10 @@ def _find_line(run_dir: Path, prefix: str) -> str:
 
 
 def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome) -> None:
-    """Print and record the outcome as far as the chief has not. chief: the name of the chief's process."""
+    """Print and record the outcome of the run, except for what the chief has already printed and recorded.
+
+    chief: the name of the chief's process.
+    """
     run_dir, status = context.run_dir, "interrupted" if outcome.exit_code > 128 else "failed"
     if hosts.host_index:
         if outcome.problem:

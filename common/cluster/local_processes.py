@@ -29,7 +29,10 @@ class LocalProcesses:
 
 
 def place_local_processes(context: RunContext, hosts: HostGroup, ports: Sequence[int]) -> LocalProcesses:
-    """Place the processes of a run on its hosts, and select this host's. ports: as for `place_processes`."""
+    """Place the processes of a run on its hosts, and select this host's.
+
+    ports: the ports of a host; its n-th process listens on the n-th port.
+    """
     all_processes = place_processes(hosts.hosts, context.config.strategy.roles, ports)
     local = [process for process in all_processes if process.host_index == hosts.host_index]
     return LocalProcesses(all_processes, local, [process for process in local if process.role == "worker"])

@@ -8,7 +8,7 @@ import psutil
 
 from common.errors import UserError
 
-POLL_SECONDS = 1.0  # between two attempts to look up a name
+POLL_SECONDS = 1.0  # time between two attempts to look up a name
 # TCP probes of a silent host: seconds until the first one, seconds between two, and how many may go unanswered.
 PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 

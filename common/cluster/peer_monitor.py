@@ -34,7 +34,7 @@ from common.errors import FAILURE, USER_ERROR, PeerTimeout
 log = logging.getLogger("lockstep")
 
 WAIT_SECONDS = 30.0  # how long other hosts wait for the first host's command after their own processes have ended
-RETRY_SECONDS = 0.2  # between two attempts to connect to the first host's command
+RETRY_SECONDS = 0.2  # time between two attempts to connect to the first host's command
 
 
 class PeerMonitor:
@@ -61,17 +61,17 @@ class PeerMonitor:
         self.token = secrets.token_hex()
         self._hosts, self._transfer = hosts, transfer
         self._changed = Condition()  # locked while the state changes; the keys of both dictionaries are host indices
-        self._joined: dict[int, JsonLineSocket] = {}  # on the first host: the hosts that wait for the next attempt
+        self._joined: dict[int, JsonLineSocket] = {}  # the first host's connections to hosts that wait for an attempt
         self._ready: set[int] = set()  # the indices of the joined hosts that have the checkpoint
-        self._offer: OfferCheckpoint | None = None  # on the first host, while it waits for the others
-        self._last_sent_at = -math.inf  # when the first host sent a chunk of the checkpoint
-        self._connected: dict[int, JsonLineSocket] = {}  # the other hosts of this attempt
+        self._offer: OfferCheckpoint | None = None  # the first host's offer for the next attempt, while hosts join it
+        self._last_sent_at = -math.inf  # when the first host last sent a chunk of the checkpoint
+        self._connected: dict[int, JsonLineSocket] = {}  # connections to the other hosts of this attempt
         self._leader_listener: Thread | None = None
         if hosts.is_multi_host:
             self._leader_address = (hosts.hosts[0], hosts.monitor_port(processes))
             if not hosts.host_index:
                 # A thread serves each connection. Connections without a request, and fetches, are limited in number.
-                self._unauthenticated: list[JsonLineSocket] = []  # without a request, the oldest first
+                self._unauthenticated: list[JsonLineSocket] = []  # connections without a request, the oldest first
                 self._free_fetches = BoundedSemaphore(2 * len(hosts.hosts))  # a restarted host fetches again
                 server = socket.create_server(("", self._leader_address[1]))
                 Thread(target=self._serve, args=(server,), daemon=True).start()
@@ -122,7 +122,7 @@ class PeerMonitor:
                 time.sleep(RETRY_SECONDS)
                 continue
             self._connected = {0: leader}
-            self._broadcast(JoinAttempt(join=self._hosts.host_index))  # to the leader alone
+            self._broadcast(JoinAttempt(join=self._hosts.host_index))  # only the leader is connected
             messages = leader.iterate()
             for message in messages:
                 match message:

@@ -181,9 +181,9 @@ def _plan_bundles(
     """Return the resources to reserve on each node of a run. A run that has begun on GPUs never continues on CPUs."""
     node_count = max(1, count_used_nodes(strategy, len(nodes)))
     gpus = count_on_every_node(nodes, "GPU") if uses_gpus else 0
-    replicas = ceil(strategy.replicas / node_count) if strategy.replicas else gpus or DEFAULT_REPLICAS  # on each node
-    cpus = max(1, min(replicas, count_on_every_node(nodes, "CPU")))
-    resources = {"CPU": cpus, **({"GPU": replicas} if uses_gpus else {})}
+    replicas_per_node = ceil(strategy.replicas / node_count) if strategy.replicas else gpus or DEFAULT_REPLICAS
+    cpus = max(1, min(replicas_per_node, count_on_every_node(nodes, "CPU")))
+    resources = {"CPU": cpus, **({"GPU": replicas_per_node} if uses_gpus else {})}
     bundles = [dict[str, float](resources) for _ in range(node_count)]
     if chief_host in {node["NodeManagerAddress"] for node in nodes}:
         bundles[0][f"node:{chief_host}"] = NODE_SHARE
@@ -207,7 +207,7 @@ def _run_attempt(
     nodes = sorted(zip(addresses, actors, strict=True), key=lambda node: node[0] != chief_host)
     hosts = [host for host, _ in nodes]
     log.info("on %d node(s) of the Ray cluster: %s", len(hosts), ", ".join(hosts))
-    cluster_arguments = ["cluster=local"]  # for a run on one node
+    cluster_arguments = ["cluster=local"]  # replaced below if the run has several nodes
     hosts_by_output: dict[ObjectRefGenerator, str] = {}
     for index, (host, actor) in enumerate(nodes):
         if len(hosts) > 1:

@@ -12,8 +12,15 @@ from common.training.stop import SAVE, Stop
 class StopDecision:
     """The chief's choice of the last unit: the highest unit that any rank has begun.
 
-    The choice is made when every member has answered. signum: the signal that stops the run, or SAVE for a checkpoint.
-    begun: the number of units that the chief itself has begun. last: the last unit; None until it is decided.
+    The choice is made when every member has answered.
+
+    Args:
+        signum: the signal that stops the run, or SAVE for a checkpoint.
+        begun: the number of units that the chief itself has begun.
+        members: the members whose answers the choice waits for.
+
+    Attributes:
+        last: the last unit; None until it is decided.
     """
 
     def __init__(self, signum: int, begun: int, members: Iterable[Hashable]) -> None:

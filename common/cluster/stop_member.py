@@ -1,7 +1,7 @@
 """A member's end of the connection by which the ranks of a run agree on the last unit before a stop.
 
 A member is a rank other than the chief. A unit is one batch of training or evaluation, as common.training.stop counts
-them.
+them. A frozen rank begins no further unit; it waits until the chief has decided which unit is the last.
 """
 
 import socket
@@ -41,7 +41,7 @@ class StopMember:
             raise
         self._chief.connection.settimeout(None)
         self._lock = Lock()  # protects the attributes below
-        self._local_stop = LocalStop()
+        self._local_stop = LocalStop()  # this rank's Stop, or a substitute until one is attached
         self._requested: int | None = None  # the signal for which this rank has asked for a stop
         self._ended = Event()  # set once the connection is closed
         Thread(target=self._listen, args=(messages[1:],), name="stop-member", daemon=True).start()
@@ -85,7 +85,7 @@ class StopMember:
             if signum is not None:  # no decision will arrive
                 self._local_stop.stop_alone(signum)
             else:
-                self._local_stop.save_after(None)
+                self._local_stop.save_after(None)  # lets a rank continue that was frozen for a checkpoint
         self._chief.connection.close()
 
     def _on_command(self, message: JsonObject) -> None:

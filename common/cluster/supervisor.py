@@ -24,10 +24,10 @@ from common.training.stop import SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
 
-GRACE_SECONDS = 9.0  # between a stop request and SIGKILL
-STRAGGLER_SECONDS = 3.0  # between the end of one process and SIGKILL for the others
+GRACE_SECONDS = 9.0  # time between a stop request and SIGKILL
+STRAGGLER_SECONDS = 3.0  # time between the end of one process and SIGKILL for the others
 POLL_SECONDS = 0.05
-SUSPENSION_POLL_SECONDS = 1.0  # between two searches for suspended processes
+SUSPENSION_POLL_SECONDS = 1.0  # time between two searches for suspended processes
 MIN_LIFETIME_SECONDS = 10.0  # a process that crashes sooner after its start is not started again
 # The signal that ended a process, by its return code: Lockstep exits with 128 + signal, subprocess reports -signal.
 INTERRUPTED = {128 + signum: signum for signum in SIGNALS} | {-signum: signum for signum in SIGNALS}
@@ -41,8 +41,8 @@ class Process:
         name: the name of the process in messages, such as "rank 0".
         command: the program and its arguments.
         environment: variables that are added to the inherited environment.
-        serves: whether it never ends by itself, as a parameter server.
-        restartable: whether the run continues if it crashes, and it is started again.
+        serves: whether the process never ends by itself, as a parameter server.
+        restartable: whether a crashed process is started again while the run continues.
     """
 
     name: str
@@ -122,7 +122,7 @@ class _ProcessGroup:
         self.outputs = [chief_output, *[output] * (len(processes) - 1)]  # None is the output of this process
         self.children: list[subprocess.Popen[bytes]] = []
         self.started_at: list[float] = []
-        self.suspended_since: dict[int, float] = {}  # by process id
+        self.suspended_since: dict[int, float] = {}  # time at which each suspended process was first seen, by its id
         self.last_suspension_poll = 0.0
 
     def start(self) -> None:
@@ -232,7 +232,7 @@ class _ProcessGroup:
         return f"{process.name} ended with {_describe_returncode(child.returncode)}"
 
     def _wait_for_stragglers(self) -> None:
-        """Wait a while for the processes that end by themselves."""
+        """Wait up to STRAGGLER_SECONDS for the processes that end by themselves."""
         end = time.monotonic() + STRAGGLER_SECONDS
         finishing = [child for process, child in zip(self.processes, self.children, strict=True) if not process.serves]
         while time.monotonic() < end and any(child.poll() is None for child in finishing):

@@ -34,7 +34,8 @@ class TokenListener:
     def __init__(self, listener: socket.socket, token: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         listener.setblocking(False)
         self._listener, self._token, self._max_line_bytes = listener, token, max_line_bytes
-        self._deadlines: dict[JsonLineSocket, float] = {}  # by connection without a hello, the oldest first
+        # The time at which each connection that has not sent its hello is closed; the oldest connection comes first
+        self._deadlines: dict[JsonLineSocket, float] = {}
 
     def wait(
         self, members: Collection[socket.socket], timeout: float | None = None

@@ -33,7 +33,7 @@ def run_training(
 
     Args:
         config: the resolved config.
-        cluster: the hosts that the command found, or the place of this process in a run that another program started.
+        cluster: the hosts that the command found, or the role of this process in a run that another program started.
         framework: "torch" or "tf".
         launch: starts the processes of this host and returns the exit code of the command.
         join: trains as one process of the cluster and returns the exit code of this process.

@@ -27,7 +27,7 @@ def stop_training(process: subprocess.Popen[bytes]) -> None:
 
 
 def read_failure_reason(log: Path, run_dir: Path) -> str:
-    """Return the first error that a training run has printed to `log`, or else the one in its summary."""
+    """Return the first error that a training run has printed to `log`; if there is none, the error in its summary."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     summary = None if errors else read_final_summary(run_dir)

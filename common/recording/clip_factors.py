@@ -1,4 +1,4 @@
-"""Factors that turn gradients before a clipping into clipped ones, so that a record has only one of both.
+"""Factors by which a clipping multiplies gradients. A record holds the factors and the clipped gradients only.
 
 These functions run in the environment of the script that is recorded, and in the reader of its record.
 """
@@ -11,7 +11,8 @@ import numpy as np
 
 from common.recording.array_norms import iterate_blocks, sum_products, sum_squares
 
-# Allowed errors of an element, in roundings of itself; in float64, the sums behind the factor add errors of their own
+# Largest error of an element after the multiplication, in roundings of the element. In float64 it is larger, because
+# the sums from which the factor is computed have rounding errors, too.
 FLOAT32_ROUNDINGS, FLOAT64_ROUNDINGS = 4, 256
 
 

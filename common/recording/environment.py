@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from common.recording.record_format import Environment
 from common.records.summary import RunFacts
 
-LOCKSTEP_FLAGS = ("autocast", "default_dtype", "policy")  # of runs: they follow from the config
+LOCKSTEP_FLAGS = ("autocast", "default_dtype", "policy")  # flags that the config of a run decides
 GPU_FLAGS = ("tf32", "tensor_float_32", "tf32_override", "cudnn_tf32", "cudnn_deterministic", "cudnn_benchmark")
 IGNORED_FLAGS = ("world_size", "seed", "strategy", "replicas", "devices")  # they differ between equal training runs
 THREAD_FLAGS = ("threads", "inter_op_threads")  # they follow from the strategy and the number of replicas
@@ -17,10 +17,10 @@ SHARED_FLAGS = (
     "autocast",
     "default_dtype",
 )  # they mean the same in both frameworks
-# Facts of the machine that decide which instructions compute: not the memory or the number of GPUs, of which a process
-# may see a part
+# Properties of the machine that decide which instructions compute. The memory and the number of GPUs do not, and a
+# process may see only a part of them.
 COMPARED_HARDWARE = ("machine", "processor", "instruction_sets", "cores", "gpu")
-UNKNOWN_DEVICE = "unknown"  # of runs of earlier versions
+UNKNOWN_DEVICE = "unknown"  # earlier versions did not record the device
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ def read_environment(summary: RunFacts) -> Environment:
 def list_differences(
     a: Environment, b: Environment, is_one_framework: bool, ignored: Collection[str] = ()
 ) -> list[EnvironmentDifference]:
-    """Return what both environments record with other values, except for what cannot change how numbers are rounded.
+    """Return the values in which two environments differ and which may change how numbers are rounded.
 
     Args:
         a: One environment.
         b: The other environment.
-        is_one_framework: Whether both are those of one framework, whose flags mean the same.
+        is_one_framework: Whether both environments have the same framework, so that all of their flags are comparable.
         ignored: Further flags that are not compared.
     """
     versions = [
@@ -80,7 +80,7 @@ def _matters(flag: str, devices: set[str], is_one_framework: bool) -> bool:
     """Check whether a difference of a flag may decide how numbers are rounded."""
     if flag in IGNORED_FLAGS or (flag in GPU_FLAGS and devices == {"cpu"}):
         return False
-    if flag == "gpu" and "cpu" in devices:  # it computes nothing there; if the other side uses one, its device says so
+    if flag == "gpu" and "cpu" in devices:  # a GPU computes nothing on a side that uses the CPU
         return False
     return is_one_framework or flag in (*SHARED_FLAGS, *COMPARED_HARDWARE)
 

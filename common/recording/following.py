@@ -1,6 +1,7 @@
-"""The arguments and the batches of a script that follows another record.
+"""The arguments and the batches of a script that follows the record of another script.
 
-Only following itself needs more than a recorder imports.
+A script follows a record if it starts from the recorded weights and trains on the recorded batches. The class that does
+this needs all of Lockstep. It is therefore imported only if a script follows a record.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def open_follower(
     """Open the record that a script follows; return None if it follows none. Raise ValueError for a wrong argument.
 
     Args:
-        follow: The directory of that record, or what this function returned for it.
+        follow: The directory of that record; None to follow none. An opened record is returned unchanged.
         map_file: The file that pairs the variables of the two models.
         directory: The directory of the record that is written.
         import_follower: Returns the class that opens the record.

@@ -13,7 +13,7 @@ from common.records.files import is_count, is_number, read_json_object
 
 FRAMEWORKS = ("torch", "tensorflow")
 MOST_RANKS, MOST_STEPS = 100_000, 10_000
-# By the type in the format
+# For each type that the format may give to a value: its description in errors, and the check of a value
 TITLES: dict[object, str] = {
     str: "a text",
     bool: "true or false",
@@ -53,46 +53,46 @@ def read_facts(file: Path) -> RecordFacts:
     return facts
 
 
-def _check(value: object, expected: object, place: str) -> None:
-    """Raise UserError if a JSON value has not the type that the format gives it.
+def _check(value: object, expected: object, path: str) -> None:
+    """Raise UserError if a JSON value does not have the type that the format gives it.
 
     Args:
         value: The value.
         expected: The type: a TypedDict, list, dict, a union with None, object, or a key of PREDICATES.
-        place: Path of the value, for the error: it ends with a separator.
+        path: Path of the value in the file, for the error; it ends with a separator.
     """
     origin, arguments = get_origin(expected), get_args(expected)
     if expected is object:
         return
     if origin in (Union, types.UnionType):
         if value is not None:
-            _check(value, next(argument for argument in arguments if argument is not type(None)), place)
+            _check(value, next(argument for argument in arguments if argument is not type(None)), path)
     elif is_typeddict(expected):
-        _check_keys(value, expected, place)
+        _check_keys(value, expected, path)
     elif origin in (list, dict):
         if not isinstance(value, origin):
-            raise _build_error(value, "a list" if origin is list else "an object", place)
+            raise _build_error(value, "a list" if origin is list else "an object", path)
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
-            _check(item, arguments[-1], f"{place}{key}.")
+            _check(item, arguments[-1], f"{path}{key}.")
     elif not PREDICATES[expected](value):
-        raise _build_error(value, TITLES[expected], place)
+        raise _build_error(value, TITLES[expected], path)
 
 
 _find_hints = cache(get_type_hints)
 
 
-def _check_keys(value: object, format_class: Any, place: str) -> None:  # noqa: ANN401  a TypedDict
+def _check_keys(value: object, format_class: Any, path: str) -> None:  # noqa: ANN401  a TypedDict
     if not isinstance(value, dict):
-        raise _build_error(value, "an object", place)
+        raise _build_error(value, "an object", path)
     for key, expected in _find_hints(format_class).items():
         if key not in value and key in format_class.__optional_keys__:
             continue
         if key not in value:
-            raise UserError(f"{place}{key} is missing; record the script again")
-        _check(value[key], expected, f"{place}{key}.")
+            raise UserError(f"{path}{key} is missing; record the script again")
+        _check(value[key], expected, f"{path}{key}.")
 
 
-def _build_error(value: object, title: str, place: str) -> UserError:
-    shown = one_line(repr(value))[:60]
-    return UserError(f"{place.removesuffix('.')[:300]} must be {title}, is {shown}; record the script again")
+def _build_error(value: object, title: str, path: str) -> UserError:
+    text = one_line(repr(value))[:60]
+    return UserError(f"{path.removesuffix('.')[:300]} must be {title}, is {text}; record the script again")

@@ -48,7 +48,7 @@ STEP_PATTERN, RANK_PATTERN = "step-{:08d}.safetensors", "rank-{}"
 class Environment(TypedDict):
     """Versions, device and flags that decide the results of computations."""
 
-    versions: dict[str, str]  # of Python, the framework, NumPy, and of the library that trains
+    versions: dict[str, str]  # versions of Python, the framework, NumPy, and the library that trains, by package
     device: str  # "cpu", or the name of the accelerator
     flags: dict[str, object]  # by name, such as "tf32", "autocast", "deterministic", "threads", "compiled"
 
@@ -57,7 +57,7 @@ class ParameterGroup(TypedDict):
     """Parameters that an optimizer updates with the same hyperparameters."""
 
     parameters: list[str]
-    hyperparameters: dict[str, object]  # under the names of the framework, such as "lr", "betas", "weight_decay"
+    hyperparameters: dict[str, object]  # by their names in the framework, such as "lr", "betas", "weight_decay"
 
 
 class OptimizerFacts(TypedDict):
@@ -79,11 +79,11 @@ class LossFacts(TypedDict):
 class LayerFacts(TypedDict):
     """A layer that the forward pass entered."""
 
-    kind: str  # name of the known class of the framework that it is or derives from, or else of its own class
-    path: str
-    attributes: dict[str, object]  # public plain values, under the names of the framework, such as {"eps": 1e-5}
+    kind: str  # name of the class of the framework that the layer is or derives from, otherwise of its own class
+    path: str  # names from the model to the layer, separated by dots or slashes
+    attributes: dict[str, object]  # public plain values, by their names in the framework, such as {"eps": 1e-5}
     variables: dict[str, str]  # names of its own variables by role, such as {"weight": "fc1.weight"}
-    unflattened_shape: list[int] | None  # of one example, before the model flattened it for this layer
+    unflattened_shape: list[int] | None  # shape of an example before the model flattened it for this layer
     composite: str | None  # path of the attention or Bidirectional layer of which this one is a part
     training: bool  # whether the layer was in training mode
 
@@ -97,7 +97,7 @@ class VariableFacts(TypedDict):
 
 
 class RandomFacts(TypedDict, total=False):
-    """Additional facts of a model that draws random numbers, as far as the recorder sees it."""
+    """Additional facts of a model that draws random numbers; absent if the recorder does not see the draws."""
 
     random_layers: list[str]  # paths of the layers whose own code draws them; "model" stands for the model
     random_state: str  # hash of the state of the generator before the first forward pass
@@ -109,27 +109,27 @@ class ModelFacts(RandomFacts):
     name: str  # qualified name of the class
     layers: list[LayerFacts]
     variables: dict[str, VariableFacts]
-    tied: list[list[str]]  # names of one and the same variable
+    tied: list[list[str]]  # lists of names that one shared variable has
 
 
 class StepEvents(TypedDict, total=False):
     """Events that not every step has; absent if they did not happen, or if the recorder cannot see them."""
 
-    clip_factors: dict[str, float]  # by which gradients were multiplied before the update, by parameter
-    dropped_micro_batches: int  # whose gradients the script set to zero before the update
+    clip_factors: dict[str, float]  # factors by which gradients were multiplied before the update, by parameter
+    dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
 
 
 class StepFacts(StepEvents):
     """Numbers of one recorded optimizer step."""
 
-    step: int  # from 1: the number of optimizer steps since the recorder was made
-    micro_batches: int
-    losses: list[float | None]  # of the micro-batches, as the script computed them; None if that was not seen
+    step: int  # number of the step since the recorder was made, from 1
+    micro_batches: int  # number of micro-batches
+    losses: list[float | None]  # loss of each micro-batch, as the script computed it; None if it was not seen
     rates: list[float]  # learning rate of each parameter group, as the update used it
-    loss_scale: float | None  # by which a gradient scaler multiplied the loss; None without one
-    skipped: bool  # whether a gradient scaler left the update out
-    max_norm: float | None  # to which the script clipped the gradients' norm; None if it did not, or unseen
+    loss_scale: float | None  # factor by which a gradient scaler multiplied the loss; None without a scaler
+    skipped: bool  # whether a gradient scaler skipped the update
+    max_norm: float | None  # norm to which the script clipped the gradients; None if no clipping was seen
 
 
 class AbridgedTensor(TypedDict):
@@ -140,13 +140,13 @@ class AbridgedTensor(TypedDict):
 
     shape: list[int]
     norm: float
-    sha256: str  # of the bytes in C order
+    sha256: str  # hash of the whole tensor's bytes in C order
 
 
 class FollowFacts(TypedDict, total=False):
     """Additional facts of a record that follows another one."""
 
-    follows: str  # SHA-256 of the file of the other record's first step, of its first process
+    follows: str  # SHA-256 of the file that holds the first step of the first process in the other record
 
 
 class RecordFacts(FollowFacts):
@@ -160,9 +160,9 @@ class RecordFacts(FollowFacts):
     environment: Environment
     model: ModelFacts | None  # None until the first step
     optimizer: OptimizerFacts | None
-    scheduler: dict[str, object] | None  # "name" and the hyperparameters; None if the script has none, or unseen
+    scheduler: dict[str, object] | None  # its "name" and its hyperparameters; None if no scheduler was seen
     loss: LossFacts | None  # None if it was not seen
     steps: list[StepFacts]
-    abridged: dict[str, dict[str, AbridgedTensor]]  # by file and tensor
-    aliases: dict[str, dict[str, str]]  # by file and tensor: the name under which the same tensor is stored
+    abridged: dict[str, dict[str, AbridgedTensor]]  # the abridged tensors of each file, by name
+    aliases: dict[str, dict[str, str]]  # for each file, by name: the name under which the same tensor is stored
     not_recorded: list[str]  # a sentence for each thing that the recorder could not see

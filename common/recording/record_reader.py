@@ -1,4 +1,4 @@
-"""Reader of records, which may come from somebody else: see record_format.py.
+"""Reader of records, which may come from somebody else. record_format.py describes their files.
 
 Nothing in a record names a file that is opened: the names of the files follow from the numbers of steps and ranks.
 Tensors are read when they are asked for.
@@ -70,7 +70,7 @@ class RankRecord:
 
 
 class Record:
-    """The record of a training script: that of one process, or those of all its processes, which are read as one.
+    """The record of a training script: the records of all its processes, of which there may be one.
 
     Attributes:
         directory: Directory of the record.
@@ -105,8 +105,8 @@ class Record:
     def get_loss(self, step: int) -> float | None:
         """Return the mean loss of the micro-batches of all processes; None if one was not seen."""
         losses = [loss for facts in self.get_step_facts(step) for loss in facts["losses"]]
-        seen = [loss for loss in losses if loss is not None]
-        return float(np.mean(seen)) if seen and len(seen) == len(losses) else None
+        seen_losses = [loss for loss in losses if loss is not None]
+        return float(np.mean(seen_losses)) if seen_losses and len(seen_losses) == len(losses) else None
 
 
 def is_record(path: Path) -> bool:

@@ -1,4 +1,7 @@
-"""Writer of a record, which a recorder uses within the process of a training script. See record_format.py."""
+"""Writer of a record, which a recorder uses within the process of a training script.
+
+A record holds what the script computed in its first steps; record_format.py describes its files.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,10 @@ from common.recording.record_format import (
 )
 from common.recording.tensor_writer import write_tensors
 
-MIN_COPIED_BYTES = 64 << 20  # of layers, and of the batches of a step, even if the model is small
-# Their shares of the bytes of the variables in the first step and in a later one: the record of three steps of Adam
-# stays below 12 times the parameters
+# Limits of the bytes that a recorder copies as a whole, for the layers and for the batches of a step: at least this
+# many, and otherwise these shares of the bytes of the variables, in the first step and in a later one. So the record of
+# three steps of Adam stays below 12 times the size of the parameters.
+MIN_COPIED_BYTES = 64 << 20
 FIRST_COPIED_SHARE, LATER_COPIED_SHARE = 0.75, 0.25
 SAMPLE_SIZE = 4096  # number of elements that stand for a tensor that does not fit into the record
 WRITTEN_NAMES = re.compile(r"(record\.json|start\.safetensors|step-\d{8}\.safetensors)(\.partial)?|rank-\d+")
@@ -39,7 +43,7 @@ class Sample(NamedTuple):
     """Elements that stand for a tensor that is too large for the record."""
 
     facts: AbridgedTensor
-    positions: np.ndarray  # in the flattened tensor
+    positions: np.ndarray  # indices of the elements in the flattened tensor
     elements: np.ndarray
 
 
@@ -151,7 +155,7 @@ class RecordWriter:
         stored: dict[str, np.ndarray] = {}
         abridged: dict[str, AbridgedTensor] = {}
         aliases: dict[str, str] = {}
-        names: dict[int, str] = {}  # of the tensors by identity
+        names: dict[int, str] = {}  # the name under which each tensor is stored, by the id of its array
         for key, array in arrays.items():
             if (first_name := names.setdefault(id(array), key)) != key:
                 aliases[key] = first_name

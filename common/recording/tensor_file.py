@@ -1,4 +1,7 @@
-"""The tensors of one file of a record, which may come from somebody else. See record_format.py."""
+"""The tensors of one file of a record, which may come from somebody else. record_format.py describes the names.
+
+A tensor is abridged if the file holds only a sample of its elements, because the whole tensor was too large.
+"""
 
 import os
 import stat
@@ -21,7 +24,7 @@ class TensorFile:
 
     Attributes:
         path: The file.
-        abridged: Descriptions of the tensors of which the file holds a sample only, by name.
+        abridged: Descriptions of the abridged tensors, by name.
         names: Names of all tensors, including those that are abridged.
     """
 
@@ -30,7 +33,7 @@ class TensorFile:
 
         Args:
             path: The file.
-            abridged: Descriptions of the tensors that are stored as samples, by name.
+            abridged: Descriptions of the abridged tensors, by name.
             aliases: The name under which the same tensor is stored, by name.
         """
         self.path, self._aliases = path, aliases
@@ -45,7 +48,7 @@ class TensorFile:
         self.abridged = {**abridged, **{name: abridged[key] for name, key in aliases.items() if key in abridged}}
 
     def read(self, name: str) -> np.ndarray:
-        """Return a tensor. Of one that is abridged, return the sample [n]."""
+        """Return a tensor, or the sample [n] of an abridged tensor."""
         with self._open() as file:
             array: np.ndarray = file.get_tensor(self._aliases.get(name, name))
         return array

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-TYPES = {  # of safetensors, by NumPy's names
+TYPES = {  # names of types in safetensors, by their names in NumPy
     "bool": "BOOL",
     **{f"{sign}int{bits}": f"{letter}{bits}" for sign, letter in (("", "I"), ("u", "U")) for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
     "complex64": "C64",
 }
-ALIGNMENT = 8  # bytes of the header: a multiple, so that tensors begin at addresses that suit their types
+ALIGNMENT = 8  # the header's size is a multiple of this, so that tensors begin at addresses that suit their types
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:

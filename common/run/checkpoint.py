@@ -135,7 +135,8 @@ def select_best(directories: list[Path]) -> Path | None:
 
     The score is the metric of train.early_stopping. If a resume changed it, only the checkpoints since then count.
     """
-    scores: dict[str, dict[Path, float]] = {}  # by metric; the metric of the newest checkpoint is the last key
+    # The scores of the checkpoints by metric. The metric of the newest checkpoint is the last key.
+    scores: dict[str, dict[Path, float]] = {}
     for path in directories:
         with suppress(UserError):  # a damaged checkpoint
             position = open_unverified_checkpoint(path).position

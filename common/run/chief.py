@@ -162,9 +162,9 @@ def log_stack_trace(run_dir: Path, error: Exception, last_line: str = "") -> Non
 
 
 def _write_end(context: RunContext, facts: RunFacts, report: Mapping[str, object], ending: Ending) -> Ending:
-    """Write summary.json, and return the ending. A run without its summary has failed.
+    """Write summary.json, and return the ending. If summary.json cannot be written, the run has failed.
 
-    If the disk is full, the command cannot read the error from summary.json: print the error.
+    The command then cannot read the error from summary.json, so this process prints it.
     """
     try:
         write_summary(context.run_dir, context.config, facts, ending.status, report, ending.error)

@@ -37,7 +37,7 @@ def open_run_dir(config: Config, framework: str, host_index: int = 0) -> Iterato
     """
     existed = config.run_dir is not None and Path(config.run_dir).expanduser().exists()
     run_dir = _create_run_dir(config, framework, f"-node{host_index}" if host_index else "")
-    _check_may_use(run_dir, config)  # before the lock leaves its file in a directory that is not a run directory
+    _check_may_use(run_dir, config)  # checked here, too, so that no lock file is left in somebody's other directory
     with _lock(run_dir), interrupt_on_signals():
         _check_may_use(run_dir, config)  # another run may have entered meanwhile
         try:

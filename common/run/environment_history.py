@@ -12,13 +12,13 @@ from common.records.summary import EnvironmentChange, RunFacts
 
 
 class EnvironmentStretch(TypedDict):
-    """The steps of a run that one environment trained.
+    """A stretch of consecutive steps of a run that one environment trained.
 
     Attributes:
-        step: The first step.
+        step: The first step of the stretch.
         framework: "torch" or "tf".
         environment: Versions, device and flags.
-        changes: What differs from the environments before, such as "torch 2.13.0 to 2.14.1".
+        changes: Differences from the earlier environments of the run, such as "torch 2.13.0 to 2.14.1".
     """
 
     step: int
@@ -46,8 +46,8 @@ def extend_history(history: Sequence[EnvironmentStretch], facts: RunFacts, step:
         versions = {
             name: version for stretch in history for name, version in stretch["environment"]["versions"].items()
         }
-        before: Environment = {**last["environment"], "versions": versions}
-        differences = list_differences(before, environment, last["framework"] == framework, THREAD_FLAGS)
+        previous: Environment = {**last["environment"], "versions": versions}
+        differences = list_differences(previous, environment, last["framework"] == framework, THREAD_FLAGS)
         changes = [f"{difference.name} {difference.a} to {difference.b}" for difference in differences]
         if not changes and last["framework"] == framework:
             return history

@@ -1,7 +1,7 @@
 """Export of a run or a record as a bundle: one file with what a comparison and a diagnosis on another machine need.
 
 A diagnosis trains a run again. It needs the config, the rows, the summary, the checkpoints, the data and the initial
-weights, but not the final model, the logs and TensorBoard's files. Of a record it needs everything.
+weights, but not the final model, the logs and TensorBoard's files. The bundle of a record holds all of its files.
 """
 
 import logging
@@ -39,7 +39,7 @@ def export_bundle(source: Path, out: Path | None) -> tuple[Path, Counter[str]]:
 
     Args:
         source: The directory of a finished run, or of a record.
-        out: The file to create; None for the name of the directory in this one.
+        out: The file to create; None creates one in the current directory, named after `source`.
 
     Raises:
         UserError: The run or record is not complete, or the file cannot be written.

@@ -31,18 +31,18 @@ DATA_DIRECTORY, WEIGHTS_DIRECTORY = "data", "weights"
 TOKENIZER_KEYS = ("checkpoint", "revision", "max_vocabulary")  # keys of a model that decide the tokens of a text
 MODEL_PATH_KEYS = ("model.checkpoint", "model.map")
 PATH_KEYS = ("data.train", "data.validation", "data.directory", "data.path", "data.tokenizer", *MODEL_PATH_KEYS)
-NAME_KEYS = ("data.path", "data.tokenizer", "model.checkpoint")  # keys that may name something else than a file
+NAME_KEYS = ("data.path", "data.tokenizer", "model.checkpoint")  # keys that may have the name of a hub, and not a path
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 INERT_KEYS = ("name", "allow_change")  # keys of sections that decide neither data nor weights
 TRANSFORM_KEYS = ("transforms", "transform_evaluation")  # keys of the data that do not decide its cache
 
 
 def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint | None]:
-    """Return the packed data and the packed initial weights, each None if the config is not the one they belong to.
+    """Return the packed data and the packed initial weights; None for those that the config does not describe.
 
     Raises:
-        UserError: One of them is damaged, the weights name other code than the config, or what has to be built anew
-            would be built from a path that the packed config names.
+        UserError: One of them is damaged, the weights name other code than the config, or data or weights that have to
+            be built again would be built from a path of the other machine.
     """
     packed = Path(config.cache_dir)
     if packed.name != INPUTS or not (packed / DATA_DIRECTORY).is_dir():
@@ -91,7 +91,7 @@ def check_formats(run_dir: Path, values: Section) -> None:
 
 
 def _check_paths(config: Config, packed: Section, keys: Iterable[str], part: str) -> None:
-    """Raise UserError if a config has a path of the packed config, which is one of another machine.
+    """Raise UserError if a config has the same path as the packed config, because the path is of another machine.
 
     Args:
         config: The config of the run.
@@ -113,13 +113,13 @@ def _check_paths(config: Config, packed: Section, keys: Iterable[str], part: str
 
 
 def _is_name(key: str, value: str) -> bool:
-    """Check whether a value names no file here, but something like a checkpoint of a hub."""
+    """Check whether a value is a name, such as a checkpoint of a hub, and not a path on this machine."""
     return key in NAME_KEYS and HUB_NAME.fullmatch(value) is not None and not os.path.lexists(value)
 
 
 @contextmanager
 def _report_damage(directory: Path) -> Iterator[None]:
-    """Raise UserError if the body fails because a directory has other content than Lockstep writes."""
+    """Raise UserError if the body fails because a directory has content that Lockstep has not written."""
     try:
         yield
     except UserError:

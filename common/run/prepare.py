@@ -86,7 +86,10 @@ def prepare_inputs(config: Config, run_dir: Path | None) -> tuple[Config, Prepar
 
 
 def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config, PreparedInputs]:
-    """Build or open the inputs and verify them. checkpoint: where the run resumes; None to start from the beginning."""
+    """Build or open the inputs and verify them.
+
+    checkpoint: the checkpoint that the run resumes from; None to start from the initial weights.
+    """
     cache, initial = find_packed_inputs(config)
     source = None  # the pretrained checkpoint of the config, which may bring a tokenizer
     if cache is None or initial is None:

@@ -100,7 +100,7 @@ def _describe_matrices(config: Config, shapes: Mapping[str, tuple[int, ...]]) ->
 
 
 def _count_classes(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
-    """Return the number of training examples of each class; of more than 20 classes the first and last 10."""
+    """Return a line with the number of training examples of each class; only the first and last 10 of many classes."""
     if not classes:
         return {}
     counts = np.bincount(labels, minlength=len(classes)).tolist()
@@ -109,11 +109,17 @@ def _count_classes(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
 
 
 def _format_every(steps: int | None, epoch: int | None, seconds: float | None = None) -> str:
-    """Return in words when something is due: every `steps` steps, after every `epoch` examples, every `seconds`."""
+    """Return words for the times at which a run evaluates or saves.
+
+    Args:
+        steps: number of steps between two times.
+        epoch: number of examples between two times; it replaces `steps`.
+        seconds: number of seconds between two times.
+    """
     intervals = {
         "every {:,} steps": steps if epoch is None else None,
         "after every {:,} examples": epoch,
         "every {:g} s": seconds,
     }
-    words = [text.format(number) for text, number in intervals.items() if number is not None]
-    return ", ".join([*words, "and at the end"]) if words else "at the end"
+    descriptions = [text.format(number) for text, number in intervals.items() if number is not None]
+    return ", ".join([*descriptions, "and at the end"]) if descriptions else "at the end"

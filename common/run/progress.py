@@ -112,7 +112,7 @@ def _make_bar(title: str) -> "Progress":
 def report_end(run_dir: Path, exit_code: int) -> None:
     """Print a table of the results of a run, and its error on standard error. Only the command of a run calls it.
 
-    Print nothing for a user's error, which the chief has printed, or if there is no summary because the disk was full.
+    Nothing is printed for a user's error, which the chief has printed, or if a full disk left no summary.
     """
     summary = None if exit_code == USER_ERROR else read_final_summary(run_dir)
     if summary is None:

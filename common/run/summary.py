@@ -59,7 +59,7 @@ def _collect_facts(config: Config, framework: str, fingerprints: dict[str, str])
 
 def write_running(run_dir: Path, facts: RunFacts) -> None:
     """Write running.json when training starts; `write_summary` removes it."""
-    with suppress(OSError):  # on a full disk the rows fail next, and report it
+    with suppress(OSError):  # if the disk is full, writing the rows fails next and reports it
         replace_text(run_dir / RUNNING, json.dumps({**facts, "status": "running"}, indent=1) + "\n")
 
 

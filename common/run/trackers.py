@@ -132,7 +132,7 @@ class Trackers(Observer):
     def __init__(self, config: Config, run_dir: Path) -> None:
         self._ids = run_dir / IDS
         self._lock = Lock()
-        # By tracker: the rows to send, and at last the status of the run.
+        # For each tracker, the rows to send, and as the last entry the status of the run.
         self._queues: dict[str, Queue[Row | str]] = {name: Queue() for name in config.trackers}
         settings = collect_values(config)
         self._threads = {

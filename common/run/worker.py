@@ -105,7 +105,7 @@ def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
 
 @contextmanager
 def record_failed_start(context: RunContext) -> Iterator[None]:
-    """Log an unexpected error of the body, which precedes the first step, and raise it again. Only the chief logs.
+    """Log an unexpected error of the body, if this is the chief, and raise it again. The body precedes the first step.
 
     The command copies the error from the log to the summary, unless another process has failed before.
     """
@@ -118,7 +118,7 @@ def record_failed_start(context: RunContext) -> Iterator[None]:
 
 
 def _report_failed_start(context: RunContext, error: UserError) -> None:
-    """Record an error before the first step in the summary, as the chief. Print it if the command will not.
+    """Record a user's error in the summary, if this is the chief. Print it if the command will not print it.
 
     The command, which started this process, prints the error in the summary unless a user can fix it (USER_ERROR).
     """

@@ -11,7 +11,10 @@ from common.config.clusters import ClusterSettings
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> DiscoveredCluster:
-    """Call the first engine whose variables are set, or else cluster=local's. Print the choice. Raises UserError."""
+    """Call the first engine whose variables are set, otherwise the engine of cluster=local. Print the choice.
+
+    Raises UserError.
+    """
     # The engines by variable. If several variables are set, the first one in this order decides.
     engines = {env.VARIABLES[framework]: env} if env.is_described(framework, environment) else {}
     engines |= {"SLURM_JOB_ID": slurm, "SKYPILOT_NODE_IPS": skypilot}

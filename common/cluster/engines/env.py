@@ -109,12 +109,12 @@ def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> HostGroup 
     if not has_servers:  # the chief of MultiWorkerMirroredStrategy is a worker too
         counts = {"worker": counts["chief"] + counts["worker"]}
     is_chief = (role, index) == ("chief" if "chief" in cluster else "worker", 0)
-    words = ", ".join(f"{count} {role}" for role, count in counts.items())
-    return ClusterMember(is_chief, counts, f"TF_CONFIG's cluster ({words})")
+    listed_roles = ", ".join(f"{count} {role}" for role, count in counts.items())
+    return ClusterMember(is_chief, counts, f"TF_CONFIG's cluster ({listed_roles})")
 
 
 def _list_group_strategies(framework: str) -> str:
-    """Return the strategies that have several processes, in words for an error message."""
+    """Return the strategies that have several processes, as text for an error message."""
     *kinds, last = [kind for kind in list_strategies(framework) if not STRATEGIES[kind].one_process]
     return f"strategy={', '.join(kinds)} or {last}"
 

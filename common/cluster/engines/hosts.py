@@ -21,7 +21,7 @@ def discover(
 ) -> HostGroup | ClusterMember:
     """Return the hosts of the config. Raises UserError if this machine is not the one that cluster.node names."""
     assert isinstance(cluster, HostsSettings)
-    env.check_unset(cluster, framework, environment)
+    env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     cluster.check()
     own_address = _find_own_address(cluster.hosts, cluster.node)
     find_host_interface(own_address)  # raises UserError if this machine does not have the address
@@ -30,9 +30,10 @@ def discover(
 
 
 def _find_own_address(hosts: Sequence[str], node: int) -> str:
-    """Return the name of this host, or its address if only this host can reach it by the name. Raises UserError.
+    """Return the name of this host, or its address if the name means a loopback address here. Raises UserError.
 
-    Debian's installer makes the name of a machine mean 127.0.1.1 on that machine; other systems use 127.0.0.1.
+    On a machine that Debian's installer has set up, the machine's own name means 127.0.1.1; other systems use
+    127.0.0.1. The other hosts know the name by another address.
     """
     host = hosts[node]
     addresses = _look_up(host)

@@ -24,7 +24,7 @@ def discover(
 ) -> HostGroup | ClusterMember:
     """Return the pods of the job. Raises UserError, and PeerTimeout if a pod's name has no address in time."""
     assert isinstance(cluster, ScheduledSettings)
-    env.check_unset(cluster, framework, environment)
+    env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     volcano = VOLCANO_INDEX in environment
     hosts = _list_volcano_pods(environment) if volcano else _list_indexed_job_pods(cluster.kind, environment)
     index_variable = VOLCANO_INDEX if volcano else INDEX

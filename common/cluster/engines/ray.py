@@ -28,7 +28,7 @@ def discover(
     cluster: clusters.ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> RayNodes:
     """Return the nodes that the cluster has now. Raises UserError if it cannot be reached."""
-    env.check_unset(cluster, framework, environment)
+    env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     # cluster=auto has no key for the address. `name` is the key or the variable that has the address, for errors.
     name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.RaySettings) else "auto"
     if address == "auto" and environment.get(VARIABLE):

@@ -15,7 +15,7 @@ def discover(
 ) -> HostGroup | ClusterMember:
     """Return the nodes of the task. Raises UserError if SkyPilot's variables are missing or contradict each other."""
     assert isinstance(cluster, ScheduledSettings)
-    env.check_unset(cluster, framework, environment)
+    env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     if missing := [name for name in VARIABLES if name not in environment]:
         raise UserError(
             f"cluster={cluster.kind}: {', '.join(missing)} is not set; start in a SkyPilot task, or use cluster=local"

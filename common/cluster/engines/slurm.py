@@ -18,7 +18,7 @@ def discover(
 ) -> HostGroup | ClusterMember:
     """Return the nodes of the job step. Raises UserError if srun has not started the command once on each of them."""
     assert isinstance(cluster, ScheduledSettings)
-    env.check_unset(cluster, framework, environment)
+    env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     if "SLURM_JOB_ID" not in environment:
         raise UserError(f"cluster={cluster.kind}: SLURM_JOB_ID is not set; {START} in a job, or use cluster=local")
     if missing := [name for name in VARIABLES if name not in environment]:
