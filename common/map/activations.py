@@ -10,7 +10,7 @@ import numpy as np
 
 from common.map.description import RecordedCall
 
-TOLERANCE = 1e-13  # of a difference, relative to the largest output
+TOLERANCE = 1e-13  # largest difference from an activation's outputs, relative to the largest output
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -27,7 +27,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-    "no activation": lambda x: x,  # also for a ReLU of positive inputs, which changes nothing
+    "no activation": lambda x: x,  # found for a ReLU of positive inputs, too, because it changes nothing
     "the exact GELU": _gelu,
     "the tanh approximation of GELU": _gelu_tanh,
     "the tanh approximation of GELU with 0.79788456 instead of sqrt(2 / pi)": lambda x: _gelu_tanh(x, 0.79788456),
@@ -50,7 +50,7 @@ def explain_activations(
 ) -> str | None:
     """Return a sentence if the models apply different known activations between the same two layers; None otherwise.
 
-    The caller appends the place.
+    The caller appends between which layers it is.
 
     Args:
         torch_before: The call of the layer before the activation in PyTorch's model.
@@ -65,9 +65,9 @@ def explain_activations(
 
 
 def _find_activation(before: RecordedCall, after: RecordedCall) -> str | None:
-    """Return the name of the activation that turns the output of `before` into the input of `after`.
+    """Return the name of the activation between two layers: from the output of `before` to the input of `after`.
 
-    If no known one does, return None.
+    Return None if it is unknown.
     """
     if before.returned is None or after.received is None or before.returned.size != after.received.size:
         return None

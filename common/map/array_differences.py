@@ -1,7 +1,7 @@
 """Differences between arrays and between settings of layers of PyTorch and of Keras.
 
 PyTorch has the channels of images and sequences in the second axis, Keras in the last. Models often flatten all axes
-but the first before a linear layer, so that the order of the features depends on the place of the channels.
+but the first before a linear layer, so that the order of the features depends on the axis of the channels.
 """
 
 import math
@@ -14,7 +14,8 @@ LayerSettings = Mapping[str, object]
 Shape = tuple[int, ...]
 LARGE = 1e3  # elements this many times larger than the small ones are compared one by one
 SMALL_SHARE = 0.1  # the share of the elements other than zero that count as small
-# The smallest norm to which differences of small elements beside large ones are relative: they may be rounding errors
+# If an array has large elements, differences of its small ones are relative to at least this norm, because the small
+# elements may be rounding errors.
 NORM_BESIDE_LARGE = 1e-6
 
 

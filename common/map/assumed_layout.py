@@ -1,4 +1,8 @@
-"""Assumptions about the layout of a PyTorch model's parameters, which their sizes do not show."""
+"""Assumptions about the layout of a PyTorch model's parameters, which their sizes do not show.
+
+A sublayer is a layer, or a piece of a layer, that can have a counterpart in the other model. A fused projection is one
+linear layer that computes query, key and value.
+"""
 
 from dataclasses import dataclass
 from itertools import product
@@ -24,7 +28,7 @@ class AssumedLayout:
     rows_at_end: bool = True
 
     def align(self, torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
-        """Return PyTorch's sublayers split, joined and shortened as Keras's model has them."""
+        """Return PyTorch's sublayers, split, joined and shortened so that they correspond to Keras's."""
         aligned = align_fused_projections(torch_sublayers, keras_sublayers, self.by_head, self.is_gate_last)
         aligned = align_expert_matrices(aligned, keras_sublayers, self.is_gate_last)
         return align_embedding_rows(aligned, keras_sublayers, self.rows_at_end)
@@ -34,7 +38,7 @@ USUAL_LAYOUT = AssumedLayout()
 
 
 def list_layouts(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[AssumedLayout]:
-    """Return the layouts that give different sublayers, the usual one first."""
+    """Return the layouts that lead to different sublayers, the usual one first."""
     layouts: list[AssumedLayout] = []
     aligned: list[list[Sublayer]] = []
     for choice in product((False, True), (False, True), (True, False)):

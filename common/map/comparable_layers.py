@@ -22,9 +22,9 @@ class ComparableLayers:
         kind: The kind of the layers under a name that both frameworks share.
         torch: The paths of PyTorch's layers in the order of execution: the first one receives the input, and the last
             one returns the output. Usually there is one.
-        keras: The same of Keras's layers.
+        keras: The paths of Keras's layers in the same order.
         torch_settings: The settings of PyTorch's layer that decide its output; empty for several sublayers.
-        keras_settings: The same of Keras's layer.
+        keras_settings: The settings of Keras's layer that decide its output; empty for several sublayers.
     """
 
     kind: str
@@ -56,7 +56,7 @@ def list_comparable_layers(layer_pairs: Sequence[LayerPair]) -> list[ComparableL
 
 
 def _group_pairs(layer_pairs: Sequence[LayerPair]) -> list[list[LayerPair]]:
-    """Return the pairs in groups: those whose sublayers one composite layer computes, or else single pairs."""
+    """Return the pairs in groups. A group has the sublayers that one composite layer computes, or a single pair."""
     groups: dict[object, list[LayerPair]] = {}
     for pair in layer_pairs:
         key: object = id(pair)
@@ -68,7 +68,7 @@ def _group_pairs(layer_pairs: Sequence[LayerPair]) -> list[list[LayerPair]]:
 
 
 def _list_paths(sublayers: Sequence[Sublayer]) -> list[str]:
-    """Return the paths of the layers that compute these sublayers; none if no layer returns the last one's output."""
+    """Return the paths of the layers that compute sublayers; none if no layer returns the output of the last one."""
     if sublayers[-1].output is None:
         return []
     counts = Counter(sublayer.composite for sublayer in sublayers)

@@ -1,4 +1,4 @@
-"""Connections between the layers of a model: which layer's output each one receives, found by its values."""
+"""Connections between the layers of a model: a layer receives the output of the layer that returned the same values."""
 
 from collections.abc import Collection, Hashable, Mapping
 
@@ -19,11 +19,12 @@ def find_connections(
     Args:
         paths: The paths of the layers that own variables.
         calls: The first calls of all layers of a pass, in the order in which they returned.
-        convolutions: The axis of the channels of what convolutions receive, by path.
+        convolutions: The axis of the channels in the input of each convolution, by its path.
     """
     connections: dict[str, Connection] = {}
     sources: dict[Hashable, str] = {}  # the layer that an array comes from
-    cropped_sources: dict[Hashable, Connection] = {}  # the same without zeros at its ends: the connection to the array
+    # The connection to the layer that an array comes from, by the array without the zeros at its ends
+    cropped_sources: dict[Hashable, Connection] = {}
     channel_axes = set(convolutions.values())
     for path, call in calls.items():
         if path not in paths:
@@ -49,7 +50,7 @@ def _sort_sizes(array: np.ndarray) -> tuple[int, ...]:
 
 
 def _crop_zeros(array: np.ndarray, channel_axis: int) -> np.ndarray:
-    """Return an array without the zeros at the ends of its axes, except those of the examples and the channels."""
+    """Return an array without the zeros at the ends of its axes. The axes of examples and channels stay as they are."""
     for axis in set(range(1, array.ndim)) - {channel_axis % max(array.ndim, 1)}:
         slices = np.moveaxis(array, axis, 0)
         first = next((i for i in range(len(slices)) if slices[i].any()), None)

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.map.noise import Noise
 
-Arrays = dict[str, np.ndarray]  # by the name of the variable, input or output
+Arrays = dict[str, np.ndarray]  # arrays by the name of a variable, an input or an output
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class ComputedPass:
 
 
 def list_received_shapes(calls: Mapping[str, RecordedCall]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of what layers received, by path."""
+    """Return the shapes of the arrays that layers received, by path."""
     return {path: call.received.shape for path, call in calls.items() if call.received is not None}
 
 

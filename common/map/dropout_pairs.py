@@ -1,6 +1,6 @@
 """Pairs of a dropout or noise layer in PyTorch and one in Keras, which training makes draw the same random numbers.
 
-If the channels of their inputs are in other axes, a pair also says which element of one input is which of the other.
+If the channels of their inputs are in different axes, a pair has the layout that says which elements correspond.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from common.map.array_differences import move_channels_last, relative_difference
 from common.map.description import ModelDescription
 from common.map.noise import Noise
 
-SAME_INPUT = 1e-6  # relative difference; inputs in another layout differ far more
+SAME_INPUT = 1e-6  # largest relative difference of equal inputs; inputs in another layout differ far more
 Shape = tuple[int, ...]
 
 
@@ -54,7 +54,7 @@ def pair_dropouts(
         keras_description: The description of Keras's model.
         torch_inputs: The arrays that PyTorch's dropout layers receive, by path.
         keras_inputs: The arrays that Keras's dropout layers receive, by path.
-        can_differ: Whether the layers may receive different values, if the shapes say what corresponds.
+        can_differ: Whether the layers may receive different values, if the shapes show which elements correspond.
 
     Raises:
         UserError: The models have different dropout layers, or the layers receive different arrays.
@@ -72,7 +72,7 @@ def pair_dropouts(
             )
         torch_input, keras_input = torch_inputs[torch_path], keras_inputs[keras_path]
         unit, layout = torch_layer.noise.unit, None
-        if unit == "example":  # in whichever order the elements of an example are
+        if unit == "example":  # one number for an example: the order of its elements does not matter
             torch_input, keras_input = _sort_elements(torch_input), _sort_elements(keras_input)
         is_moved = unit == "channel" and not torch_description.is_keras
         if is_moved or not _are_equal(torch_input, keras_input):
@@ -94,7 +94,7 @@ def _sort_elements(array: np.ndarray) -> np.ndarray:
 
 
 def _are_alike(torch: Shape, keras: Shape) -> bool:
-    """Check whether two shapes are equal, and would not be if only PyTorch had the channels first."""
+    """Check whether two shapes are equal, and show that the channels are in the same axis: their sizes differ."""
     return torch == keras and (len(torch) < 3 or len({*torch[1:]}) > 1)
 
 
@@ -107,7 +107,7 @@ def _find_layout(
 ) -> ChannelLayout | None:
     """Return the layout in which both inputs are equal once PyTorch's channels are moved last; None if there is none.
 
-    If the inputs may differ, the layout is that of a moved array of Keras's shape which is not PyTorch's shape.
+    If the inputs may have different values, only the shapes decide: PyTorch's shape becomes Keras's by the move.
 
     Args:
         torch_input: The input of PyTorch's layer.

@@ -1,4 +1,4 @@
-"""Alignment of embeddings of which PyTorch's has more rows than Keras's.
+"""Alignment of embeddings that have more rows in PyTorch than in Keras.
 
 The positions of RoBERTa and OPT begin in the third row in PyTorch and in the first row in Keras. Tables of tokens often
 have unused rows at their end.
@@ -46,7 +46,7 @@ def _count_embeddings(sublayers: Sequence[Sublayer]) -> Counter[Sizes]:
 
 
 def _find_shorter(sublayer: Sublayer, torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> Sizes | None:
-    """Return the size of the only embeddings of Keras that an embedding of PyTorch can be longer than; else None."""
+    """Return the size to which an embedding of PyTorch is shortened: that of Keras's shorter ones; None if unclear."""
     if sublayer.kind != "embedding" or keras_counts[sublayer.sizes]:
         return None
     rows, width = sublayer.sizes

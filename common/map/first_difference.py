@@ -1,4 +1,4 @@
-"""The first layer in which a PyTorch and a Keras model differ, in a sentence."""
+"""The first layer in which a PyTorch and a Keras model differ, as a sentence."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,8 @@ def explain_first_difference(
         tolerance: The largest relative difference of outputs that count as equal.
     """
     last_equal = None
-    uncompared: list[LayerPair] = []  # since then
-    parameters = [pair for pair in layer_pairs if _is_parameter(pair)]  # the place of their use is unknown
+    uncompared: list[LayerPair] = []  # the pairs after `last_equal` whose outputs cannot be compared
+    parameters = [pair for pair in layer_pairs if _is_parameter(pair)]  # it is not known which code uses them
     for pair in layer_pairs:
         torch_call = torch_pass.calls.get(pair.torch.output or "")
         keras_call = keras_pass.calls.get(pair.keras.output or "")
@@ -45,7 +45,7 @@ def explain_first_difference(
             continue
         sentence = f"the first layer whose output differs is {pair}, by {output_gap:.1e} of its norm"
         input_gap = None
-        if pair.torch.path == pair.torch.output:  # otherwise a piece of a layer, whose own input is not recorded
+        if pair.torch.path == pair.torch.output:  # the sublayer is a whole layer, so that its input is recorded
             input_gap = smallest_difference(torch_call.received, keras_call.received, unflattened_shape)
         if input_gap is not None and input_gap > tolerance:
             place = f"between {last_equal} and it" if last_equal else "before it"
@@ -58,7 +58,7 @@ def explain_first_difference(
 
 
 def _advise(place: str, layer_pairs: Sequence[LayerPair]) -> str:
-    """Return the advice to look at a place, first at the variables of layers whose outputs are not compared."""
+    """Return the advice to look at a place in the models, first at layers whose outputs are not compared."""
     if not layer_pairs:
         return f"look {place or 'at the layers without parameters'}"
     (torch, *_), (keras, *_) = (sublayer.variable_names for sublayer in layer_pairs[0])
@@ -74,7 +74,7 @@ def _is_parameter(pair: LayerPair) -> bool:
 def _explain_between(
     before: LayerPair | None, after: LayerPair, torch_pass: ComputedPass, keras_pass: ComputedPass
 ) -> str | None:
-    """Name the different activations between two pairs of layers; None if that is not what lies between them."""
+    """Name the activations between two pairs of layers if they differ; None if they are equal or unknown."""
     if before is None:
         return None
     calls = [torch_pass.calls.get(pair.torch.output or "") for pair in (before, after)]

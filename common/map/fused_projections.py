@@ -1,7 +1,7 @@
 """Alignment of fused projections: one linear layer on one side, two or three layers on the other.
 
-Attention has fused projections of query, key and value, a gated feed-forward network those of gate and value. PyTorch's
-sublayers (layers, or pieces of a layer that can be paired with Keras's) are split or joined as Keras's model has them.
+Attention may fuse the projections of query, key and value, and a gated feed-forward network those of gate and value.
+PyTorch's sublayers (layers, or pieces of a layer that can be paired with Keras's) are split or joined to match Keras's.
 The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs).
 """
 
@@ -15,8 +15,8 @@ from itertools import groupby, product
 from common.map.sublayers import KerasTarget, Sublayer, TorchSources
 from common.map.transformation import SourceParameter, TransformationStep
 
-NAMES = {2: ("gate", "value"), 3: ("query", "key", "value")}  # of the projections by their number
-MAX_CHOICES = 1_000  # of the layers to split that are compared
+NAMES = {2: ("gate", "value"), 3: ("query", "key", "value")}  # names of the projections, by how many there are
+MAX_CHOICES = 1_000  # largest number of choices of the layers to split that are compared
 Sizes = tuple[int, ...]
 
 
@@ -59,7 +59,7 @@ def align_fused_projections(
 
 
 def _join_separate_layers(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
-    """Join PyTorch's layers of query, key and value if all that Keras lacks of a size are in its fused layers."""
+    """Join PyTorch's layers of query, key and value if Keras has fused layers in their place."""
     torch_counts, keras_counts = Counter(_list_sizes(torch_sublayers)), Counter(_list_sizes(keras_sublayers))
     separate_sizes = set()
     for size in torch_counts:
@@ -78,7 +78,7 @@ def _join_separate_layers(torch_sublayers: list[Sublayer], keras_sublayers: list
 
 
 def _have_one_input(sublayers: list[Sublayer]) -> bool:
-    """Check whether three sublayers are whole linear layers of one layer, with the same sizes and roles."""
+    """Check whether three sublayers are whole linear layers of one parent, with equal sizes and roles."""
     kinds = {(layer.path.rpartition(".")[0], layer.kind, layer.sizes, tuple(layer.variables)) for layer in sublayers}
     return len(sublayers) == 3 and len(kinds) == 1 and not any(map(_get_fused_parameter, sublayers))
 
@@ -125,7 +125,7 @@ def _choose_outputs(torch_sizes: list[Sizes], keras_sizes: list[Sizes]) -> dict[
 
     Args:
         torch_sizes: The sizes of PyTorch's linear layers in the order of execution.
-        keras_sizes: The same of Keras's.
+        keras_sizes: The sizes of Keras's linear layers in the order of execution.
     """
     keras_counts = Counter(keras_sizes)
     options = {size: [(), *_list_outputs(size, keras_counts)] for size in Counter(torch_sizes)}
@@ -182,7 +182,7 @@ def _split(sublayer: Sublayer, outputs: Sequence[int], heads: int) -> list[Subla
 
 
 def _select_part(variable: TorchSources, rows: tuple[int, int], shape: tuple[int, ...], heads: int) -> TorchSources:
-    """Return some rows of a variable, of each of its `heads` groups an equal number.
+    """Return some rows of a variable: the same number of rows from each of its `heads` groups.
 
     Args:
         variable: The variable of a fused layer.
@@ -207,7 +207,7 @@ def _select_part(variable: TorchSources, rows: tuple[int, int], shape: tuple[int
 
 
 def _join(sublayers: list[Sublayer], sizes: Sizes) -> Sublayer:
-    """Return the fused linear layer whose parameters the three projections have rows of."""
+    """Return the fused linear layer to whose parameters the rows of the three projections belong."""
     path = sublayers[0].path.removesuffix(f".{NAMES[3][0]}")
     sources = {
         role: TorchSources((SourceParameter(variable.sources[0].name),))

@@ -10,7 +10,7 @@ from common.map.keras_classes import KERAS_PACKAGES, find_keras_class
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
 from common.map.layer_kinds import find_kind
 
-ATTRIBUTES = {  # the name of an attribute in Keras's layers: its name in common.map
+ATTRIBUTES = {  # the name of an attribute in Keras's layers, and its name in common.map
     "epsilon": "epsilon",
     "momentum": "momentum",
     "groups": "groups",
@@ -59,9 +59,9 @@ def get_keras_attributes(layer: object) -> dict[str, object]:
 
 
 def list_own_variables(layer: Any) -> list[Any]:  # noqa: ANN401  a keras.Layer, and its variables
-    """Return the variables of a layer without those of the layers in it. Those of a recurrent layer are its cell's.
+    """Return the variables of a layer itself, without the variables of layers in it.
 
-    A layer of Keras 2 that is not one of the model's, such as a global variable, has none of the model's variables.
+    The variables of a recurrent layer are in its cell. An object without lists of variables has none.
     """
     owner = layer.cell if is_recurrent(layer) and hasattr(layer, "cell") else layer
     return [*getattr(owner, "_trainable_variables", ()), *getattr(owner, "_non_trainable_variables", ())]

@@ -22,8 +22,8 @@ NOISE_OF_CLASSES: dict[str, tuple[Operation, Unit]] = {
     "GaussianNoise": ("add", "element"),
 }
 KERAS_LAYERS = tuple(f"{package}.src.layers." for package in KERAS_PACKAGES)
-RATES = ("rate", "stddev")
-INNER_RATES = ("dropout", "recurrent_dropout")  # of attentions and recurrent layers
+RATES = ("rate", "stddev")  # names of the rates of dropout and noise layers
+INNER_RATES = ("dropout", "recurrent_dropout")  # names of the rates of attentions and recurrent layers
 
 
 def is_noise_layer(layer: Any) -> bool:  # noqa: ANN401  a keras.Layer, as below
@@ -64,7 +64,7 @@ def set_rates_to_zero(layer: Any) -> None:  # noqa: ANN401
 
 
 def may_have_noise(layer: Any) -> bool:  # noqa: ANN401
-    """Check whether a layer has one input, no weights, no layers in it, and is not Keras's own."""
+    """Check whether a layer of the user may add noise: it has one input, no weights and no layers in it."""
     parameters = [name for name in signature(layer.call).parameters if name != "training"]
     return (
         not type(layer).__module__.startswith(KERAS_LAYERS)
@@ -94,7 +94,7 @@ def _has_dropout_layers(layer: Any) -> bool:  # noqa: ANN401
 
 
 def _get_unit(noise_shape: Sequence[int | None]) -> Unit | None:
-    """Return what has one random number in a layer with a noise shape; None if it cannot be aligned."""
+    """Return the unit that gets one random number in a layer with a noise shape; None if it cannot be aligned."""
     examples, *axes = noise_shape
     if examples is not None or not {*axes} <= {None, 1}:
         return None

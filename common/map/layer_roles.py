@@ -1,7 +1,8 @@
-"""Roles of layers in two models: what their neighbors are, so that parallel branches in another order can be paired.
+"""Roles of layers in two models: their surroundings, by which parallel branches in different orders can be paired.
 
-The labels of a layer say what it is, and at every further level what the layers before and after it are. Equal labels
-in both models mean equal surroundings (the refinement of colors of a graph).
+A layer has a label at each level. The first labels describe the layer itself; at every further level the label also
+depends on the labels of the layers before and after it. Layers with equal labels in both models have equal surroundings
+(the refinement of colors of a graph).
 """
 
 import re
@@ -13,18 +14,18 @@ from common.map.array_differences import normalize_setting
 from common.map.description import Connection, LayerDescription
 from common.map.sublayers import Sublayer
 
-MAX_SIBLINGS = 4  # of layers on one input, whose orders are all tried
+MAX_SIBLINGS = 4  # largest number of layers on one input whose orders are all tried
 LEVELS = 8  # the number of layers before and after a layer that its last label depends on
-SETTINGS = ("stride", "dilation")  # those that have the same values in both frameworks
-Labels = Mapping[str, Hashable]  # by the path of the layer
+SETTINGS = ("stride", "dilation")  # settings that have the same values in both frameworks
+Labels = Mapping[str, Hashable]  # labels of one level, by the path of the layer
 
 
 class LayerRoles:
     """Labels of the layers of a model, one for each level.
 
-    The first one is the same for all layers, because a setting, such as a stride, may be the mistake that is looked
-    for. The second one is the settings of the sublayer. The others are those of the whole layer, and depend on the
-    layers around it, too.
+    At level 0 the label is the same for all layers, because a setting, such as a stride, may be the mistake that a user
+    looks for. At level 1 the label is the settings of the sublayer. At the other levels it belongs to the whole layer,
+    and depends on more and more of the layers around it.
     """
 
     def __init__(self, sublayers: Sequence[Sublayer], layers: Sequence[LayerDescription]) -> None:
@@ -35,7 +36,7 @@ class LayerRoles:
             kinds[sublayer.path].append((sublayer.signature, _select_settings(sublayer)))
         self._sources = {path: connection.source for path, connection in connections.items()}
         labels: Labels = {path: hash((tuple(kind), _get_sizes(connections, path))) for path, kind in kinds.items()}
-        self._places = {path: place for place, path in enumerate(kinds)}
+        self._positions = {path: position for position, path in enumerate(kinds)}  # in the order of execution
         self._refined: list[Labels] = []
         for _ in range(LEVELS):
             labels = self._refine(labels)
@@ -56,14 +57,14 @@ class LayerRoles:
 
         A functional model of Keras computes parallel branches side by side, and PyTorch one after the other.
         """
-        return sorted(sublayers, key=lambda sublayer: self._places[self._sources[sublayer.path] or ""])
+        return sorted(sublayers, key=lambda sublayer: self._positions[self._sources[sublayer.path] or ""])
 
     def knows_sources(self, sublayers: Sequence[Sublayer]) -> bool:
-        """Check whether the layers are known whose outputs sublayers receive."""
-        return all(self._sources.get(sublayer.path) in self._places for sublayer in sublayers)
+        """Check whether it is known for all sublayers which layer's output they receive."""
+        return all(self._sources.get(sublayer.path) in self._positions for sublayer in sublayers)
 
     def _refine(self, labels: Labels) -> Labels:
-        """Return labels that depend on the labels of the layers before and after, too."""
+        """Return the labels of the next level, which also depend on the labels of the layers before and after."""
         consumers: dict[str, list[Hashable]] = defaultdict(list)
         for path, source in self._sources.items():
             if source is not None and path in labels:
@@ -82,8 +83,8 @@ def order_by_roles(
 ) -> list[Sublayer]:
     """Return the sublayers of Keras in the order of their counterparts in PyTorch.
 
-    The deepest level decides at which both have the same labels. Sublayers of one label keep the order
-    of the layers before them, or of execution.
+    The deepest level at which both models have the same labels decides. Sublayers with the same label are ordered by
+    the layers before them or, if these are not known, by execution.
 
     Args:
         torch_matches: Sublayers of one signature.
@@ -122,24 +123,24 @@ def _group(sublayers: Sequence[Sublayer], roles: LayerRoles, level: int) -> dict
 def _order_siblings(
     torch_matches: Sequence[Sublayer], ordered: list[Sublayer], torch_roles: LayerRoles, keras_roles: LayerRoles
 ) -> list[Sublayer]:
-    """Return Keras's sublayers with those on one input in the order in which their names are most like PyTorch's.
+    """Return Keras's sublayers. Sublayers on one input are ordered so that their names are most like PyTorch's.
 
-    The words of the names count, such as those of theta_f_fc and stack_theta_f. The order stays if no other is better.
+    Names are alike if they share words, as theta_f_fc and stack_theta_f do. The order stays if no other one is better.
     """
 
     def get_sources(number: int) -> tuple[str | None, str | None]:
         return torch_roles.get_source(torch_matches[number].path), keras_roles.get_source(ordered[number].path)
 
     for sources, group in groupby(range(len(ordered)), get_sources):
-        places = list(group)
-        if None in sources or not 2 <= len(places) <= MAX_SIBLINGS:
+        indices = list(group)
+        if None in sources or not 2 <= len(indices) <= MAX_SIBLINGS:
             continue
-        words = [_split_words(torch_matches[place].path) for place in places]
-        siblings = max(  # the first one of equal sums, which is the given order
-            permutations([ordered[place] for place in places]),
+        words = [_split_words(torch_matches[index].path) for index in indices]
+        siblings = max(  # if sums are equal, the first permutation, which is the present order
+            permutations([ordered[index] for index in indices]),
             key=lambda choice: sum(len(a & _split_words(b.path)) for a, b in zip(words, choice, strict=True)),
         )
-        ordered[places[0] : places[-1] + 1] = siblings
+        ordered[indices[0] : indices[-1] + 1] = siblings
     return ordered
 
 

@@ -1,8 +1,8 @@
-"""Models and losses that mix the examples of a batch: what they return for an example depends on the others beside it.
+"""Models and losses that mix the examples of a batch: their output for an example depends on the other examples.
 
-Replicas that compute parts of a batch would compute other values. A model is computed twice in evaluation mode, on a
-batch and on copies of one of its examples. Both passes must return the same for this example, and the second pass the
-same for all copies.
+Replicas that compute parts of a batch would then compute different values. To find such a model, it is computed twice
+in evaluation mode: on a batch, and on a batch of copies of one of its examples. Both passes must return the same for
+this example, and the second pass must return the same for all copies.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,9 +14,9 @@ from common.errors import UserError
 from common.map.array_differences import compute_norm, relative_difference
 from common.map.description import Arrays, RecordedCall
 
-TOLERANCE = 1e-9  # above the rounding errors of a float64 pass
-GRADIENT_TOLERANCE = 1e-5  # above the rounding errors of sums in float32, in which some models compute gradients
-SMALL_SHARE = 1e-2  # of the largest gradient's norm; the rounding errors of smaller gradients are relative to it
+TOLERANCE = 1e-9  # larger than the rounding errors of a float64 pass
+GRADIENT_TOLERANCE = 1e-5  # larger than the rounding errors of float32, in which some models compute gradients
+SMALL_SHARE = 1e-2  # a smaller gradient is compared relative to this share of the norm of the largest gradient
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def find_mixing_layer(batch: BatchPass, copies: BatchPass) -> str | None:
 def find_mixed_gradient(
     compute: Callable[[slice], Arrays], gradients: Callable[[Arrays], Arrays], batch_outputs: Arrays, count: int
 ) -> str | None:
-    """Return the first parameter whose gradient is not the sum of the gradients of both halves of a batch, or None.
+    """Return the first parameter whose gradient is not the sum of its gradients for both halves of a batch, or None.
 
     The gradients of the halves are computed from a doubled loss and divided by 2, because strategies differ in the
     scale of the gradients that a hook sees.
@@ -116,7 +116,7 @@ def mixes_examples(batch: np.ndarray, copies: np.ndarray, index: int) -> bool:
 
 
 def _differs(a: np.ndarray | None, b: np.ndarray | None, count: int) -> bool:
-    """Check whether what a layer returned for a number of examples and for copies shows that it mixes them."""
+    """Check whether the outputs of a layer for a batch and for copies of one example show that it mixes examples."""
     if a is None or b is None or a.shape != b.shape or a.shape[:1] != (count,) or a.dtype.kind != "f":
         return False
     return mixes_examples(a, b, choose_example(count))

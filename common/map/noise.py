@@ -16,9 +16,10 @@ class Noise:
     """Random changes of the input of a layer in training.
 
     Attributes:
-        operation: "drop" puts 0 in place of the input, "alpha" a negative number and then restores mean and variance,
-            as AlphaDropout does; "multiply" multiplies by normal numbers of mean 1; "add" adds those of mean 0.
-        unit: What has one random number: each element, each channel of each example, or each example.
+        operation: "drop" replaces a part of the input by 0. "alpha" replaces it by a negative number and then restores
+            mean and variance, as AlphaDropout does. "multiply" multiplies by normal numbers of mean 1; "add" adds
+            normal numbers of mean 0.
+        unit: What gets a random number of its own: each element, each channel of each example, or each example.
         strength: The probability of dropping, or the standard deviation of the normal numbers.
         is_scaled: Whether "drop" divides what it does not drop by 1 - strength.
     """
@@ -31,9 +32,9 @@ class Noise:
     def __str__(self) -> str:
         if self.operation in ("multiply", "add"):
             return f"{'factors' if self.operation == 'multiply' else 'terms'} with deviation {self.strength:g}"
-        words = [f"{self.strength:g}"] + ([] if self.unit == "element" else [f"of {self.unit}s"])
-        words += ["as AlphaDropout"] if self.operation == "alpha" else []
-        return " ".join(words + ([] if self.is_scaled else ["without scaling"]))
+        parts = [f"{self.strength:g}"] + ([] if self.unit == "element" else [f"of {self.unit}s"])
+        parts += ["as AlphaDropout"] if self.operation == "alpha" else []
+        return " ".join(parts + ([] if self.is_scaled else ["without scaling"]))
 
     @property
     def is_normal(self) -> bool:
@@ -42,7 +43,7 @@ class Noise:
 
     @property
     def factor(self) -> float:
-        """The factor of what "drop" does not drop."""
+        """The factor by which "drop" multiplies the remaining elements."""
         return 1 / (1 - self.strength) if self.is_scaled and self.strength < 1 else 1.0
 
     @property

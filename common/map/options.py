@@ -38,7 +38,7 @@ class MapSideOptions:
     """The sections `torch` and `tf` of conf/map.yaml.
 
     Attributes:
-        python: The interpreter of the environment in which the side computes; None for that of this command.
+        python: The interpreter of the environment in which the side computes; None for this command's interpreter.
     """
 
     python: str | None

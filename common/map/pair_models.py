@@ -39,7 +39,7 @@ class PairingRequest:
         arrays: The values of the inputs, with channels last; None if they are drawn.
         prove: Whether to prove that the models compute the same.
         allow_unpaired: Whether to compute models although variables have no counterpart.
-        is_one_factory: Whether both factories are that of `model.keras`, whose models are Keras's on both sides.
+        is_one_factory: Whether both factories are the one of `model.keras`, which builds a Keras model on both sides.
     """
 
     torch: str
@@ -161,7 +161,7 @@ def _list_sources(transformations: Transformations) -> set[str]:
 def _list_maps(
     torch_description: ModelDescription, keras_description: ModelDescription, transformations: Transformations
 ) -> list[ParameterMap]:
-    """Return the parameter map of the usual layout, and the complete ones of others that PyTorch's model may have."""
+    """Return the parameter map of the usual layout, and the complete maps of the other layouts."""
     layouts = [USUAL_LAYOUT]
     if not torch_description.is_keras:
         layouts = list_layouts(split_torch_layers(torch_description), split_keras_layers(keras_description))
@@ -176,7 +176,7 @@ def _choose_map(
     descriptions: tuple[ModelDescription, ModelDescription],
     weights: Arrays,
 ) -> ParameterMap:
-    """Return the first map with which the outputs of both models are equal, or else differ least.
+    """Return the first map with which both models return equal outputs, or otherwise the most similar outputs.
 
     Args:
         maps: The maps to try.

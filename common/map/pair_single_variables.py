@@ -37,11 +37,11 @@ def list_single_variables(sublayers: list[Sublayer], description: ModelDescripti
 def pair_single_variables(
     torch_singles: list[Sublayer], keras_singles: list[Sublayer], torch_roles: LayerRoles, keras_roles: LayerRoles
 ) -> list[LayerPair]:
-    """Pair single variables of equal shapes, then of the same sizes in another order, then those with axes of size 1.
+    """Pair single variables of equal shapes, then of equal sizes in another order, then of shapes with axes of size 1.
 
     Args:
         torch_singles: The single variables of PyTorch that have no counterpart yet.
-        keras_singles: The same of Keras.
+        keras_singles: The single variables of Keras that have no counterpart yet.
         torch_roles: The roles of the layers in PyTorch's model.
         keras_roles: The roles of the layers in Keras's model.
     """
@@ -52,7 +52,7 @@ def pair_single_variables(
 
 
 def divide_by_kind(sublayers: list[Sublayer], paired_names: Collection[str]) -> tuple[list[Sublayer], list[Sublayer]]:
-    """Return the layers of known kinds, and the single variables of other classes, that have no counterpart."""
+    """Return the unpaired sublayers in two lists: layers of known kinds, and single variables of other classes."""
     paired = {*paired_names}
     unpaired = [sublayer for sublayer in sublayers if paired.isdisjoint(sublayer.variable_names)]
     known = [sublayer for sublayer in unpaired if sublayer.kind != "parameter"]

@@ -1,7 +1,7 @@
 """Pairs of sublayers: pieces of layers with the same variables in both models.
 
 The signature of a sublayer is its kind and sizes. If both models have equally many sublayers of a signature, all of
-them are paired, otherwise those that stand at the same places.
+them are paired. Otherwise the two lists of sublayers are aligned in the order of execution, as texts are in a diff.
 """
 
 import re
@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from common.map.layer_roles import LayerRoles, order_by_roles
 from common.map.sublayers import LayerPair, Sublayer
 
-PAIRED_SCORE, SIGNATURE_SCORE, WORD_SCORE = 4, 2, 1  # of two sublayers that may stand at the same place
+# What an alignment gains from two aligned sublayers: if they are a known pair, have equal signatures, or last words
+PAIRED_SCORE, SIGNATURE_SCORE, WORD_SCORE = 4, 2, 1
 
 
 def pair_by_signature(
@@ -70,10 +71,10 @@ def align_sublayers(
         return (a.signature == b.signature) * (SIGNATURE_SCORE + WORD_SCORE * (_last_word(a) == _last_word(b)))
 
     scores = {(i, j): score(a, b) for i, a in enumerate(torch_sublayers) for j, b in enumerate(keras_sublayers)}
-    places = _align(scores, len(torch_sublayers), len(keras_sublayers))
+    aligned = _align(scores, len(torch_sublayers), len(keras_sublayers))
     return [
         LayerPair(torch_sublayers[i], keras_sublayers[j])
-        for i, j in places
+        for i, j in aligned
         if id(torch_sublayers[i]) not in torch_partners
     ]
 
@@ -81,7 +82,7 @@ def align_sublayers(
 def list_unpaired(
     torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], layer_pairs: list[LayerPair]
 ) -> tuple[list[Sublayer], list[Sublayer]]:
-    """Return the sublayers of PyTorch and of Keras that no pair has."""
+    """Return the sublayers of PyTorch and of Keras that are in no pair."""
     torch_paired, keras_paired = [pair.torch for pair in layer_pairs], [pair.keras for pair in layer_pairs]
     return (
         [sublayer for sublayer in torch_sublayers if sublayer not in torch_paired],

@@ -29,7 +29,7 @@ from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources
 from common.map.torch_layers import split_torch_layers
 from common.map.transformation import ParameterTransformation, TransformationStep, find_unselected, merge_steps
 
-Transformations = Mapping[str, ParameterTransformation]  # by the path of the Keras variable
+Transformations = Mapping[str, ParameterTransformation]  # transformations by the path of the Keras variable
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def pair_variables(
 def find_candidates(
     parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription, name: str
 ) -> list[str]:
-    """Return up to three unmatched variables of the other model that are most like an unmatched variable.
+    """Return up to three unmatched variables of the other model that are most similar to an unmatched variable.
 
     Variables of the same sizes come first, then those with the same number of axes.
     """
@@ -291,6 +291,6 @@ def _moves_channels(torch: tuple[int, ...], keras: tuple[int, ...] | None, convo
     Args:
         torch: The shape of an example in PyTorch.
         keras: The shape of an example in Keras, if it has several axes.
-        convolved_axes: The numbers of axes of the model's convolutions, which equal sizes do not show.
+        convolved_axes: The numbers of axes of the model's convolutions. They decide if all sizes are equal.
     """
     return has_moved(torch, keras) and (torch != keras or len(torch) - 1 in convolved_axes)

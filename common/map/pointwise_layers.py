@@ -1,7 +1,7 @@
 """Alignment of linear layers with convolutions whose window has a single element: both compute the same.
 
-A convolution of one channel whose window is as wide as its input computes the same as one of an axis less, whose
-channels are the columns of the input: networks of texts are written in both ways.
+A convolution of one channel whose window is as wide as its input computes the same as a convolution with one axis less,
+whose channels are the columns of the input: networks of texts are written in both ways.
 
 The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs); that of a convolution is
 (groups, outputs, inputs, *window).
@@ -17,7 +17,7 @@ from common.map.transformation import TransformationStep
 
 
 def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
-    """Return PyTorch's sublayers with linear layers as convolutions, or the reverse, if Keras has only those of a size.
+    """Return PyTorch's sublayers. Linear layers become convolutions, or the reverse, if Keras has only these of a size.
 
     Args:
         torch_sublayers: PyTorch's sublayers.
@@ -40,7 +40,7 @@ def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: lis
 
 
 def align_wide_convolutions(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
-    """Return PyTorch's sublayers with convolutions of one channel as those of an axis less, if only Keras has these.
+    """Return PyTorch's sublayers. Convolutions of one channel lose an axis if Keras has only such convolutions.
 
     Args:
         torch_sublayers: PyTorch's sublayers.

@@ -20,7 +20,7 @@ from common.map.side import Side, receive_all
 from common.map.state_changes import compare_state, compare_statistics, find_unpaired_changes
 from common.map.unused_variables import draw_constants
 
-OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relative to norms
+OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relative to the norm of the array
 # A gradient whose norm is less than this share of the largest gradient's norm is compared relative to that share of the
 # largest norm, because it consists mostly of rounding errors.
 SMALL_GRADIENT_SHARE = 1e-4
@@ -54,8 +54,8 @@ def prove_models(
 ) -> Proof:
     """Compute both models in float64, first in evaluation and then in training mode, and compare them.
 
-    The proof ends at the first mode in which they differ. `seed` is the seed of the factors of the outputs, and of the
-    weights that replace constant ones.
+    The proof ends at the first mode in which they differ. `seed` is the seed of the random factors by which outputs are
+    multiplied, and of the random weights that replace constant ones.
     """
     proof = Proof(
         notes=[*_note_sums(parameter_map), *describe_unused(parameter_map, torch_description, keras_description)]

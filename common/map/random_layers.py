@@ -1,4 +1,4 @@
-"""Layers that do not return the same when a training pass is computed again on the same variables."""
+"""Layers that return other values when a training pass is computed again on the same variables."""
 
 import random
 from collections.abc import Callable, Collection
@@ -10,9 +10,9 @@ from common.map.array_differences import relative_difference
 from common.map.changing_buffers import find_buffers
 from common.map.description import ObservedPass, RecordedCall
 
-TOLERANCE = 1e-9  # above the rounding errors of a float64 pass whose sums are in another order
-# The largest number of passes, with different seeds, that show whether a model uses the random numbers that it draws.
-# Stochastic depth drops few of the examples.
+TOLERANCE = 1e-9  # larger than the rounding errors of a float64 pass whose sums are in another order
+# The largest number of passes with different seeds after which a model counts as one without random layers. Several are
+# needed, because stochastic depth, for example, drops few of the examples.
 TRIES = 32
 
 
@@ -44,8 +44,8 @@ def observe_training(
         examples: The number of examples.
         statistics: The names of BatchNorm's moving statistics.
     """
-    every = slice(None)
-    first, second = compute(0, every), compute(0, every)
+    all_examples = slice(None)
+    first, second = compute(0, all_examples), compute(0, all_examples)
     random_layers = list(first.dropout_functions)
     buffers, changed = find_buffers(compute, (first, second), examples, statistics), frozenset(first.changed)
     if (path := _find_difference(first, second)) is not None:
@@ -56,7 +56,7 @@ def observe_training(
         )
         return TrainingObservation(random_layers, [sentence], buffers, changed)
     for seed in range(1, TRIES + 1 if first.has_drawn else 1):
-        if (path := _find_difference(first, compute(seed, every))) is not None:
+        if (path := _find_difference(first, compute(seed, all_examples))) is not None:
             return TrainingObservation([*random_layers, f"{path} (random numbers)"], [], buffers, changed)
     return TrainingObservation(random_layers, [], buffers, changed)
 
@@ -74,7 +74,7 @@ def read_python_generators() -> tuple[object, ...]:
 
 
 def _find_difference(first: ObservedPass, second: ObservedPass) -> str | None:
-    """Return the first layer that returns something else for the same input. The layers around it differ too."""
+    """Return the first layer that returns other values for the same input. Layers that contain it come later."""
     for path, call in first.calls.items():
         other = second.calls.get(path, RecordedCall(None, None))
         if not _is_equal(call.returned, other.returned) and _is_equal(call.received, other.received):

@@ -26,12 +26,13 @@ def recognize_noise(compute: LayerFunction, numbers: Collection[float]) -> Noise
 
     Args:
         compute: The layer. It may raise an error for inputs that it does not accept.
-        numbers: The numbers among the layer's attributes. Only they give the exact strength of some noise.
+        numbers: The numbers among the layer's attributes. Some strengths can only be measured roughly; the number that
+            is close then gives the exact value.
     """
     for shape in EXAMPLE_SHAPES:
         try:
             return _recognize(compute, sorted(numbers), shape)
-        except Exception:  # of the user's code, which need not accept such inputs
+        except Exception:  # the user's code may raise any error, because it need not accept such inputs
             continue
     return None
 
@@ -45,7 +46,7 @@ def has_noise(compute: LayerFunction) -> bool:
                 return False
             first = compute(x, True, 0)[0]
             return any(not _is_close(compute(x, True, seed)[0], first) for seed in range(1, TRIES))
-        except Exception:  # of the user's code, which need not accept such inputs
+        except Exception:  # the user's code may raise any error, because it need not accept such inputs
             continue
     return False
 
@@ -56,7 +57,7 @@ def explain_input(received: np.ndarray | None, examples: int, axes: Sequence[int
     Args:
         received: The first input of the layer.
         examples: The number of examples.
-        axes: The numbers of axes that its class takes for [n, ...]; empty if it takes any.
+        axes: The numbers of axes that the layer's class accepts, including the examples; empty if it accepts any.
     """
     if received is None or received.ndim < 2 or (axes and received.ndim not in axes):
         return f"receives {'no tensor' if received is None else f'{received.ndim} axes'}"

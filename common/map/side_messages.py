@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 from typing_extensions import override
 
-PROTOCOL = 5  # of every Python that Lockstep supports
+PROTOCOL = 5  # version of the pickle protocol that every Python which Lockstep supports can read
 OWN_PACKAGES = ("common.", "torch_impl.", "tf_impl.")
 PLAIN_CLASSES = {f"builtins.{name}" for name in ("bytearray", "complex", "frozenset", "range", "set", "slice")}
 PLAIN_KINDS = "biufcSUmM"  # kinds of NumPy's types that their text describes
@@ -74,9 +74,10 @@ class _Decoder(pickle.Unpickler):
 
     @override
     def find_class(self, module: str, name: str) -> Any:
-        is_own = module.startswith(OWN_PACKAGES) and "." not in name  # not what a module has imported, either
+        is_own = module.startswith(OWN_PACKAGES) and "." not in name
         if is_own or f"{module}.{name}" in PLAIN_CLASSES:
             member = super().find_class(module, name)
+            # A class that the module has only imported from elsewhere is refused, too
             if (module, name) in RESTORERS or (isinstance(member, type) and member.__module__ == module):
                 return member
         raise pickle.UnpicklingError(f"{module}.{name}: a message has no objects of this class")

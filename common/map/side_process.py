@@ -18,7 +18,7 @@ from common.config.strategies import TITLES
 from common.errors import UserError, describe_error
 from common.map.side_messages import encode_message, receive_message, send_parts
 
-CLASSES = {  # by module, in either package
+CLASSES = {  # the class that a module makes available, by the name of the module in torch_impl and tf_impl
     "described_model": "DescribedModel",
     "observed_model": "ObservedModel",
     "stored_model": "StoredModel",

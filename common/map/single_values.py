@@ -11,7 +11,9 @@ Shape = tuple[int, ...]
 def find_norms_of_single_values(
     layers: Sequence[LayerDescription], calls: Mapping[str, RecordedCall], statistics: Mapping[str, Shape], count: int
 ) -> list[str]:
-    """Return the paths of these layers. From a batch of one example they cannot compute a variance.
+    """Return the paths of BatchNorm layers that receive one value of each channel from an example.
+
+    They cannot compute a variance from a batch of one example.
 
     Args:
         layers: The layers of the model that own variables.

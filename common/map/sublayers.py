@@ -45,7 +45,7 @@ class Sublayer:
         path: The path of the layer, followed by the name of the piece.
         sizes: The sizes that must be equal on both sides, such as the shape of the weight in PyTorch's layout.
         variables: The variables by role: `TorchSources` in a PyTorch model, `KerasTarget` in a Keras model.
-        output: The path of the layer whose output is that of this sublayer; None if no layer returns it.
+        output: The path of the layer that returns the output of this sublayer; None if no layer does.
         composite: The path of the layer that computes this sublayer together with others; None if there is none.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
         reshaped_shape: The shape of one example after the model divided the features that the layer returned into
@@ -92,7 +92,7 @@ class LayerPair(NamedTuple):
 
 
 def name_pairs(layer_pairs: Sequence[LayerPair]) -> str:
-    """Return the first pair as text, and how many more there are."""
+    """Return a text that names the first pair and counts the others."""
     more = len(layer_pairs) - 1
     return f"{layer_pairs[0]} and {more} more" if more else str(layer_pairs[0])
 

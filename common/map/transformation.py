@@ -118,20 +118,21 @@ class ParameterTransformation:
     def gradient_to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Compute the gradient of the Keras array from PyTorch's gradients by name.
 
-        All terms of a sum have the same gradient, which is also that of the sum.
+        All terms of a sum have the same gradient, which is also the gradient of the sum.
         """
         if self.joined != "+":
             return self.to_keras(arrays)
         return self._apply_steps(self.sources[0].select(arrays))
 
     def to_torch(self, array: np.ndarray, torch_arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a Keras array into PyTorch's arrays, in place. Of a sum, the first term gets it, and the others 0.
+        """Write a Keras array into PyTorch's arrays, in place.
 
-        Elements that the transformation does not select keep their values.
+        Elements that the transformation does not select keep their values. If the arrays are the terms of a sum, the
+        first term gets the Keras array, and the others get 0.
         """
         targets = [source.select(torch_arrays) for source in self.sources]
         stacked = np.stack(targets) if self.joined == "," else targets[0][np.newaxis]
-        # The steps move the index of every element of PyTorch's array to its place in the Keras array.
+        # The steps move the index of every element of PyTorch's array to its position in the Keras array.
         indices = np.arange(stacked.size).reshape(stacked.shape if self.joined == "," else targets[0].shape)
         flat = stacked.ravel().copy()
         flat[self._apply_steps(indices).ravel()] = array.ravel()

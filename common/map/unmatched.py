@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from common.map.description import ModelDescription
 from common.map.pair_variables import ParameterMap, find_candidates
 
-MAX_LINES = 5  # of a summary
+MAX_LINES = 5  # largest number of lines in a summary
 
 
 def describe_unmatched(

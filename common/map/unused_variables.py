@@ -10,15 +10,15 @@ from common.map.description import Arrays, ComputedPass, ModelDescription
 from common.map.side import Side
 from common.map.torch_layers import RECURRENT_KINDS
 
-VARIANCES = {"running_var", "moving_variance"}  # roles
-WHOLE_KINDS = {*RECURRENT_KINDS, "MultiheadAttention"}
+VARIANCES = {"running_var", "moving_variance"}  # roles of moving variances
+WHOLE_KINDS = {*RECURRENT_KINDS, "MultiheadAttention"}  # layers that are described with all of their variables or none
 
 
 def draw_constants(weights: Arrays, description: ModelDescription, seed: int) -> Arrays:
     """Return the weights of a model with random values in place of constant arrays, and with larger matrices.
 
-    Zeros and ones, such as the initial bias and scale of a layer, would hide an error, and so would matrices as small
-    as many libraries draw them: after some layers the outputs would not depend on the inputs to any digit.
+    Zeros and ones, such as the initial bias and scale of a layer, would hide an error. Small matrices, which many
+    libraries draw, would hide it, too: after some layers no digit of the outputs would depend on the inputs.
     """
     variances = {name for layer in description.layers for role, name in layer.variables.items() if role in VARIANCES}
     stream = np.random.default_rng(seed)
@@ -35,7 +35,7 @@ def draw_constants(weights: Arrays, description: ModelDescription, seed: int) ->
 
 
 def _get_gain(array: np.ndarray, is_keras: bool) -> float:
-    """Return the factor with which a matrix or kernel neither shrinks nor enlarges random vectors, at least 1.
+    """Return the factor, at least 1, after which a matrix or kernel no longer shrinks random vectors.
 
     Args:
         array: The parameter, whose outputs are the first axis in PyTorch and the last one in Keras.
@@ -46,7 +46,7 @@ def _get_gain(array: np.ndarray, is_keras: bool) -> float:
 
 
 def find_unused(side: Side, description: ModelDescription, seed: int) -> set[str]:
-    """Return the names of the trained variables of which the gradient of every output is zero.
+    """Return the names of the trained variables on which no output depends: their gradients are zero.
 
     The model computes a pass in evaluation mode with random values in place of constant weights. It keeps its weights.
     """
@@ -64,9 +64,9 @@ def find_unused(side: Side, description: ModelDescription, seed: int) -> set[str
 def leave_out(description: ModelDescription, unused: Collection[str], unmatched: Collection[str]) -> ModelDescription:
     """Return a description in which unused variables belong to no layer.
 
-    Only variables of the shapes of unmatched ones are left out, because only they can be what the other model lacks:
-    others may be unused by these examples, such as an expert that no example reaches. A recurrent layer or an attention
-    keeps its variables unless all are left out.
+    A variable is left out only if an unmatched variable has its shape, because only then can it be what the other model
+    lacks. Others may be unused with these examples only, such as an expert that no example reaches. A recurrent layer
+    or an attention keeps its variables unless all of them are left out.
 
     Args:
         description: The description of a model.
@@ -77,11 +77,11 @@ def leave_out(description: ModelDescription, unused: Collection[str], unmatched:
     names = {name for name in unused if description.variables[name].shape in shapes}
     layers = []
     for layer in description.layers:
-        kept = {role: name for role, name in layer.variables.items() if name not in names}
-        if kept and layer.kind in WHOLE_KINDS:
-            kept = dict(layer.variables)
-            names -= {*kept.values()}
-        layers.append(replace(layer, variables=kept))
+        used = {role: name for role, name in layer.variables.items() if name not in names}
+        if used and layer.kind in WHOLE_KINDS:
+            used = dict(layer.variables)
+            names -= {*used.values()}
+        layers.append(replace(layer, variables=used))
     return replace(
         description,
         layers=[layer for layer in layers if layer.variables],
