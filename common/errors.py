@@ -16,7 +16,7 @@ FAILURE, USER_ERROR = 1, 2  # exit codes; the second says that the user can fix 
 # Control characters but for tabs and ends of lines, and those that change the direction of a text.
 CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")  # Keras colours its errors
-FRAME = re.compile(r'^ *File "([^"]+)", line (\d+)', re.MULTILINE)  # of a stack in the message of an error
+FRAME = re.compile(r'^ *File "([^"]+)", line (\d+)', re.MULTILINE)  # a line of a stack trace in an error's message
 TRACED = "in user code:"  # begins the message of an error that TensorFlow meets when it traces a function
 GENERATED = "__autograph_generated_file"  # a copy of a function that TensorFlow writes, and removes when it exits
 GRAPH_NOTES = ("Graph execution error:", "Detected at node", "<stack traces unavailable>")
@@ -60,8 +60,8 @@ def one_line(text: object) -> str:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return the reason that the operating system gives for an error, or else its message, on one line."""
-    if isinstance(error, shutil.Error):  # of copytree: a list of (source, target, reason)
+    """Return the operating system's reason for an error, or the error's message if there is none, on one line."""
+    if isinstance(error, shutil.Error):  # copytree raises it with a list of (source, target, reason)
         return one_line(error.args[0][0][2])
     return error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
 
@@ -77,7 +77,7 @@ def describe_error(error: BaseException) -> str:
 def _remove_frames(text: str) -> str:
     """Return the message of an error without the stack frames and the arguments that TensorFlow and Keras add to it."""
     if text.startswith(TRACED):
-        text = re.split(r"\n {4}[\w.]+: ", text)[-1]  # after the last frame: the type of the error and its message
+        text = re.split(r"\n {4}[\w.]+: ", text)[-1]  # the message, which follows the last frame and the error's type
         return _remove_frames("\n".join(line.removeprefix("    ") for line in text.splitlines()))
     if text.startswith("Graph execution error:"):
         lines = [line for line in text.splitlines() if not line.startswith((" ", "\t", *GRAPH_NOTES))]

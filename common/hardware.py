@@ -89,7 +89,7 @@ def keep_freed_memory() -> None:
     glibc's malloc then maps only blocks of 32 MiB and more, which is the largest limit that it accepts. It returns no
     other memory to the system. With another C library this function does nothing.
     """
-    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # as in malloc.h
+    trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # the numbers of these parameters in malloc.h
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):

@@ -44,12 +44,12 @@ PACKAGES = {
     "torch": ("torch>=2.11,<3", "transformers>=5.0", *SHARED_PACKAGES),
     "tf": ("tensorflow>=2.16,<2.22", "keras>=3.3,<4", *SHARED_PACKAGES),
 }
-KERAS_HUB = "keras-hub>=0.21"  # for TensorFlow's BERT
+KERAS_HUB = "keras-hub>=0.21"  # TensorFlow's BERT needs it
 MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}
 VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
 CHECKED_INTERPRETERS = "LOCKSTEP_INTERPRETERS"  # environment variable: what a command or its parent has checked, JSON
-MAX_SECONDS = 300  # for the import of a framework from a slow disk
-MAX_CHARACTERS = 300  # of what the other interpreter prints, in an error
+MAX_SECONDS = 300  # longest time for the import of a framework, which may be on a slow disk
+MAX_CHARACTERS = 300  # number of characters of the other interpreter's output that an error quotes
 MAX_OUTPUT = 1 << 20  # bytes that it may print to a stream; a program that is no Python may print without end
 
 

@@ -42,7 +42,7 @@ def hash_sources(module: str) -> dict[str, str]:
 def report_packages(modules: list[str], packages: list[str]) -> None:
     """Print the versions of packages, and import modules."""
     report = {"python": platform.python_version(), "versions": find_versions(packages)}
-    print("\n" + REPORT + json.dumps(report), flush=True)  # before an import that may end the process
+    print("\n" + REPORT + json.dumps(report), flush=True)  # printed first, because the next import may end the process
     for module in modules:
         importlib.import_module(module)
     print("\n" + IMPORTED, flush=True)

@@ -16,7 +16,7 @@ ROOT = str(Path(__file__).resolve().parents[1])  # the directory of the packages
 
 
 def module_command(module: str, *arguments: str, python: str | None = None) -> list[str]:
-    """Return the command that runs a module with this interpreter, or with `python`, that of another environment."""
+    """Return the command that runs a module. `python`: the interpreter of another environment; None for this one."""
     interpreter = str(Path(python).expanduser()) if python and python.startswith("~") else python or sys.executable
     return [interpreter, __file__, module, *arguments]
 
@@ -31,7 +31,7 @@ def import_own_packages() -> None:
 
 if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = str(Path.cwd())  # as `python -m` has it, in place of the directory of this file
+        sys.path[0] = str(Path.cwd())  # `python -m` begins the path with it, not with the directory of this file
     import_own_packages()
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

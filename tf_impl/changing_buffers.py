@@ -13,9 +13,11 @@ import tensorflow as tf
 from common.errors import UserError
 from common.map.changing_buffers import describe_unequal_replicas
 
-TOLERANCE = 1e-6  # relative to the largest element; above the rounding errors of a mean in float32
+# Largest difference of buffers that count as equal, relative to the largest element. The mean of float32 values has
+# smaller rounding errors.
+TOLERANCE = 1e-6
 
-Buffers = dict[str, keras.Variable]  # by name
+Buffers = dict[str, keras.Variable]  # buffers by name
 
 
 def mark_changing_buffers(model: keras.Model, depend_on_examples: Mapping[str, bool]) -> None:

@@ -169,7 +169,7 @@ class DescribedModel:
         return weights
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the losses of the examples by kind; see `described_losses`. Raise UserError if the function fails.
+        """Return the losses of the examples by kind, such as "float32". Raise UserError if the loss function fails.
 
         Args:
             task: The settings of the task.

@@ -19,7 +19,7 @@ def select_replica_devices(count: int, device: str = "auto") -> list[str]:
         device: The value of `train.device`.
     """
     if device == "cpu":
-        tf.config.set_visible_devices([], "GPU")  # also if code of the user has made this process see them
+        tf.config.set_visible_devices([], "GPU")  # even if code of the user has made this process see them
     gpus = [] if device == "cpu" else tf.config.list_physical_devices("GPU")
     if not gpus and device != "cpu" and count_visible_gpus():
         raise UserError("this TensorFlow cannot use the visible GPU(s); set train.device=cpu or install its GPU build")

@@ -32,7 +32,7 @@ from tf_impl.losses import (
 from tf_impl.predictions import PredictClasses, predict_classes
 
 PerExample = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
-Gather = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # see `TaskFunctions`
+Gather = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # outputs and places of a shard to all examples' outputs
 
 
 @dataclass(frozen=True)

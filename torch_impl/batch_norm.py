@@ -109,7 +109,7 @@ class SynchronizedBatchNorm(RowAwareLayer, _BatchNorm):
         mean = sums[:-1] / count
         centred = x - mean.view(shape)
         variance = self.sum_over_replicas((centred.square() * real).sum(axes)) / count
-        unbiased = variance.detach() * (count / (count - 1))  # as torch.nn.BatchNorm averages it
+        unbiased = variance.detach() * (count / (count - 1))  # the variance that torch.nn.BatchNorm averages
         self._update_moving_statistics(mean.detach(), unbiased)
         x = centred * torch.rsqrt(variance + self.eps).view(shape)
         if self.weight is not None:
@@ -135,7 +135,7 @@ def synchronize_batch_norm(model: Module, sum_over_replicas: SumOverReplicas) ->
         UserError: A layer overrides `forward`, which would be replaced.
     """
     for name, module in model.named_modules():
-        if isinstance(module, RowAwareLayer):  # of a Keras model
+        if isinstance(module, RowAwareLayer):  # a layer of a Keras model, which computes this itself
             module.sum_over_replicas = sum_over_replicas
         if isinstance(module, _BatchNorm):
             if type(module).forward not in FORWARD_PASSES:

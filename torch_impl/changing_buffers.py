@@ -13,9 +13,11 @@ from torch.nn import Module
 from common.errors import UserError
 from common.map.changing_buffers import describe_unequal_replicas
 
-TOLERANCE = 1e-6  # relative to the largest element; above the rounding errors of a mean in float32
+# Largest difference of buffers that count as equal, relative to the largest element. The mean of float32 values has
+# smaller rounding errors.
+TOLERANCE = 1e-6
 
-Buffers = dict[str, torch.Tensor]  # by name
+Buffers = dict[str, torch.Tensor]  # buffers by name
 
 
 def mark_changing_buffers(model: Module, depend_on_examples: Mapping[str, bool]) -> None:
@@ -51,7 +53,13 @@ def average_buffers(model: Module, all_reduce: Callable[[torch.Tensor], object],
 
 
 def check_equal_buffers(model: Module, all_reduce: Callable[[torch.Tensor], object], world_size: int) -> None:
-    """Raise UserError if a buffer that should be the same on all ranks is not. Arguments: see `average_buffers`."""
+    """Raise UserError if a buffer that should be the same on all ranks is not.
+
+    Args:
+        model: The model of this rank.
+        all_reduce: A function that sums a tensor over the ranks, in place.
+        world_size: The number of ranks.
+    """
     for name, buffer in find_changing_buffers(model, dependent=False).items():
         mean = buffer.double()
         mean = mean.clone() if mean is buffer else mean

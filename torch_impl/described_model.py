@@ -158,7 +158,7 @@ class DescribedModel:
         return {name: tensor.double().numpy() for name, tensor in tensors.items() if tensor.is_floating_point()}
 
     def compute_losses(self, task: TaskSettings, output: str, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the losses of the examples by kind; see `described_losses`. Raise UserError if the function fails.
+        """Return the losses of the examples by kind, such as "float32". Raise UserError if the loss function fails.
 
         Args:
             task: The settings of the task.

@@ -33,7 +33,7 @@ class _KeepFloat64(TorchFunctionMode):
         self,
         func: Callable[..., object],
         types: Sequence[type],
-        args: tuple[Any, ...] = (),  # of any PyTorch function
+        args: tuple[Any, ...] = (),  # Any: the arguments of any PyTorch function
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
         if func is torch.Tensor.float:

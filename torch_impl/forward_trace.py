@@ -25,7 +25,7 @@ from torch_impl.nested_tensors import first_tensor, replace_first_tensor, to_arr
 from torch_impl.unregistered_modules import list_unregistered
 
 RESHAPES = {"flatten", "unflatten", "view", "reshape"}
-DROPOUT_PARAMETERS = ("input", "p", "training")  # of the dropout functions in torch.nn.functional
+DROPOUT_PARAMETERS = ("input", "p", "training")  # the parameters of the dropout functions in torch.nn.functional
 # The parameters of scaled_dot_product_attention.
 ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
@@ -130,10 +130,10 @@ class ForwardTrace:
             self._shapes[after[1]] = tuple(before[1:])
         if len(after) >= 3 and len(before) == 2 and after[0] == before[0]:
             linear_paths = [path for path, layer in self.entered.items() if get_layer_kind(layer) == "Linear"]
-            linear_path, kept = find_reshaped_layers(self.calls, linear_paths, tuple(before))
+            linear_path, later_paths = find_reshaped_layers(self.calls, linear_paths, tuple(before))
             if linear_path is not None:
                 self.reshaped_shapes.setdefault(linear_path, tuple(after[1:]))
-                self.unflattened_shapes |= dict.fromkeys(kept, tuple(after[1:]))
+                self.unflattened_shapes |= dict.fromkeys(later_paths, tuple(after[1:]))
 
     def _make_pre_hook(self, path: str) -> Callable[..., object]:
         """Return the hook that PyTorch calls before the forward pass of the layer at this path."""
@@ -205,7 +205,7 @@ class _FunctionObserver(TorchFunctionMode):
         self,
         func: Callable[..., torch.Tensor],
         types: Sequence[type],
-        args: tuple[Any, ...] = (),  # of any PyTorch function
+        args: tuple[Any, ...] = (),  # Any: the arguments of any PyTorch function
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
         name, kwargs = getattr(func, "__name__", ""), dict(kwargs or {})

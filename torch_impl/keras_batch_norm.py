@@ -1,4 +1,4 @@
-"""BatchNorm of Keras models on PyTorch, which computes what TensorFlow's side does, also over several replicas."""
+"""BatchNorm of Keras models on PyTorch: it computes what TensorFlow's side does, over one or several replicas."""
 
 import keras
 import torch
@@ -74,7 +74,7 @@ def align_keras_batch_norm(model: KerasModule, over_replicas: bool) -> None:
         if type(layer).call is BatchNormalization.call:
             layer.__class__ = AlignedKerasBatchNorm
             layer.sum_over_replicas, layer.real_rows = _return_same, None
-            layer.synchronized = False  # on PyTorch, Keras refuses to synchronize
+            layer.synchronized = False  # Keras itself refuses to synchronize on PyTorch
         elif over_replicas:
             raise UserError(
                 f"model.sync_batch_norm=true: layer {path or 'model'} ({type(layer).__name__}) is a BatchNormalization "

@@ -72,7 +72,7 @@ def _make_processes(context: RunContext, hosts: HostGroup, variables: Mapping[st
         environment |= {**variables, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(placed.threads)}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):
-            serves = process.role != "chief"  # it does not end by itself
+            serves = process.role != "chief"  # servers and workers do not end by themselves
             restartable = process.role == "worker" and not strategy.synchronous
         name = f"rank {placed.all_processes.index(process)}"
         processes.append(Process(name, command, environment, serves, restartable))

@@ -7,7 +7,7 @@ from common.map.keras_attributes import get_keras_attributes, get_keras_kind, is
 from common.map.layer_kinds import find_kind
 from common.map.torch_layers import KNOWN_KINDS
 
-ATTRIBUTES = {  # the name of an attribute in PyTorch's layers: its name in common.map
+ATTRIBUTES = {  # the name of an attribute in PyTorch's layers, and its name in common.map
     "eps": "epsilon",
     "variance_epsilon": "epsilon",
     "momentum": "momentum",

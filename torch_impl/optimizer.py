@@ -37,7 +37,7 @@ from torch_impl.rule_optimizer import RuleOptimizer
 from torch_impl.step import collect_gradients
 from torch_impl.weight_average import WeightAverage
 
-Groups: TypeAlias = list[dict[str, Any]]  # as torch.optim takes them
+Groups: TypeAlias = list[dict[str, Any]]  # parameter groups in the form that torch.optim takes
 NATIVE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "adadelta": torch.optim.Adadelta,

@@ -34,7 +34,7 @@ from torch_impl.losses import (
 from torch_impl.predictions import PredictClasses, predict_classes
 
 PerExample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs [n, ...] and labels [n, ...] to [n]
-Gather = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # see `TaskFunctions`
+Gather = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs and places of a shard to all examples' outputs
 
 
 @dataclass(frozen=True)

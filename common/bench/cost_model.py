@@ -32,7 +32,8 @@ class Link:
     beta: float
 
 
-Reduce = Callable[[int, float, Link], float]  # from the replicas, the bytes and the link to the seconds of a reduction
+# Predicts the seconds of a reduction from the number of replicas, the bytes and the link between the replicas
+Reduce = Callable[[int, float, Link], float]
 
 
 def ring(replicas: int, size: float, link: Link) -> float:

@@ -36,7 +36,8 @@ from common.run_module import module_command
 SCRIPT_PRECISIONS = ("float32", "bfloat16")
 COLUMNS = ("premise", "hypothesis", "label")  # columns of the data files that scripts can read
 CUSTOM = "custom_ddp"  # the script that trains a user's own model
-CUSTOM_LOSSES = {"classification": "cross_entropy", "language_model": "cross_entropy", "regression": "mse"}  # by task
+# The loss that a contestant's script computes, by the task
+CUSTOM_LOSSES = {"classification": "cross_entropy", "language_model": "cross_entropy", "regression": "mse"}
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 # A contestant trains, and does nothing else, until the benchmark ends it.
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
@@ -92,7 +93,7 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
         if configs[name].python is not None:
             raise UserError("python: the benchmark measures this environment; start common.bench with that interpreter")
         _check_script(name, definition, configs[name])
-    with reserve_ports(2 * len(definitions)) as reserved:  # for the scripts, and for the matrices of each precision
+    with reserve_ports(2 * len(definitions)) as reserved:  # for scripts and matrices
         ports = iter(reserved)
     planned: dict[str, PlannedContestant] = {}
     for name, definition in definitions.items():

@@ -43,7 +43,7 @@ class ProcessTree:
             )
         self.root = psutil.Process(self._popen.pid)
         if cores is not None and hasattr(self.root, "cpu_affinity"):
-            self.root.cpu_affinity(self.root.cpu_affinity()[:cores])  # before the command starts other processes
+            self.root.cpu_affinity(self.root.cpu_affinity()[:cores])  # the processes that the command starts inherit it
         self.stopped: list[psutil.Process] = []
         self._peaks: dict[psutil.Process, int] = {}
 

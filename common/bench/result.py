@@ -37,7 +37,7 @@ class ContestantResult(TypedDict):
     utilisation: SpreadRow | None  # operations per second, without padding, as a share of matrix_flops_per_second
     peak_memory_bytes: int
     start_up_seconds: float
-    rounds: dict[str, list[float]]  # by counter, such as "examples": its rate in each round
+    rounds: dict[str, list[float]]  # for each counter, such as "examples": its rate per second in each round
     time_split: dict[str, float] | None  # the share of each phase in the time of a step
     timeline: dict[str, Lane] | None  # the last profiled step: its spans of time by phase
     useful_flops_per_example: NotRequired[float]  # mean floating-point operations of an example, without padding
@@ -117,6 +117,6 @@ class BenchResult(TypedDict):
     versions: dict[str, str]
     overrides: list[str]
     settings: BenchSettings
-    matrix_flops_per_second: dict[str, MatrixRate]  # by precision
+    matrix_flops_per_second: dict[str, MatrixRate]  # speed of products of matrices, by precision
     contestants: list[ContestantResult]
     prediction: Prediction | None

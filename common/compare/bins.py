@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-MAX_BINS = 40_000  # of all runs together
-MIN_BINS = 2_000  # of each run, if there are many long ones
+MAX_BINS = 40_000  # largest number of bins of all runs together
+MIN_BINS = 2_000  # number of bins that each run gets at least
 
 
 def choose_bins(lengths: Iterable[int]) -> int:

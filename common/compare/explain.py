@@ -1,4 +1,4 @@
-"""Sentences on a pair of runs: what its verdict means, and what to do next."""
+"""Sentences about a pair of runs: the meaning of its verdict, and the next thing to do."""
 
 import shlex
 
@@ -9,7 +9,9 @@ from common.compare.matched_steps import compute_differences, find_common_steps
 from common.compare.pair import DIVERGED, LOCKSTEP, NOT_COMPARABLE, OTHER_CURVE, SAME_CURVE, RunPair
 from common.recording.environment import UNKNOWN_DEVICE, read_environment
 
-SMALL_DIFFERENCE = 1e-3  # relative; a ReLU in float32 made 3.4e-4 in the first gradient of examples/resnet
+# Largest relative difference that rounding alone may cause. A ReLU in float32 made a difference of 3.4e-4 in the first
+# gradient of examples/resnet.
+SMALL_DIFFERENCE = 1e-3
 ROUNDING = "; this may be rounding in float32, which a ReLU passes on at once (docs/parity.md, Long runs)"
 ROUNDING_OF_DEVICES = "; this may be rounding in float32, which differs between devices ({} | {})"
 HOW_TO_KNOW = ": train both with train.precision=float64 to know"

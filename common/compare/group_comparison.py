@@ -59,7 +59,7 @@ def _choose_margin(margins: Margins, name: str, values: Values) -> float:
 
 
 def _describe(reference: SeedGroup, contestant: SeedGroup, judgement: Judgement, cut: str) -> str:
-    """Explain a verdict in a sentence, without the verdict itself. cut: see `Progress`."""
+    """Explain a verdict in a sentence, without the verdict itself. cut: a sentence about longer runs; may be empty."""
     metrics = judgement.metrics
     decisive = {name: result for name, result in metrics.items() if result.verdict == judgement.verdict}
     groups = f"{contestant} and {reference} over {len(reference.runs)} seeds"

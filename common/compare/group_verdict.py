@@ -25,7 +25,7 @@ def compare_seeds(
 
     Args:
         runs: The runs.
-        tolerances: See `compare`.
+        tolerances: The largest differences of losses and gradient norms that count as equal, by precision.
         margins: The margins.
         reference: Directory or name of a run of the reference group, or its label; by default the first group.
         left_out: The reasons why other runs could not be read.

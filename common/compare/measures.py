@@ -30,8 +30,8 @@ class ReferenceDifference:
     """Differences, run minus reference, after equal numbers of examples. None if a value is unknown."""
 
     loss: float | None  # training loss, mean over the last tenth of the examples that both runs consumed
-    evaluation_loss: float | None  # at the last evaluation that both runs made after the same number of examples
-    accuracy: float | None  # at the same evaluation
+    evaluation_loss: float | None  # difference at the last evaluation of both runs after the same number of examples
+    accuracy: float | None  # difference at the same evaluation
 
 
 def measure_speed(run: Run) -> Speed | None:

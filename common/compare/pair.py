@@ -64,7 +64,7 @@ class RunPair:
     identical_steps: int  # number of common steps at which the losses are equal
     evaluation_examples: int | None  # largest number of examples after which both runs evaluated
     evaluation_loss_difference: float | None  # absolute, after evaluation_examples
-    metric_differences: dict[str, float]  # absolute, after evaluation_examples, by metric, such as accuracy
+    metric_differences: dict[str, float]  # absolute difference of each metric, such as accuracy, at evaluation_examples
     config_differences: ConfigDifferences  # only of keys that may change the curve: (value of a, value of b) by key
     asynchronous: bool  # whether one of the runs is asynchronous
     reasons: list[str]  # why the pair is not comparable

@@ -15,7 +15,7 @@ from common.config.schema import collect_keys
 from common.errors import UserError
 
 SEED = "train.seed"
-DIVERGED_ERROR = ": the loss is "  # in summary.json of a run that ended at a loss that is not finite
+DIVERGED_ERROR = ": the loss is "  # part of the error in summary.json if a run ended because its loss was not finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class SeedGroup:
 
     label: str  # unique
     runs: list[Run]
-    seeds: list[int] | None  # as long as `runs`; None for external runs, whose seeds are unknown
+    seeds: list[int] | None  # the seed of each run; None for external runs, whose seeds are unknown
 
     def __str__(self) -> str:
         return self.label

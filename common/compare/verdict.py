@@ -41,7 +41,7 @@ class Comparison:
 
     runs: list[Run]
     reference: Run  # the run that tables and charts compare the others with
-    tolerances: Mapping[str, Tolerance]  # by `Run.precision`
+    tolerances: Mapping[str, Tolerance]  # largest differences that count as equal, by precision
     pairs: list[RunPair]
     verdict: str
     sentence: str  # the verdict with an explanation

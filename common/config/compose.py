@@ -229,7 +229,7 @@ def describe_keys(extensions: Iterable[str] = ()) -> str:
     """
     for module in extensions:
         _import_extension(module)
-    kinds_by_description: dict[str, dict[str, list[str]]] = {}  # by the full name of a key, then by its description
+    kinds_by_description: dict[str, dict[str, list[str]]] = {}  # for each key, the kinds that have each description
     schemas = [(kind, schema, f"{group}.") for group, kinds in GROUPS.items() for kind, schema in kinds.items()]
     sections = [("", schema, f"{name}.") for name, schema in SECTIONS.items()]
     for kind, schema, prefix in (*schemas, *sections, ("", RunOptions, "")):

@@ -8,7 +8,7 @@ from common.config.strategies import ParameterServerSettings, StrategySettings
 from common.config.validate import check_replicas, count_gpus
 from common.errors import UserError
 
-DEFAULT_REPLICAS = 2  # on a host without GPUs
+DEFAULT_REPLICAS = 2  # number of replicas on a host without GPUs
 MAX_DEFAULT_WARMUP_STEPS = 50
 # The machine epsilon of the weights, by train.precision: the weights of a bfloat16 run are float32.
 MACHINE_EPSILONS = {"float32": 2.0**-23, "bfloat16": 2.0**-23, "float64": 2.0**-52}

@@ -171,7 +171,7 @@ class InverseSqrtSettings(ScheduleSettings):
 
     @override
     def compute_factor(self, step: int, total: int) -> float:
-        timescale = self.timescale or self.warmup_steps or 10_000  # as in transformers
+        timescale = self.timescale or self.warmup_steps or 10_000  # transformers uses the same defaults
         return 1 / math.sqrt((step + timescale) / timescale)
 
 

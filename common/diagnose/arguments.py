@@ -30,10 +30,10 @@ from common.run.checkpoint import open_checkpoint, open_unverified_checkpoint, p
 DEFAULTS = Path(CONF, "diagnose.yaml")
 SIDE_NAMES = ("a", "b")
 FEWEST_STEPS, MOST_STEPS = 2, 100
-FEWEST_REPEATED_STEPS = 3  # of two finished runs; as many as conf/diagnose.yaml sets for other runs
-DEFAULT_TRAIN_STEPS = 300  # as conf/train.yaml sets it
+FEWEST_REPEATED_STEPS = 3  # fewest steps of finished runs that are repeated; conf/diagnose.yaml has the same default
+DEFAULT_TRAIN_STEPS = 300  # value of train.steps in conf/train.yaml
 PRECISION_KEY, PYTHON_KEY = "train.precision", "python"
-DEVICE_ALIAS = re.compile(r"^([+~]*(?:[ab]\.)?)device=")  # of train.device
+DEVICE_ALIAS = re.compile(r"^([+~]*(?:[ab]\.)?)device=")  # the short form of train.device
 
 
 @dataclass
@@ -42,7 +42,7 @@ class DiagnoseOptions:
 
     Attributes:
         a: Side A as framework:strategy, such as torch:ddp; None if it is not set, which is an error.
-        b: The same for side B.
+        b: Side B as framework:strategy.
         steps: Number of training steps to compare.
         precision: Precision in which both sides train: a key of MACHINE_EPSILON.
         start: Checkpoint that both sides start from; None starts from the initial weights.
@@ -72,8 +72,8 @@ class SideArguments:
         overrides: Overrides of the framework's train command, all but the one that chooses the strategy.
         start: Checkpoint to start from; None starts from the initial weights.
         repeats: Directory of the finished run that this one repeats; None if it repeats none.
-        python: Interpreter of another environment; None for that of this command. Only the user's command names it,
-            never the config of a run directory, which somebody else may have written.
+        python: Interpreter of another environment; None for this command's interpreter. Only the user's command names
+            it, never the config of a run directory, which somebody else may have written.
     """
 
     name: str
@@ -116,7 +116,7 @@ class SortedArguments:
 
 
 def is_path(argument: str) -> bool:
-    """Check whether an argument is a path: it is no KEY=VALUE, or it exists, such as that of a run of a sweep."""
+    """Check whether an argument is a path: it has no "=", or it exists, as a run directory of a sweep may."""
     return "=" not in argument or os.path.exists(argument)  # noqa: PTH110  Path.exists raises OSError for long names
 
 

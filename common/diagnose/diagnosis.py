@@ -31,7 +31,7 @@ class CauseRow:
 
     @property
     def sentence(self) -> str:
-        """The sentence of the cause, and at how many places the same holds."""
+        """The sentence of the cause, and the number of other tensors that differ for the same reason."""
         count = len(self.other_tensors)
         if not count:
             return self.cause.sentence
@@ -47,8 +47,8 @@ class Diagnosis:
         stages: Stages in the order in which they were compared.
         unpaired: Parameters of A that B lacks.
         precision: Precision in which both sides trained.
-        recorded: What is to be said of the finished runs that A and B repeat.
-        notes: What is not compared, and what to do to learn more, for a reader of the report.
+        recorded: Sentences about the finished runs that A and B repeat.
+        notes: Sentences for a reader of the report: what is not compared, and how to compare more.
     """
 
     titles: dict[str, str]
@@ -74,7 +74,7 @@ class Diagnosis:
         """The causes as rows of a report: the same cause of several tensors is one row."""
         rows: dict[tuple[object, ...], list[Cause]] = {}
         for cause in self.causes:
-            reason = cause.sentence.partition(": ")[2] or cause.sentence  # of "PLACE: REASON"
+            reason = cause.sentence.partition(": ")[2] or cause.sentence  # a sentence may be "PLACE: REASON"
             rows.setdefault((cause.cause, cause.side, cause.stage, cause.confirmed, reason), []).append(cause)
         return [CauseRow(causes[0], [cause.tensor for cause in causes[1:]]) for causes in rows.values()]
 
@@ -90,7 +90,7 @@ class Diagnosis:
 
     @property
     def headline(self) -> str:
-        """The result in one sentence, with what is to be said of the finished runs that A and B repeat.
+        """The result in one sentence, together with the sentences about the finished runs that A and B repeat.
 
         A difference between A and B comes first, unless the runs were made in another environment.
         """

@@ -17,7 +17,7 @@ from common.records.summary import read_final_summary
 from common.training.rows import Row
 from common.versions import find_versions
 
-# Not the memory, of which a part may be reserved
+# The memory is left out, because a part of it may be reserved
 COMPARED_HARDWARE = ("machine", "processor", "cores", "gpus", "gpu")
 UNRECORDED = "(not recorded)"
 
@@ -70,7 +70,7 @@ def _describe_changes(name: str, directory: Path) -> list[str]:
 
 
 def find_other_environment(directory: Path, repeated: Path | None = None) -> list[str]:
-    """Return the versions and the hardware that a run recorded and that are others here, as "torch 2.9 (here 2.11)".
+    """Return the versions and the hardware in which a run and this machine differ, as "torch 2.9 (here 2.11)".
 
     Args:
         directory: The run directory.
@@ -103,7 +103,7 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
 def find_other_curve(run: SideRun, rows: Mapping[int, Row]) -> str:
     """Return how the recorded curve of a run differs from the repeated one; empty if it is reproduced.
 
-    The tolerance is that of the least precise of both.
+    The precision of the less precise run decides the tolerance.
 
     Args:
         run: The repeated run.
@@ -127,7 +127,7 @@ def find_other_curve(run: SideRun, rows: Mapping[int, Row]) -> str:
 def _find_unrepeated_divergence(
     runs: Sequence[SideRun], rows_a: Mapping[int, Row], rows_b: Mapping[int, Row]
 ) -> list[str]:
-    """Return a sentence if two finished runs, of which these are the rows, diverge at a step that was not repeated."""
+    """Return a sentence if two finished runs with these rows diverge at a step that was not repeated."""
     precisions = {precision for run in runs for precision in run.recorded_precisions}
     step = find_divergence(rows_a, rows_b, precisions)
     first, last = runs[0].steps_before + 1, runs[0].config.train.steps

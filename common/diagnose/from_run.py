@@ -117,7 +117,7 @@ def check_code(run_dir: Path, trusted: Collection[str]) -> None:
         if isinstance(section, dict) and list_code(section.get(key)):
             named.append(f"{name}={section[key]}")
     data = values.get("data")
-    if isinstance(data, dict) and data.get("arguments"):  # of the function `data.read`, such as paths
+    if isinstance(data, dict) and data.get("arguments"):  # what the function `data.read` gets, such as paths
         named.append(f"data.arguments={data['arguments']}")
     if (metric := _find_followed_metric(values)) and ":" in metric:
         named.append(f"metrics=[{metric}]")
@@ -201,7 +201,7 @@ def _find_choice(group: str, kind: str) -> str:
 
 
 def _read_kind(group: str, path: Path) -> str | None:
-    """Return the kind that a file in conf/GROUP sets, or else the kind of the file that it extends.
+    """Return the kind that a file in conf/GROUP sets, or inherits from the file that it extends.
 
     A file that sets several groups has a section for each.
     """

@@ -14,7 +14,7 @@ from common.map.description import RecordedCall
 from common.models.paired_layers import PairedLayer
 
 Call = TypeVar("Call", RecordedCall, CallNoise)  # what a layer received and returned, or its noise
-SEPARATORS = "./"  # before the last part of a parameter's name; the second if the model is Keras's alone
+SEPARATORS = "./"  # one of them precedes the last part of a parameter's name: "/" if only a Keras model has it
 LayerSettings = Mapping[str, object]  # such as {"epsilon": 1e-5}
 
 
@@ -27,9 +27,9 @@ class LayerMatch:
         name: Common beginning of the names of the layer's parameters, such as "encoder.0" of "encoder.0.weight".
         path_a: Path of the layer in A's model.
         path_b: Path of the layer in B's model.
-        entries_a: Paths of the layers in A that receive the input, if other layers than the one at `path_a` do: the
-            match is then that of an attention, for example, which is several layers in one of the models.
-        entries_b: The same of B.
+        entries_a: Paths of the layers in A that receive the input, if the layer at `path_a` does not. An attention, for
+            example, may be several layers in one of the models: some receive the input, and one returns the output.
+        entries_b: Paths of the layers in B that receive the input, in the same case.
         settings_a: Settings of A's layer that decide its output.
         settings_b: Settings of B's layer that decide its output.
     """
@@ -55,7 +55,7 @@ class LayerMatch:
 
     @property
     def paths_b(self) -> list[str]:
-        """The same of B."""
+        """Paths of the layers in B that receive the input or return the output."""
         return [*self.entries_b, self.path_b]
 
     def get_call_of_a(self, calls: Mapping[str, Call]) -> Call | None:
@@ -80,12 +80,12 @@ def match_layers(a: SideRun, b: SideRun, layers_a: Mapping[str, str], layers_b: 
         a: Run of side A.
         b: Run of side B.
         layers_a: Path of the layer that holds each parameter of A, by the parameter's name.
-        layers_b: The same for B.
+        layers_b: Path of the layer that holds each parameter of B, by the parameter's name.
     """
     # The initial weights of a custom model come with the pairs of its PyTorch and Keras layers.
     if isinstance(a.config.model, CustomModelSettings) and (layers := a.prepared.initial.hf_config["layers"]):
         return [build_match(layer, a.arguments.framework, b.arguments.framework) for layer in layers]
-    paths: dict[str, tuple[str, str]] = {}  # in A and in B, by name
+    paths: dict[str, tuple[str, str]] = {}  # paths of the layers in A and in B, by the layer's name
     for parameter in layers_a:
         if parameter in layers_b:
             name = parameter[: max(map(parameter.rfind, SEPARATORS))]

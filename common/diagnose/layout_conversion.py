@@ -26,8 +26,8 @@ def convert_layout(
     """Return A's array in the layout of B's, or None if no layout fits.
 
     Channels may be the second or the last axis, attention heads may be before or after the tokens, and tokens may have
-    an axis or share one with the examples, or come before them. Zeros around the array are those of B's: one side may
-    pad before a layer, and the other within it. If several layouts fit, the one closest to B's values is chosen.
+    an axis or share one with the examples, or come before them. The array gets as many zeros at its ends as B's: one
+    side may pad before a layer, and the other within it. If several layouts fit, the one closest to B's is chosen.
 
     Args:
         array: A's array.
@@ -48,8 +48,8 @@ def convert_layout(
         return array.swapaxes(0, 1) if is_swapped else None
     if unflattened_shape is not None and array.shape[1:] == (int(np.prod(unflattened_shape)),):
         unflattened = array.reshape(-1, *unflattened_shape)
-        moved = (move_channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
-        candidates = [candidate.reshape(array.shape) for candidate in moved]
+        channels_moved = (move_channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
+        candidates = [candidate.reshape(array.shape) for candidate in channels_moved]
         if len({*unflattened_shape}) == 1:
             candidates.append(array)  # its shape does not say whether B moved the channels
     else:
@@ -78,7 +78,7 @@ def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _is_closest_as_it_is(a: np.ndarray | None, b: np.ndarray | None, shape: tuple[int, ...] | None) -> bool:
-    """Check whether A's array is closer to B's than what A would have flattened with the channels in another axis."""
+    """Check whether A's array is closer to B's as it is than after moving the channels that A has flattened."""
     as_it_is, moved = convert_layout(a, b), convert_layout(a, b, shape)
     if as_it_is is None or moved is None or b is None:
         return False
@@ -95,7 +95,7 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         call_a, call_b = layer.get_call_of_a(a.calls), layer.get_call_of_b(b.calls)
         if call_a is None or call_b is None:
             continue
-        # These are of a single layer: no attention flattens
+        # Only single layers flatten; an attention, which may be several layers, does not
         shape_a, shape_b = a.unflattened_shapes.get(layer.path_a), b.unflattened_shapes.get(layer.path_b)
         is_same = shape_a == shape_b and len({*(shape_a or ())}) != 1
         unflattened_shape = None if is_same else shape_a  # equal shapes have equal layouts, unless all sizes are equal
@@ -108,7 +108,8 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
             divided_a, divided_b = a.reshaped_shapes.get(layer.path_a), b.reshaped_shapes.get(layer.path_b)
             output_shape = divided_a if has_moved(divided_a, divided_b) or has_moved(divided_b, divided_a) else None
         returned = convert_layout(call_a.returned, call_b.returned, output_shape)
-        is_known = returned is not None or layer.kind in RECURRENT  # which may return one state or all states
+        # A recurrent layer may return one state in A and all states in B
+        is_known = returned is not None or layer.kind in RECURRENT
         if (received is not None or has_indices) and is_known:
             converted[layer.path_b] = RecordedCall(received, returned)
     return converted
@@ -139,7 +140,8 @@ def select_replacements(
 ) -> dict[str, RecordedCall]:
     """Return the calls that B's layers take over from A, by the path in B.
 
-    Of several layers, those that receive the same array in B receive A's array, and the last one returns A's.
+    If a layer of A corresponds to several layers of B, those that receive the input get A's input, and the last one
+    returns A's output.
 
     Args:
         layers: Pairs of layers.
@@ -158,7 +160,7 @@ def select_replacements(
 def _divide_call(
     path: str, entries: Sequence[str], call: RecordedCall, unreplaced_calls: Mapping[str, RecordedCall]
 ) -> dict[str, RecordedCall]:
-    """Return the calls of the entries and of the layer at `path`, of which `call` is the whole.
+    """Divide a call into the calls of the layers that receive the input and of the layer that returns the output.
 
     Args:
         path: Path of the layer that returns the output.
@@ -184,8 +186,8 @@ def perturb_calls(layers: Sequence[LayerMatch], a: Observation, seed: int) -> di
     perturbed: dict[str, RecordedCall] = {}
     for layer in layers:
         if (call := layer.get_call_of_a(a.calls)) is not None:
-            moved = RecordedCall(_perturb_floats(call.received, seed), _perturb_floats(call.returned, seed))
-            perturbed |= _divide_call(layer.path_a, layer.entries_a, moved, a.calls)
+            perturbed_call = RecordedCall(_perturb_floats(call.received, seed), _perturb_floats(call.returned, seed))
+            perturbed |= _divide_call(layer.path_a, layer.entries_a, perturbed_call, a.calls)
     return perturbed
 
 

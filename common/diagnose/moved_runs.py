@@ -43,8 +43,8 @@ def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
             f"{run_dir}: its config.yaml names files that are not here: {', '.join(missing)}; pass these keys with "
             "paths of this machine, or a bundle, which python -m common.export bundle=RUN_DIR makes on the other one"
         )
-    # The cache directory of another machine is not created here. One named "inputs" was the temporary one of a bundle,
-    # from which an earlier diagnosis trained this run.
+    # The cache directory of another machine is not created here. A directory named "inputs" belonged to a bundle that
+    # an earlier diagnosis unpacked for a while, so it is not used either.
     cache = values.get(CACHE_KEY)
     is_here = isinstance(cache, str) and os.path.isdir(cache) and Path(cache).name != INPUTS  # noqa: PTH112
     return [f"{CACHE_KEY}={quote_value(cache)}"] if is_here else []
@@ -77,7 +77,7 @@ def _list_modules(run_dir: Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_missing(key: str, value: str) -> bool:
-    """Check whether a value is a path that is not on this machine. Of a glob, only the directory is looked for."""
+    """Check whether a value is a path that is not on this machine. If it is a glob, only its directory is checked."""
     is_relative = value.count("/") <= 1 and not value.startswith(("/", "~"))
     if (key in ("model.checkpoint", "data.path") and is_relative) or (key == "data.tokenizer" and value == "bytes"):
         return False  # the name of a hub

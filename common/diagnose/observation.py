@@ -59,7 +59,7 @@ class PerturbedObservation:
 
 
 def measure_perturbation(original: Observation, perturbed: Observation) -> PerturbedObservation:
-    """Return the report on a perturbed computation, which compares its layers with those of the original one."""
+    """Return the report on a perturbed computation. The noise of a layer is its difference from the original one."""
     noise = {}
     for path, call in original.calls.items():
         other = perturbed.calls.get(path, RecordedCall(None, None))

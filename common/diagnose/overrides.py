@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from common.config.interpolations import escape_interpolations
 from common.errors import UserError, one_line
 
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # a name that Hydra reads without quotes, which it refuses for names
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # the names that Hydra can read in a mapping; it accepts no quoted ones
 
 
 def key_of(override: str) -> str:
@@ -27,7 +27,7 @@ def drop_keys(overrides: Iterable[str], keys: Collection[str]) -> list[str]:
 
 
 def quote_value(value: object) -> str:
-    """Return the text from which Hydra reads a value as it stands: a text in it calls and interpolates nothing.
+    """Return the text from which Hydra reads exactly this value, without interpolating or calling anything in it.
 
     Raises UserError if a mapping has a name that Hydra cannot read.
     """

@@ -18,7 +18,7 @@ from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.remedies import find_remedy
 from common.terminal import SafeConsole
 
-ROWS_PER_STAGE = 12  # of the table on the page
+ROWS_PER_STAGE = 12  # largest number of checks that the page lists for a stage
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
@@ -57,8 +57,8 @@ def write_report(diagnosis: Diagnosis, output: Path) -> list[Path]:
 
 def _print_row(console: Console, row: CauseRow) -> None:
     cause, confirmed = row.cause, "confirmed" if row.cause.confirmed else "not confirmed"
-    place = "" if row.sentence.startswith(f"{cause.tensor}: ") else f" {cause.tensor}:"
-    console.print(escape(f"cause: {cause.cause}, {cause.stage},{place} {row.sentence} ({confirmed})"))
+    tensor = "" if row.sentence.startswith(f"{cause.tensor}: ") else f" {cause.tensor}:"
+    console.print(escape(f"cause: {cause.cause}, {cause.stage},{tensor} {row.sentence} ({confirmed})"))
     if row.other_tensors:
         console.print(escape(f"  also: {', '.join(row.other_tensors)}"))
     if (remedy := find_remedy(cause)) is not None:

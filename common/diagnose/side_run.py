@@ -23,7 +23,7 @@ from common.training.planned_batches import planned_batches
 from common.training.rows import read_rows
 from common.training.state import SavedState, State
 
-Shards = list[list[Arrays]]  # for each replica, the micro-batches of its shard
+Shards = list[list[Arrays]]  # the shards of all replicas: for each of them, the arrays of its micro-batches
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class SideRun:
 
     @cached_property
     def recorded_precisions(self) -> set[str]:
-        """Precisions in which the run that this one repeats was trained: that of training, and that of products."""
+        """Precisions of the run that this one repeats: train.precision, and train.matmul_precision if it is set."""
         if self.arguments.repeats is None:
             return set()
         train = load_config(self.arguments.repeats / CONFIG).train
@@ -111,9 +111,8 @@ class SideRun:
         """
         checkpoints: list[SavedState] = [open_unverified_checkpoint(path) for path in list_checkpoints(self.directory)]
         if self.is_asynchronous:
-            first = (
-                checkpoints[:1] if self.steps_before else []
-            )  # without a start checkpoint: the initial weights, below
+            # A run without a start checkpoint gets the initial weights as its first state below
+            first = checkpoints[:1] if self.steps_before else []
             checkpoints = [*first, checkpoints[-1]]
         states = [checkpoint.load() for checkpoint in checkpoints]
         if not self.steps_before:

@@ -30,7 +30,7 @@ from common.diagnose.train_sides import train_sides, train_with_values
 
 StageFunction = Callable[[SideComparison], list[Stage]]
 
-# Stages of what the models compute on, and stages that compute on both models
+# Stages that compare the inputs of the models, and stages that compute on both models
 INPUT_STAGES: tuple[StageFunction, ...] = (
     compare_batches,
     compare_transforms,
@@ -71,7 +71,8 @@ def compare_stages(comparison: SideComparison) -> Diagnosis:
     for compare in TRAINING_STAGES:
         stages += compare(comparison)
     if not comparison.has_difference(*(stage.name for stage in stages if stage.name not in ("config", "environment"))):
-        config = comparison.stage("config")  # with A's values B equals A: the keys explain every difference
+        # B equals A if it trains with A's values, so that the differing keys explain every difference
+        config = comparison.stage("config")
         config.causes = [replace(cause, confirmed=True) for cause in config.causes]
     for stage in stages:
         stage.note = stage.note or stage.rounding_note

@@ -8,7 +8,7 @@ import numpy as np
 
 from common.diagnose.rounding import is_close
 
-Border = tuple[int, int]  # at the start and at the end of an axis
+Border = tuple[int, int]  # number of zeros at the start and at the end of an axis
 
 
 def measure_border(array: np.ndarray, axis: int) -> Border:

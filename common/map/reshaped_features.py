@@ -23,12 +23,12 @@ def find_reshaped_layers(
         linear_paths: The paths of the linear layers.
         shape: The shape [n, features] of an array that the model reshapes.
     """
-    kept: list[str] = []
+    later_paths: list[str] = []  # layers after the linear one that return the same shape
     for path, call in reversed(list(calls.items())):
         if call.returned is None or call.returned.shape != shape:
             continue
         if path in linear_paths:
-            return path, kept
+            return path, later_paths
         if call.received is not None and call.received.shape == shape:
-            kept.append(path)
+            later_paths.append(path)
     return None, []

@@ -151,7 +151,7 @@ def _map_to_torch(paths: ConversionPaths, parameter_map: ParameterMap, arrays: A
     for pair in parameter_map.variable_pairs:
         pair.transformation.to_torch(arrays[pair.keras], mapped)
     for pair in parameter_map.variable_pairs:
-        restored = pair.transformation.to_keras(mapped)  # in PyTorch's type, which may be narrower
+        restored = pair.transformation.to_keras(mapped)  # it has PyTorch's type, which may be narrower
         if not np.array_equal(restored, arrays[pair.keras].astype(restored.dtype)):
             raise UserError(
                 f"{paths.source_place}: {pair.keras} differs from another variable that is the same parameter in "

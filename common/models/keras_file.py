@@ -16,7 +16,7 @@ from common.models.weight_shards import read_index
 
 ARCHIVED = "model.weights.h5"  # the weights in a file of .keras
 OPTIMIZER = "optimizer/"  # beginning of the names of an optimizer's slots
-OLD_GROUPS = ("model_weights", "_layer_checkpoint_dependencies")  # of Keras 2
+OLD_GROUPS = ("model_weights", "_layer_checkpoint_dependencies")  # groups of HDF5 files that Keras 2 writes
 
 
 def read_keras_file(place: str, path: Path, expected: Mapping[str, np.ndarray] | None = None) -> Arrays:

@@ -27,7 +27,7 @@ class TaskOutput:
     """The output of a model, as the task reads it."""
 
     name: str  # name of the output in the model
-    move: Move | None = None  # which axis has to be moved, so that the output has the order of the labels
+    move: Move | None = None  # the axis to move so that the output has the labels' order, and its new position
     classes: int | None = None  # the number of classes of each pixel or token; None if an example has one label
 
 

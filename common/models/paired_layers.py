@@ -11,8 +11,8 @@ class PairedLayer(TypedDict):
     """A layer that both models have, as config.json lists it for common.diagnose."""
 
     kind: str  # such as "linear", under a name that both frameworks share
-    paths: dict[str, list[str]]  # by side: the layers whose first input and last output are compared; usually one
-    settings: dict[str, dict[str, object]]  # by side
+    paths: dict[str, list[str]]  # the layers whose first input and last output are compared, by framework; usually one
+    settings: dict[str, dict[str, object]]  # settings of the layer that decide its output, by framework
 
 
 def list_paired_layers(models: PairedModels | None) -> list[PairedLayer]:

@@ -23,7 +23,7 @@ from common.models.model_outputs import (
     has_order,
 )
 
-Shapes = Mapping[str, Mapping[str, Shape]]  # by side, the shape of each output for some examples
+Shapes = Mapping[str, Mapping[str, Shape]]  # the shapes of the outputs for some examples, by framework and name
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from common.errors import UserError
 
 FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
-WEIGHTS_FILE, SHARDS = "model.safetensors", "model-*-of-*.safetensors"  # as transformers names them
+WEIGHTS_FILE, SHARDS = "model.safetensors", "model-*-of-*.safetensors"  # the names that transformers gives
 
 
 def list_weight_files(directory: Path) -> list[Path]:

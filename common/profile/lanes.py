@@ -17,7 +17,7 @@ from common.profile.trace import REDUCES, TraceEvent, classify_operations, get_e
 
 BACKWARD = "autograd::engine::evaluate_function: "  # start of the names of PyTorch's operations of backward
 MODULE = "module: "  # start of the names of events that Lockstep records for the forward pass of each PyTorch module
-GAP = 0.005  # as a share of the step; a shorter pause between operations of one layer does not end a span
+GAP = 0.005  # a pause between operations of one layer ends a span only if it is a larger share of the step
 STEP = "_train_step"  # name of the tf.function that is one step
 
 

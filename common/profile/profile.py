@@ -15,7 +15,7 @@ class Profile:
     """Profile of the first rank of a run."""
 
     shares: dict[str, float]  # share of each phase in the time of the profiled steps, between 0 and 1
-    lanes: dict[str, Lane]  # of the last profiled step, in milliseconds from its start
+    lanes: dict[str, Lane]  # lanes of the last profiled step; times are milliseconds from the step's start
 
     @property
     def milliseconds(self) -> float:

@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 from common.errors import UserError, error_reason, one_line
 
-MAX_BYTES = 16 << 20  # of a config, a summary or a state; those of the largest runs have some hundred kilobytes
+MAX_BYTES = 16 << 20  # largest config, summary or state that is read; the largest runs have some hundred kilobytes
 MAX_COUNT = 2**53  # whole numbers below it are exact in JSON readers that use float64
 
 

@@ -42,11 +42,11 @@ class RunFacts(TypedDict):
     started: NotRequired[str]  # local time, ISO 8601
     fingerprints: NotRequired[dict[str, str]]  # hashes of the content of "token_cache" and "initial_weights"
     plan_version: NotRequired[int]  # version of the function that orders the examples
-    versions: NotRequired[dict[str, str]]  # of Python and of the packages that train
+    versions: NotRequired[dict[str, str]]  # versions of Python and of the packages that train
     hardware: NotRequired[dict[str, object]]
     environment: NotRequired[dict[str, object]]  # "device" and "flags", as a record has them
     environment_changed: NotRequired[list[EnvironmentChange]]  # each change, if the run resumed in another one
-    batch_norm: NotRequired[str]  # whose statistics BatchNorm uses: "replica" or "global"
+    batch_norm: NotRequired[str]  # the batch whose statistics BatchNorm uses: "replica" (its shard) or "global"
 
 
 class Summary(RunFacts):
@@ -56,12 +56,12 @@ class Summary(RunFacts):
     steps: NotRequired[int]
     examples_per_second: NotRequired[float | None]
     tokens_per_second: NotRequired[float | None]
-    peak_memory_bytes: NotRequired[list[float | None] | None]  # of each replica
-    parameter_bytes: NotRequired[list[float | None] | None]  # that each replica holds between two steps
-    gradient_bytes: NotRequired[list[float | None] | None]  # as above
-    slot_bytes: NotRequired[list[float | None] | None]  # as above, of the optimizer and of averages of the weights
-    bytes_sent: NotRequired[list[float | None] | None]  # of each rank
-    messages_sent: NotRequired[list[int | None] | None]  # of each rank
+    peak_memory_bytes: NotRequired[list[float | None] | None]  # peak memory of each replica
+    parameter_bytes: NotRequired[list[float | None] | None]  # bytes of parameters that each replica holds between steps
+    gradient_bytes: NotRequired[list[float | None] | None]  # bytes of gradients that each replica holds between steps
+    slot_bytes: NotRequired[list[float | None] | None]  # bytes of optimizer slots and weight averages, as above
+    bytes_sent: NotRequired[list[float | None] | None]  # bytes that each rank has sent
+    messages_sent: NotRequired[list[int | None] | None]  # messages that each rank has sent
     compilations: NotRequired[int]
     compile_seconds: NotRequired[float]
     final_loss: NotRequired[float | None]

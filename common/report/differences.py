@@ -17,7 +17,7 @@ MAX_LETTERS = 200  # length of a value in words
 class ConfigRow(TypedDict):
     """Values of a config key that differs between runs, as in report.json."""
 
-    values: dict[str, object]  # by label
+    values: dict[str, object]  # the value of the key in each run, by the run's label
     may_change_curve: bool  # whether the key makes two of the runs different experiments
 
 

@@ -48,7 +48,7 @@ class JsonRun(TypedDict):
     examples_per_second: float | None
     tokens_per_second: float | None
     speed_ratio: float | None  # examples per second, as a multiple of the reference run's
-    peak_memory_bytes: list[float | None] | None  # of each replica
+    peak_memory_bytes: list[float | None] | None  # peak memory of each replica
     fingerprints: dict[str, str] | None
     versions: dict[str, str] | None
     hardware: dict[str, object] | None
@@ -83,7 +83,7 @@ class JsonPair(TypedDict):
     evaluation_examples: int | None
     evaluation_loss_difference: float | None
     accuracy_difference: float | None
-    metric_differences: dict[str, float]  # by metric of the evaluations, such as f1
+    metric_differences: dict[str, float]  # absolute difference of each metric of the evaluations, such as f1
     config_differences: dict[str, list[object]]  # values of a and b by key
     asynchronous: bool
     reasons: list[str]
@@ -96,11 +96,11 @@ class JsonReport(TypedDict):
     verdict: str
     sentence: str  # the verdict with an explanation
     reference: str  # label
-    tolerances: dict[str, JsonTolerance]  # by precision
+    tolerances: dict[str, JsonTolerance]  # tolerances by precision
     runs: list[JsonRun]
     pairs: list[JsonPair]
     seed_comparisons: list[JsonSeedComparison]  # empty if runs are not compared by seeds
-    config_differences: dict[str, ConfigRow]  # by key
+    config_differences: dict[str, ConfigRow]  # the differing values of each config key
     notes: list[str]
     left_out: list[str]  # why other runs cannot be read
 

@@ -6,7 +6,7 @@ from common.report.step_chart import StepChart
 from common.report.style import COLOURS, get_colour
 from common.report.worker_updates import WorkerTimeline
 
-LANE_HEIGHT = 0.8  # as a share of the distance between two lanes
+LANE_HEIGHT = 0.8  # height of a lane as a share of the distance between two lanes
 MAX_SENTENCES = 4  # sentences on workers in a caption
 
 

@@ -21,8 +21,8 @@ class JsonSeedMetric(TypedDict):
     """Comparison of a metric: contestant minus reference. None stands for unknown, for example if a run diverged."""
 
     verdict: str  # "equivalent", "different" or "undecided"
-    reference: list[float]  # by seed; report.json has null for a value that is not finite
-    contestant: list[float]  # by seed, as `reference`
+    reference: list[float]  # value of each seed of the reference; report.json has null if it is not finite
+    contestant: list[float]  # value of each seed of the contestant, in the same form
     mean_difference: float | None
     t_interval: list[float] | None  # 95 %
     bootstrap_interval: list[float] | None  # 95 %, from resampled differences
@@ -38,8 +38,8 @@ class JsonTimeToLoss(TypedDict):
 
     loss: float
     unit: str
-    reference: list[float]  # by seed
-    contestant: list[float]  # by seed
+    reference: list[float]  # value of each seed of the reference
+    contestant: list[float]  # value of each seed of the contestant
     mean_difference: float
     t_interval: list[float]
 

@@ -20,7 +20,7 @@ from common.errors import UserError, escape_control_characters
 from common.report.page.render import render_html, render_message
 
 HOST = "127.0.0.1"
-POLL_SECONDS = 1.0  # between two checks of the files
+POLL_SECONDS = 1.0  # time between two checks of the files
 MAX_RENDER_SHARE = 0.1  # largest share of the time that `watch` spends on rendering the page
 
 

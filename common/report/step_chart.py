@@ -27,7 +27,7 @@ class StepChart:
     """Lanes of one step. A layer has the same colour forward and backward."""
 
     milliseconds: float  # duration of the step
-    lanes: dict[str, list[ColouredSpan]]  # by phase
+    lanes: dict[str, list[ColouredSpan]]  # the spans of each phase
     layer_colours: dict[str, int]  # index in the palette by layer, in order of the forward pass
 
 

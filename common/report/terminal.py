@@ -28,7 +28,7 @@ STYLES = {LOCKSTEP: "green", EQUIVALENT: "green", DIVERGED: "red", DIFFERENT: "r
 PLAIN_WIDTH = 160  # characters in a line of output that is not a terminal
 MIN_TEXT_WIDTH = 20  # characters; a column of text is not folded to a smaller width
 GAP = 2  # characters between columns
-MAX_PAIRS, MAX_NOTES = 10, 20  # on a terminal; the report has all
+MAX_PAIRS, MAX_NOTES = 10, 20  # largest numbers of pairs and notes on a terminal; the report has all of them
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -69,7 +69,7 @@ class Judgement:
     """Verdict on two groups."""
 
     verdict: str
-    metrics: dict[str, MetricResult]  # by name; the mean of the curve has the name CURVE
+    metrics: dict[str, MetricResult]  # results by the name of the metric; the mean of the curve has the name CURVE
     residuals: OneSidedResiduals | None  # None if a curve has a value that is not finite
 
 

@@ -68,7 +68,7 @@ def check_equivalence(differences: np.ndarray, margin: float, scale: float = 0.0
     Args:
         differences: Differences of the pairs, float64 [pairs].
         margin: Largest shift that counts as equivalent, 0 or more.
-        scale: See `measure_shift`.
+        scale: Largest absolute value that the differences were computed from; 0 if they are exact.
 
     Source: Schuirmann (1987), two one-sided tests (TOST).
     """

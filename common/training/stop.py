@@ -25,7 +25,7 @@ DECISION_SECONDS = 8.0  # how long a rank waits for the decision before it stops
 
 T = TypeVar("T")
 
-Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.getsignal returns it
+Handler = Callable[[int, FrameType | None], object] | int | None  # the type of what signal.getsignal returns
 
 
 class Channel(Protocol):

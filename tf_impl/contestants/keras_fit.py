@@ -13,7 +13,7 @@ dataset, mean_tokens = make_batches(args)
 
 
 class RowCallback(keras.callbacks.Callback):
-    """Callback that writes a row after each step, with the mean tokens of a batch: it does not see the batch."""
+    """Callback that writes a row after each step. It does not see the batch, and counts the mean tokens of a batch."""
 
     @override
     def on_train_begin(self, logs: dict | None = None) -> None:

@@ -18,7 +18,7 @@ def build_model(config: Config, initial: InitialCheckpoint) -> keras.Model:
     The weights are float64 for train.precision=float64, otherwise float32. bfloat16 applies only to computations, and
     as train.matmul_precision only to products of matrices.
     """
-    keras.utils.set_random_seed(config.train.seed)  # for native dropout
+    keras.utils.set_random_seed(config.train.seed)  # native dropout draws from this generator
     uses_bfloat16 = "bfloat16" in (config.train.precision, config.train.matmul_precision)
     keras.config.set_dtype_policy("mixed_bfloat16" if uses_bfloat16 else config.train.precision)
     if config.train.precision == "float64":  # remapping fuses no float64 operations, and warns about each layer

@@ -23,7 +23,8 @@ from tf_impl.task import build_task_functions
 from tf_impl.training_state import collect_state, load_state
 
 SUM = tf.distribute.ReduceOp.SUM
-PerReplica: TypeAlias = tf.Tensor | tf.IndexedSlices  # at run time a container of such values, one for each replica
+# One value for each replica. At run time it is a container of tensors, which TensorFlow does not type.
+PerReplica: TypeAlias = tf.Tensor | tf.IndexedSlices
 
 
 class Mirrored(Strategy[MirroredSettings]):

@@ -122,7 +122,7 @@ def recursive_doubling(buffer: torch.Tensor, traffic: Traffic) -> None:
     if rank < 2 * surplus:
         traffic.exchange([], [(received, rank - 1)])
         buffer += received
-    index = rank // 2 if rank < 2 * surplus else rank - surplus  # among the P ranks that take part
+    index = rank // 2 if rank < 2 * surplus else rank - surplus  # index among the P ranks that take part
     for distance in (1 << doubling for doubling in range(power.bit_length() - 1)):
         partner_index = index ^ distance
         partner = 2 * partner_index + 1 if partner_index < surplus else partner_index + surplus

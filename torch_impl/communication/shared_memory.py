@@ -20,7 +20,7 @@ from torch.futures import Future
 from torch.profiler import record_function
 
 PIECE_BYTES = 16 << 20  # size of the pieces of a bucket, which are averaged one after the other
-ALIGNMENT = 64  # in bytes; the size of a part is a multiple of it
+ALIGNMENT = 64  # the size of a part is a multiple of this number of bytes
 
 
 class SharedMemory:

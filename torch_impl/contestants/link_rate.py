@@ -21,7 +21,7 @@ REDUCTIONS = {SMALL: 50, LARGE: 3}  # number of reductions that are timed for ea
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--output", type=Path)
-args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))  # for RowWriter: there are no examples
+args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))  # RowWriter needs a size; 0: no examples
 
 dist.init_process_group("gloo")
 torch.set_num_threads(1)

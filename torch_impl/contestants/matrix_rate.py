@@ -22,7 +22,7 @@ parser.add_argument("--output", type=Path)
 for name in ("tokens", "hidden", "intermediate"):
     parser.add_argument(f"--{name}", type=int)
 parser.add_argument("--precision", choices=("float32", "bfloat16", "float64"))
-args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))  # for RowWriter: there are no examples
+args = parser.parse_args(namespace=argparse.Namespace(global_batch_size=0))  # RowWriter needs a size; 0: no examples
 
 dist.init_process_group("gloo")
 cuda = torch.cuda.is_available()

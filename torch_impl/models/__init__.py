@@ -24,7 +24,7 @@ def build_model(config: Config, initial: InitialCheckpoint) -> Module:
     The weights are float64 for train.precision=float64, otherwise float32. bfloat16 applies only to computations, and
     as train.matmul_precision only to products of matrices.
     """
-    torch.manual_seed(config.train.seed)  # for native dropout
+    torch.manual_seed(config.train.seed)  # native dropout draws from this generator
     if config.train.precision == "float64":
         compute_in_float64()
     if initial.hf_config.get("keras_on_torch"):

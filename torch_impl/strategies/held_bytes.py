@@ -16,7 +16,7 @@ def gather_held_bytes(parameters: Iterable[torch.Tensor], optimizer: Optimizer) 
         parameters: The parameters that this rank holds, or its parts of the parameters.
         optimizer: The optimizer of this rank.
     """
-    held_bytes = (  # in the order of HELD_BYTES
+    held_bytes = (  # the order is that of HELD_BYTES
         sum(parameter.nbytes for parameter in parameters),
         optimizer.gradient_bytes,
         sum(slot.nbytes for _, _, slot in optimizer.slot_tensors()),

@@ -33,7 +33,7 @@ def check_replaced(originals: dict[str, weakref.ref[Parameter]]) -> None:
         originals: Weak references to the parameters that the model had before fully_shard, by name.
     """
     if any(reference() is not None for reference in originals.values()):
-        gc.collect()  # only now, because it takes long
+        gc.collect()  # called only if a reference is left, because it takes long
     for name, reference in originals.items():
         if reference() is not None:
             raise UserError(

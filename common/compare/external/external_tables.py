@@ -20,8 +20,8 @@ STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter"}  # lower-ca
 class ExternalRow(NamedTuple):
     """Row of a file that another program wrote, such as the values after one step."""
 
-    position: str  # for error messages, such as "train.csv:3"
-    values: dict[str, object]  # by column
+    position: str  # file and line, such as "train.csv:3", for error messages
+    values: dict[str, object]  # value of each column
 
 
 @dataclass
@@ -35,7 +35,7 @@ class ExternalTable:
     is_of_trainer: bool = False  # whether a Hugging Face Trainer wrote it, whose loss is the mean since the row before
     epoch_ends: list[int] | None = None  # last step of each epoch; None if unknown
     has_seconds_of_epochs: bool = False  # whether the seconds are those of each epoch, not since the start
-    notes: list[str] = field(default_factory=list)  # for the reader of a report
+    notes: list[str] = field(default_factory=list)  # sentences for the reader of a report
 
 
 def read_file(path: Path) -> ExternalTable:

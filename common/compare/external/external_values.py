@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from common.errors import UserError
 
 ABSENT = ("", "na", "n/a", "none", "null")  # entries of a row that mean "no value", in lower case
-MIN_NUMBERS = 4  # of one magnitude; among fewer, every one may have ended with a zero
+MIN_NUMBERS = 4  # fewest numbers of one magnitude that show how many digits are printed: all of few may end with 0
 CLOCK = re.compile(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:\.\d+)?)")  # fastai writes 01:02 or 1:00:02
 
 

@@ -31,7 +31,8 @@ def load_external_runs(
 
     Args:
         paths: Name and path of each run.
-        chosen_columns: See load_external_run. Each of several files has some of the columns that the user names.
+        chosen_columns: The column of each metric: a name, GUESSED, or None if the metric is not to be read. If there
+            are several files, a column need not be in all of them.
 
     Returns:
         The runs that can be read, and an error message for each of the others.
@@ -63,7 +64,7 @@ def load_external_run(
         name: The label of the run.
         path: A file, a record, or a TensorBoard directory.
         chosen_columns: The column of each metric: a name, GUESSED, or None if the metric is not to be read.
-        is_only_file: See match_columns.
+        is_only_file: Whether it is the only file, so that it must have every column that the user names.
 
     Returns:
         A run with an empty config.
@@ -191,5 +192,5 @@ def _collect_columns(
         )
     steps = np.array(sorted(rows), dtype=np.int64)
     values_by_step = np.array([rows[step] for step in steps.tolist()], dtype=np.float64)
-    values_by_step = values_by_step.reshape(len(steps), len(metrics))  # also if there are no steps
+    values_by_step = values_by_step.reshape(len(steps), len(metrics))  # has two axes even if there are no steps
     return steps, {metric: values_by_step[:, index].copy() for index, metric in enumerate(metrics)}

@@ -16,7 +16,7 @@ class LossMeans(NamedTuple):
 
     windows: np.ndarray | None  # int64, as long as the steps; None if each loss is that of one step
     weighs_examples: bool  # whether the mean is one of all examples; False: of the steps, each with the same weight
-    note: str  # for the reader of a report; empty if each loss is that of one step
+    note: str  # a sentence for the reader of a report; empty if each loss belongs to one step
 
 
 SINGLE_STEPS = LossMeans(None, False, "")

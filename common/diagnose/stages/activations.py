@@ -24,7 +24,7 @@ from common.diagnose.rounding import is_close, measure_noise
 from common.map.description import RecordedCall
 
 EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"  # names of the two stages
-NO_CALL, NO_NOISE = RecordedCall(None, None), CallNoise(None, None)  # of a layer that the forward pass did not enter
+NO_CALL, NO_NOISE = RecordedCall(None, None), CallNoise(None, None)  # for layers that the forward pass did not enter
 
 
 def compare_activations(comparison: SideComparison) -> list[Stage]:
@@ -53,12 +53,13 @@ class _LayerComparison:
 
     def __init__(self, stage: Stage, models: ModelObservations) -> None:
         self.stage, self.models = stage, models
-        self.calls_of_a = convert_calls(models.layers, models.a, models.b)  # in B's layout, by the layer's path in B
+        # What A's layers received and returned, in B's layout, by the layer's path in B
+        self.calls_of_a = convert_calls(models.layers, models.a, models.b)
         self.earlier_outputs: list[LayerOutput] = []
         # Layers that the other model lacks, by side, until a difference of the code after them is seen
         self.pending = {"a": set(models.unpaired_a), "b": set(models.unpaired_b)}
-        self.places = {
-            side: {path: place for place, path in enumerate(observation.calls)}
+        self.positions = {  # position of each layer in the order of execution, by side and path
+            side: {path: position for position, path in enumerate(observation.calls)}
             for side, observation in (("a", models.a), ("b", models.b))
         }
 
@@ -99,11 +100,12 @@ class _LayerComparison:
         returned_a = convert_layout(call_a.returned, returned_b)
         if returned_a is not None and returned_b is not None and is_close(returned_a, returned_b):
             return  # one side pads before the layer and the other within it, for example
-        moved = a if a.shape[-1] == b.shape[-1] else np.moveaxis(a, 1, -1)
-        if moved.shape[-1] == b.shape[-1] and (moved is not a or moved.shape[1] != b.shape[1]) and len(a) == len(b):
+        aligned = a if a.shape[-1] == b.shape[-1] else np.moveaxis(a, 1, -1)
+        has_moved = aligned is not a
+        if aligned.shape[-1] == b.shape[-1] and (has_moved or aligned.shape[1] != b.shape[1]) and len(a) == len(b):
             tensor = f"input of {layer.title}"
             self.stage.add_mismatch(tensor)
-            self._explain_code(tensor, layer.title, moved, b, layer)
+            self._explain_code(tensor, layer.title, aligned, b, layer)
 
     def _compare_returned(
         self, layer: LayerMatch, expected: RecordedCall, isolated: RecordedCall, noise: float, model_noise: float
@@ -192,28 +194,32 @@ class _LayerComparison:
 
     def _list_reordered_outputs(self, layer: LayerMatch) -> list[LayerOutput]:
         """Return the outputs of the layers that run before a layer on one side and after it on the other."""
-        places_a, places_b = self.places["a"], self.places["b"]
-        place_a, place_b = places_a.get(layer.path_a, 0), places_b.get(layer.path_b, 0)
+        positions_a, positions_b = self.positions["a"], self.positions["b"]
+        position_a, position_b = positions_a.get(layer.path_a, 0), positions_b.get(layer.path_b, 0)
         return [
             LayerOutput(other.title, call.returned)
             for other in self.models.layers
-            if (places_a.get(other.path_a, place_a) < place_a) != (places_b.get(other.path_b, place_b) < place_b)
+            if (positions_a.get(other.path_a, position_a) < position_a)
+            != (positions_b.get(other.path_b, position_b) < position_b)
             and (call := self.calls_of_a.get(other.path_b)) is not None
         ]
 
     def _pop_unpaired(self, layer: LayerMatch | None) -> bool:
-        """Check whether a layer that one model lacks comes before a layer, or before the outputs, and forget it."""
+        """Check whether a layer that one model lacks comes before a layer, or before the outputs if it is None.
+
+        Such layers are no longer pending afterwards.
+        """
         has_any = False
         for side, paths in (("a", layer.paths_a if layer else None), ("b", layer.paths_b if layer else None)):
-            places = self.places[side]
-            end = len(places) if paths is None else max(places.get(path, -1) for path in paths)
-            earlier = {path for path in self.pending[side] if places.get(path, end) < end}
+            positions = self.positions[side]
+            end = len(positions) if paths is None else max(positions.get(path, -1) for path in paths)
+            earlier = {path for path in self.pending[side] if positions.get(path, end) < end}
             self.pending[side] -= earlier
             has_any = has_any or bool(earlier)
         return has_any
 
     def _comes_from_unpaired(self, a: np.ndarray, b: np.ndarray) -> bool:
-        """Check whether one of two arrays is what a layer returned that the other model lacks."""
+        """Check whether A's or B's array is the output of a layer that the other model lacks."""
         sides = (
             (a, self.models.a.calls, self.models.unpaired_a),
             (b, self.models.b_isolated.calls, self.models.unpaired_b),

@@ -14,7 +14,7 @@ from common.diagnose.rounding import measure_noise
 from common.diagnose.side_run import SideRun
 from common.diagnose.stages.activations import EVALUATION_MODE, TRAINING_MODE
 
-SMALLEST_NOISE = 1e-13  # relative; for outputs in which the measured noise is smaller
+SMALLEST_NOISE = 1e-13  # relative noise that is assumed if the measured noise is smaller
 
 
 def compare_dropout(comparison: SideComparison) -> list[Stage]:

@@ -16,8 +16,8 @@ from common.recording.environment import THREAD_FLAGS, EnvironmentDifference, li
 from common.records.summary import read_final_summary
 
 STAGE, CAUSE = "environment", "environment"
-PACKAGES = {"torch": ("torch",), "tf": ("keras", "tensorflow")}  # that compute, by framework
-LAYER_PACKAGES = ("torch", "transformers", "keras", "keras_hub", "tensorflow")  # that define layers
+PACKAGES = {"torch": ("torch",), "tf": ("keras", "tensorflow")}  # the packages that compute, by framework
+LAYER_PACKAGES = ("torch", "transformers", "keras", "keras_hub", "tensorflow")  # the packages that define layers
 # Stages in which one process of each run computes, whatever the strategies
 MODEL_STAGES = ("activations", "activations in training mode", "loss", "gradients")
 LISTED_FILES = 3  # number of files that a sentence lists
@@ -69,7 +69,10 @@ def finish_environment(comparison: SideComparison) -> list[str]:
 
 
 def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[EnvironmentDifference]) -> str:
-    """Return which package differs: that of the layer at `tensor`, else one of the framework, else the whole stage."""
+    """Return words for the origin of a difference: the package that differs, or all differences of the environments.
+
+    The package that defines the layer at `tensor` comes first, then those of the framework.
+    """
     versions = {difference.name: difference for difference in differences if difference.is_package}
     python_a, python_b = comparison.a.arguments.python, comparison.b.arguments.python
     packages = (*_list_layer_packages(comparison, tensor), *PACKAGES[comparison.a.arguments.framework])

@@ -11,7 +11,7 @@ from common.diagnose.findings import DIFFERS, Stage
 from common.diagnose.stages.state import STEP_NOISE
 
 NOT_METRICS = ("step", "duration")  # keys of an evaluation that are not compared
-NOISE_OF_EVALUATION = 10  # as a multiple of the noise of a step
+NOISE_OF_EVALUATION = 10  # noise of an evaluation as a multiple of the noise of a step
 
 
 def compare_evaluations(comparison: SideComparison) -> list[Stage]:

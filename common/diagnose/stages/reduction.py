@@ -12,7 +12,7 @@ from common.diagnose.findings import Stage
 from common.map.array_differences import compute_norm
 from common.map.proof import SMALL_GRADIENT_SHARE
 
-SMALLEST_NOISE = 1e-13  # relative; for gradients whose estimated noise is smaller
+SMALLEST_NOISE = 1e-13  # relative noise that is assumed if the estimated noise is smaller
 LISTED_PARAMETERS = 3  # number of parameters that a sentence names
 
 

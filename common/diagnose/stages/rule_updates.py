@@ -18,7 +18,8 @@ from common.training.schedule import find_update_settings
 
 Gradients = Mapping[str, np.ndarray]
 NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a check tolerates 100 times its noise
-TOLERANCES = {"float64": 1e-6, "float32": 1e-3}  # of an update; the rule amplifies the noise of small gradients
+# Largest relative error of an update, by precision; a rule amplifies the noise of small gradients
+TOLERANCES = {"float64": 1e-6, "float32": 1e-3}
 
 
 def needs_rule(config: Config) -> bool:

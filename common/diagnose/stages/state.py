@@ -130,7 +130,7 @@ def _explain_difference(
     check = next((check for check in stage.checks if check.begins_here), None)
     if stage.causes or check is None:
         return "", None
-    name = check.tensor.partition(": ")[2]  # of "step 1: fc.weight"
+    name = check.tensor.partition(": ")[2]  # the tensor is, for example, "step 1: fc.weight"
     if is_moving_statistic(name):
         sentence = f"{name} differs: compare the examples of the batch, and whether the variance divides by n - 1"
         return check.tensor, Explanation("moving_statistics", sentence, confirmed=False)

@@ -33,12 +33,12 @@ def compare_transforms(comparison: SideComparison) -> list[Stage]:
 
 def compare_traces(stage: Stage, step: str, a: Trace, b: Trace) -> None:
     """Compare the examples that both traces have, up to the first transform after which they differ."""
-    for (place, examples_a), (other_place, examples_b) in zip(a, b, strict=False):
-        if place != other_place:
+    for (moment, examples_a), (other_moment, examples_b) in zip(a, b, strict=False):  # moment: "after NAME", ...
+        if moment != other_moment:
             return  # the stage "config" names the lists, which B could not be trained again without
         ids = [example_id for example_id in examples_a if example_id in examples_b]
         for name in examples_a[ids[0]] if ids else ():
-            _compare_array(stage, (step, place, name), *_collect(name, ids, examples_a, examples_b))
+            _compare_array(stage, (step, moment, name), *_collect(name, ids, examples_a, examples_b))
         if stage.causes:
             return
 
@@ -48,10 +48,17 @@ def _collect(name: str, ids: list[int], *sides: dict[int, Example]) -> list[list
     return [[np.asarray(side[example_id][name], np.float64) for example_id in ids] for side in sides]
 
 
-def _compare_array(stage: Stage, where: tuple[str, str, str], a: list[np.ndarray], b: list[np.ndarray]) -> None:
-    """Compare one array of the examples of a step, and add a cause if it differs. where: step, place and name."""
-    step, place, name = where
-    tensor = f"{step}, {place}: {name}"
+def _compare_array(stage: Stage, title: tuple[str, str, str], a: list[np.ndarray], b: list[np.ndarray]) -> None:
+    """Compare one array of the examples of a step, and add a cause if it differs.
+
+    Args:
+        stage: The stage.
+        title: The step, the moment (before or after a transform), and the name of the array.
+        a: The array of each example in A.
+        b: The array of each example in B.
+    """
+    step, moment, name = title
+    tensor = f"{step}, {moment}: {name}"
     differing = [row for row in range(len(a)) if not np.array_equal(a[row], b[row], equal_nan=True)]
     if any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
         stage.add_mismatch(tensor)
@@ -60,10 +67,10 @@ def _compare_array(stage: Stage, where: tuple[str, str, str], a: list[np.ndarray
         stage.compare_arrays(tensor, flat_a, flat_b)
     if not differing:
         return
-    if place.startswith("before"):
+    if moment.startswith("before"):
         are_rows = len({array.shape for array in (*a, *b)}) == 1
         reason = explain_array(np.stack(a), np.stack(b)).sentence if are_rows else "has other shapes"
         stage.add_cause("other_data", "b", name, f"{step}: before the transforms, {name} of B {reason}")
         return
-    sentence = f"{step}: {place}, {name} differs in {len(differing)} of {len(a)} examples, which were equal before it"
+    sentence = f"{step}: {moment}, {name} differs in {len(differing)} of {len(a)} examples, which were equal before it"
     stage.add_cause(TRANSFORM, "b", name, sentence)

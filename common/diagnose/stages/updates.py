@@ -54,7 +54,7 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
                 recovered=_recover_gradients(run, index),
                 noise=_estimate_noise(run, index, comparison.gradient_noise),
             )
-            if is_unexplained(gradients):  # by a fault of the reduction, which needs no other batch
+            if is_unexplained(gradients):  # no fault of the reduction explains them, but another batch may
                 gradients = _explain_by_batch_mistake(comparison, run, index, gradients)
             compare_reduction(reduction, name, gradients)
             previous_sums[name] = gradients.expected_sum

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from common.data.batches import GlobalBatch
 
-SPARE_ROWS = 1000  # for updates that are made twice, after a worker has crashed
+SPARE_ROWS = 1000  # rows for updates that are repeated after a worker has crashed
 
 
 class UpdateRow(NamedTuple):

@@ -75,7 +75,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         Raises:
             OSError: the connection is broken.
         """
-        worker = rank - self.settings.other_processes  # after the coordinator and the servers
+        worker = rank - self.settings.other_processes  # the coordinator and the servers have the lower ranks
         self.peaks[worker] = receive_message(connection, WorkerJoined).peak_memory_bytes
         self.workers[worker] = connection
         return worker

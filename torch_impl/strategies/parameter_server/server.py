@@ -116,7 +116,8 @@ class Server:
             self.optimizer.load(state.slots, checkpoint.position)
             self.version = checkpoint.position.step
         self.log = UpdateLog(config.train.steps, self.settings.world_size)
-        self.held_gradients: dict[int, HeldGradient] = {}  # by part, until all parts of the batch have arrived
+        # The gradient of each part of the batch, until all parts have arrived
+        self.held_gradients: dict[int, HeldGradient] = {}
 
     def serve(self) -> None:
         """Answer the requests of all clients until the coordinator disconnects."""

@@ -37,7 +37,7 @@ def work(context: RunContext, group: Group) -> None:
     config = context.config
     settings = require_settings(config.strategy, ParameterServerSettings)
     assert group.store is not None
-    first_worker_rank = settings.other_processes  # after the coordinator and the servers
+    first_worker_rank = settings.other_processes  # the coordinator and the servers have the lower ranks
     workers, index = settings.world_size, group.rank - first_worker_rank
     device = select_replica_devices(workers, config.train.device)[index]
     model = build_model(config, context.inputs.initial).to(device)
