@@ -41,7 +41,7 @@ def compute_values(task: TaskFunctions, function: PerExample, outputs: tf.Tensor
     """
     if task.gather is None:
         return function(outputs, batch["labels"])
-    # The place of each row in the global batch; any place for a row that only fills up the batch, whose weight is 0.
+    # The index of each row in the global batch. A row that only fills up the batch gets any index: its weight is 0.
     rows = tf.argmax(tf.cast(batch["batch_places"] == tf.range(tf.shape(outputs)[0])[:, tf.newaxis], tf.int32), 1)
     return tf.gather(function(task.gather(outputs, batch["batch_places"]), batch["labels"]), rows)
 

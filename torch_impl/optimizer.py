@@ -38,6 +38,7 @@ from torch_impl.step import collect_gradients
 from torch_impl.weight_average import WeightAverage
 
 Groups: TypeAlias = list[dict[str, Any]]  # parameter groups in the form that torch.optim takes
+# Optimizers of PyTorch that optimizer.semantics=native builds without any argument besides the parameters
 NATIVE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "adadelta": torch.optim.Adadelta,
@@ -72,7 +73,7 @@ class Optimizer:
         self._optimizer = self._build(groups)
         name_of = dict(zip(self.parameters, self.names, strict=True))
         held_parameters = [parameter for group in self._slot_holder.param_groups for parameter in group["params"]]
-        self.held = {name_of[parameter]: parameter for parameter in held_parameters}  # those with slots in this process
+        self.held = {name_of[parameter]: parameter for parameter in held_parameters}  # those with slots on this rank
         self.gradient_bytes = 0  # size of the gradients of the last update
         self._average = WeightAverage(config, list(self.held.values()))
 

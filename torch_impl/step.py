@@ -44,7 +44,7 @@ def compute_values(task: TaskFunctions, function: PerExample, outputs: torch.Ten
     """
     if task.gather is None:
         return function(outputs, batch["labels"])
-    # The place of each row in the global batch; any place for a row that only fills up the batch, whose weight is 0.
+    # The index of each row in the global batch. A row that only fills up the batch gets any index: its weight is 0.
     rows = (batch["batch_places"] == torch.arange(len(outputs), device=outputs.device)[:, None]).int().argmax(1)
     return function(task.gather(outputs, batch["batch_places"]), batch["labels"])[rows]
 

@@ -41,18 +41,18 @@ def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWe
     stored, note = match_names(place, _read_tensors(place, path), untied or list(names))
     notes = [note] if note else []
     chosen = _choose_tensors(place, stored, names)
-    kept = [name for name in names if name not in chosen and initial[name].dtype.kind in "iub"]
-    if kept:
-        notes.append(f"{list_names(kept)}: not in the file; PyTorch's model keeps its own values")
-    others = {name: array for name, array in stored.items() if name not in aliases}
-    repeated = [name for name, array in others.items() if _has_equal(name, array, initial, chosen)]
+    kept_names = [name for name in names if name not in chosen and initial[name].dtype.kind in "iub"]
+    if kept_names:
+        notes.append(f"{list_names(kept_names)}: not in the file; PyTorch's model keeps its own values")
+    unknown = {name: array for name, array in stored.items() if name not in aliases}  # the model saves no such names
+    repeated = [name for name, array in unknown.items() if _is_repetition(name, array, initial, chosen)]
     if repeated:
         notes.append(f"{list_names(repeated)}: left out, because the model has the same values already")
-    ignored = [name for name in others if name not in repeated and _is_ignored(name, model)]
+    ignored = [name for name in unknown if name not in repeated and _is_ignored(name, model)]
     if ignored:
         notes.append(f"{list_names(ignored)}: left out, as transformers does")
-    others = {name: array for name, array in others.items() if name not in (*repeated, *ignored)}
-    check_names(place, [*chosen, *others], [name for name in names if name not in kept])
+    unexplained = [name for name in unknown if name not in (*repeated, *ignored)]
+    check_names(place, [*chosen, *unexplained], [name for name in names if name not in kept_names])
     loaded = fit_types(place, chosen, initial)
     tensors = {alias: _to_tensor(array) for name, array in loaded.arrays.items() for alias in names[name]}
     model.load_state_dict(tensors, strict=False)
@@ -95,7 +95,7 @@ def set_weights(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) -> Non
 
 
 def _list_names(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Return all names of each tensor of the state dict by its first name. Tied tensors have several."""
+    """Return all names of each tensor of the state dict, by its first name. A tied tensor has several names."""
     names: dict[int, list[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if isinstance(tensor, torch.Tensor):
@@ -125,7 +125,7 @@ def _read_file(place: str, path: Path) -> dict[str, np.ndarray]:
 def _choose_tensors(
     place: str, stored: Mapping[str, np.ndarray], names: Mapping[str, list[str]]
 ) -> dict[str, np.ndarray]:
-    """Return the stored tensors by the first names. Raise UserError if a file has different values for tied tensors."""
+    """Return the stored tensors by first name. Raise UserError if the file has different values for a tied tensor."""
     chosen = {}
     for first, aliases in names.items():
         present = [alias for alias in aliases if alias in stored]
@@ -140,8 +140,8 @@ def _choose_tensors(
     return chosen
 
 
-def _has_equal(name: str, array: np.ndarray, initial: Arrays, chosen: Mapping[str, np.ndarray]) -> bool:
-    """Check whether a tensor that the model does not save is a buffer of the model, or repeats another tensor.
+def _is_repetition(name: str, array: np.ndarray, initial: Arrays, chosen: Mapping[str, np.ndarray]) -> bool:
+    """Check whether a tensor that the model does not save equals a buffer of the model, or repeats another tensor.
 
     A tensor whose elements are all equal, such as a bias of zeros, does not count as a repetition.
     """

@@ -75,7 +75,7 @@ def diagnose_records(
         raise UserError(f"{path_b}: has no step in common with {path_a}; record the same steps of both scripts")
     for compare in STAGES:
         pair.stages.append(compare(pair))
-    finish_environment(pair)
+    finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
     _drop_needless_causes(pair)
     for stage in pair.stages:
@@ -102,6 +102,7 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
     stage = pair.get_stage("hyperparameters")
     confirmed = []
     for cause in stage.causes:
+        # Causes of the optimizer have sentences such as "the optimizer's momentum is ..."
         is_of_optimizer = cause.tensor not in ("loss", "clipping") and "optimizer's" in cause.sentence
         has_effect = are_reproduced if is_of_optimizer else loss_differs and cause.cause in LOSS_CAUSES
         has_effect |= cause.cause in LAYER_CAUSES and pair.has_difference("activations")

@@ -100,7 +100,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             while queues and (batch := orphans.popleft() if orphans else dispatcher.take()) is not None:
                 worker = min(queues, key=lambda worker: len(queues[worker]))
                 queues[worker].append(batch)
-                with suppress(OSError):  # the worker has crashed; receiving its result will fail, too, see below
+                with suppress(OSError):  # the worker has crashed; receiving its result fails below, which handles it
                     send_message(self.workers[worker], ComputeGradient(batch.step, batch.part))
             if queues and not dispatcher.in_progress:  # without a worker left, wait for one to restart
                 return

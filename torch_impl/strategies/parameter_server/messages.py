@@ -85,7 +85,7 @@ class ApplyGradient(Message):
     part: int  # index of the part of that batch
     loss: float
     grad_norm: float  # norm of the gradient of all parameters, not only of those of this server
-    version_read: int  # version of the parameters from which the gradient was computed, see ParametersVersion
+    version_read: int  # number of updates that the server had applied to the parameters that the worker read
     worker: int  # index of the worker
 
 

@@ -1,7 +1,7 @@
 """The stage "loss": the loss of each step, and the formula by which each script computes it.
 
 A is the reference record of a diagnosis, and B the record that is compared with it. A micro-batch is named by its
-process and its number within the step.
+process and its number within the step. The noise of a tensor is the difference that rounding alone causes in it.
 """
 
 from collections.abc import Mapping
@@ -48,10 +48,11 @@ def compare_losses(pair: RecordPair) -> Stage:
         is_first = step == pair.equal_steps[0]
         check = stage.compare_arrays(f"step {step}: loss", a, b, noise, may_begin_here=may_begin_here and is_first)
         if is_first and not check.differs:
-            pair.remember(min(check.difference, 1e-5))
-    stage.note = (pair.why_outputs_differ and f"not compared: {pair.why_outputs_differ}") or (
-        "" if stage.checks else "the recorders saw no loss"
-    )
+            pair.remember(min(check.difference, 1e-5))  # later stages count this difference as noise
+    if pair.why_outputs_differ:
+        stage.note = f"not compared: {pair.why_outputs_differ}"
+    elif not stage.checks:
+        stage.note = "the recorders saw no loss"
     explain_formulas(stage, pair, pair.equal_steps[0])
     losses = find_closest_losses(pair, pair.equal_steps[0])
     if losses is not None and stage.checks and stage.checks[0].begins_here and not stage.causes:
@@ -86,7 +87,13 @@ def _list_readings(side: RecordedSide, step: int) -> list[float]:
 
 
 def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
-    """Explain losses of equal outputs and labels by a factor: the number of micro-batches, processes or examples."""
+    """Add a cause for losses that differ though outputs and labels are equal.
+
+    Args:
+        stage: The stage.
+        pair: The records.
+        factor: B's loss divided by A's. It may be the number of micro-batches or examples.
+    """
     step = pair.equal_steps[0]
     counts = [len(side.list_micro_batches(step)) for side in pair.sides]
     examples = sum(pair.a.count_examples(step))
@@ -96,8 +103,8 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
             stage.add_cause("scaled_loss", "b", "loss", sentence)
             return
     regularized = sorted({path for side in pair.sides for path in _list_activity_regularizers(side)})
-    others = f", and the activity regularizer of {', '.join(regularized)}" if regularized else ""
-    sentence = f"from equal outputs B computes {factor:.6g} times A's loss: compare the loss functions{others}"
+    regularizers = f", and the activity regularizer of {', '.join(regularized)}" if regularized else ""
+    sentence = f"from equal outputs B computes {factor:.6g} times A's loss: compare the loss functions{regularizers}"
     stage.add_cause("loss_function", "b", "loss", sentence, confirmed=False)
 
 
@@ -120,9 +127,9 @@ def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
     cause = _name_cause(a, b)
     stage.add_mismatch("formula of the loss")
     stage.add_cause(cause, side, "loss", f"the loss of A is {a}; that of B is {b}")
-    if cause == "double_softmax":  # the outputs of the model show the first softmax
+    if cause == "double_softmax":  # it also explains why the outputs differ: one model already ends in softmax
         activations = pair.get_stage("activations")
-        activations.causes = [known for known in activations.causes if not known.tensor.startswith("output ")]
+        activations.causes = [other for other in activations.causes if not other.tensor.startswith("output ")]
 
 
 def find_side_formulas(
