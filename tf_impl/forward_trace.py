@@ -224,10 +224,10 @@ class ForwardTrace:
             self._shapes[after[1]] = tuple(before[1:])
         if len(after) >= 3 and len(before) == 2 and after[0] == before[0]:
             linear_paths = [path for path, layer in self.entered.items() if get_layer_kind(layer) == "Dense"]
-            linear_path, kept = find_reshaped_layers(self.calls, linear_paths, tuple(before))
+            linear_path, later_paths = find_reshaped_layers(self.calls, linear_paths, tuple(before))
             if linear_path is not None:
                 self.reshaped_shapes.setdefault(linear_path, tuple(after[1:]))
-                self.unflattened_shapes |= dict.fromkeys(kept, tuple(after[1:]))
+                self.unflattened_shapes |= dict.fromkeys(later_paths, tuple(after[1:]))
 
     def _find_path(self, layer: keras.Layer) -> str:
         """Return the unique path of a layer."""

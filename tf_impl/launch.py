@@ -177,10 +177,10 @@ def _without_startup_messages() -> Iterator[None]:
             os.dup2(original_stderr, 2)
             os.close(original_stderr)
             output.seek(0)
-            kept = [
+            lines = [
                 line for line in output.read().decode(errors="replace").splitlines() if not STARTUP_MESSAGES.match(line)
             ]
-            print(*kept, sep="\n", end="\n" if kept else "", file=sys.stderr, flush=True)
+            print(*lines, sep="\n", end="\n" if lines else "", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

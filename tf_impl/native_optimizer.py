@@ -25,7 +25,7 @@ MOMENTS = {"exp_avg": "_momentums", "exp_avg_sq": "_velocities", "max_exp_avg_sq
 
 
 def build_native(config: Config, model: keras.Model) -> keras.Optimizer:
-    """Build Keras's optimizer with Keras's defaults for all values but those that choose an algorithm."""
+    """Build Keras's optimizer with Keras's defaults for all values except those that choose an algorithm."""
     settings, rate = config.optimizer, 0.0  # `Optimizer.compute_scalars` sets the rate of each update
     match settings:
         case SgdSettings(momentum=momentum, nesterov=nesterov):

@@ -34,16 +34,16 @@ def load_weight_file(model: keras.Layer, place: str, path: Path) -> LoadedWeight
         save_weight_file(model, place, own_path)
         expected = read_keras_file(place, own_path)
     loaded = fit_types(place, read_keras_file(place, path, expected), expected)
-    moved = {name: array * 1.5 + 1 for name, array in read_weights(model).items() if is_floating(array)}
-    set_weights(model, moved)
+    changed = {name: array * 1.5 + 1 for name, array in read_weights(model).items() if is_floating(array)}
+    set_weights(model, changed)
     notes = ["the slots of the optimizer are left out"] if has_optimizer(place, path) else []
     try:
         keras.saving.load_weights(model, path)
     except Exception as error:
         raise UserError(f"{place}: cannot be loaded ({describe_error(error)}); save it again") from error
     arrays = read_weights(model)
-    if kept := [name for name, array in moved.items() if np.array_equal(arrays[name], array)]:
-        raise UserError(f"{place}: does not restore {list_names(kept)}; let the model save these variables")
+    if unsaved := [name for name, array in changed.items() if np.array_equal(arrays[name], array)]:
+        raise UserError(f"{place}: does not restore {list_names(unsaved)}; let the model save these variables")
     return LoadedWeights(arrays, [*notes, *loaded.notes])
 
 

@@ -19,7 +19,7 @@ class ActivationRecorder:
     """
 
     def __init__(self, layer: object, replacement: np.ndarray | None = None) -> None:
-        """Take the place of the activation. replacement: its input instead of what the layer has computed."""
+        """Replace the activation of a layer. replacement: the input of the activation; None keeps the layer's value."""
         self.received: torch.Tensor | None = None
         self._replacement = replacement
         self._attributes = vars(layer)

@@ -206,7 +206,7 @@ def _build_aligned(groups: Groups, config: Config) -> torch.optim.Optimizer:
 
 
 def _build_native(groups: Groups, config: Config) -> torch.optim.Optimizer:
-    """Build PyTorch's optimizer with PyTorch's defaults for all values but those that choose an algorithm."""
+    """Build PyTorch's optimizer with PyTorch's defaults for all values except those that choose an algorithm."""
     settings = config.optimizer
     parameters = [{"params": group["params"]} for group in groups]  # without the values from the config
     match settings:

@@ -59,16 +59,16 @@ class LayerMatch:
         return [*self.entries_b, self.path_b]
 
     def get_call_of_a(self, calls: Mapping[str, Call]) -> Call | None:
-        """Return what the layer of A received and returned, or its noise, or None if it was not called."""
+        """Return the call of A's layer, or the noise of its call; None if the layer was not called."""
         return _join_calls(calls, self.path_a, self.entries_a)
 
     def get_call_of_b(self, calls: Mapping[str, RecordedCall]) -> RecordedCall | None:
-        """Return what the layer of B received and returned, or None if it was not called."""
+        """Return the call of B's layer; None if the layer was not called."""
         return _join_calls(calls, self.path_b, self.entries_b)
 
 
 def _join_calls(calls: Mapping[str, Call], path: str, entries: tuple[str, ...]) -> Call | None:
-    """Return what the first of the entries received and what the layer at a path returned."""
+    """Return one call with the input of the first entry and the output of the layer at a path."""
     call, entry = calls.get(path), calls.get(entries[0] if entries else path)
     return replace(call, received=entry.received) if call is not None and entry is not None else None
 

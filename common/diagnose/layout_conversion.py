@@ -79,10 +79,10 @@ def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _is_closest_as_it_is(a: np.ndarray | None, b: np.ndarray | None, shape: tuple[int, ...] | None) -> bool:
     """Check whether A's array is closer to B's as it is than after moving the channels that A has flattened."""
-    as_it_is, moved = convert_layout(a, b), convert_layout(a, b, shape)
-    if as_it_is is None or moved is None or b is None:
+    unmoved, moved = convert_layout(a, b), convert_layout(a, b, shape)
+    if unmoved is None or moved is None or b is None:
         return False
-    return relative_difference(as_it_is, b) <= relative_difference(moved, b)
+    return relative_difference(unmoved, b) <= relative_difference(moved, b)
 
 
 def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, RecordedCall]:

@@ -25,6 +25,6 @@ def _replace(nested: object, old: object, new: object) -> object:
 
 
 def order_arguments(function: Callable[..., object], arguments: dict[str, object]) -> dict[str, object]:
-    """Return keyword arguments in the order of the function's parameters, whatever their order in the call."""
+    """Return the keyword arguments of a call in the order of the function's parameters."""
     names = [name for name in inspect.signature(function).parameters if name in arguments]
     return {name: arguments[name] for name in dict.fromkeys([*names, *arguments])}

@@ -63,7 +63,7 @@ def _split(sublayer: Sublayer, axis: int) -> list[Sublayer]:
 
 
 def _swap_axes(sublayer: Sublayer) -> Sublayer:
-    """Return the matrices as (inputs, outputs) instead of (outputs, inputs), or the reverse."""
+    """Return the matrices transposed: (outputs, inputs) becomes (inputs, outputs), and the other way round."""
     experts, first, second = sublayer.sizes
     swapped = _add_steps(sublayer, (TransformationStep("transpose", (0, 2, 1)),))
     return replace(swapped, sizes=(experts, second, first))

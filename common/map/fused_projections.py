@@ -84,7 +84,7 @@ def _have_one_input(sublayers: list[Sublayer]) -> bool:
 
 
 def _stack(sublayers: list[Sublayer]) -> Sublayer:
-    """Return the fused linear layer whose outputs are those of three layers, one after the other."""
+    """Return the fused linear layer that returns the outputs of three layers, one after the other."""
     outputs, inputs = sublayers[0].sizes
     shapes = {"weight": (3 * outputs, inputs), "bias": (3 * outputs,)}
     sources = {}
@@ -111,7 +111,7 @@ def _count_heads(keras_sublayers: list[Sublayer]) -> dict[Sizes, int]:
 
 
 def _get_fused_parameter(sublayer: Sublayer) -> str | None:
-    """Return the parameter of which this sublayer has only some rows; None if it has whole parameters."""
+    """Return the parameter from which this sublayer takes some rows; None if it takes whole parameters."""
     weight = sublayer.variables.get("weight")
     source = weight.sources[0] if isinstance(weight, TorchSources) else None
     return source.name if source and source.rows else None

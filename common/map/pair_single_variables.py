@@ -1,4 +1,4 @@
-"""Pairs of single variables, whatever the kind of their layers.
+"""Pairs of single variables whose layers may be of different kinds.
 
 A layer that one framework has, such as a norm, may be a class of a library in the other. If each of the two layers has
 one variable, their shapes and their order tell which ones are counterparts.
@@ -55,8 +55,8 @@ def divide_by_kind(sublayers: list[Sublayer], paired_names: Collection[str]) -> 
     """Return the unpaired sublayers in two lists: layers of known kinds, and single variables of other classes."""
     paired = {*paired_names}
     unpaired = [sublayer for sublayer in sublayers if paired.isdisjoint(sublayer.variable_names)]
-    known = [sublayer for sublayer in unpaired if sublayer.kind != "parameter"]
-    return known, [sublayer for sublayer in unpaired if sublayer.kind == "parameter"]
+    layers = [sublayer for sublayer in unpaired if sublayer.kind != "parameter"]
+    return layers, [sublayer for sublayer in unpaired if sublayer.kind == "parameter"]
 
 
 def list_pieces(sublayers: list[Sublayer], description: ModelDescription) -> list[Sublayer]:

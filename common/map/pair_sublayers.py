@@ -45,7 +45,7 @@ def pair_by_signature(
 def align_sublayers(
     torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer], layer_pairs: Sequence[LayerPair]
 ) -> list[LayerPair]:
-    """Pair the sublayers of signatures of which the models have different numbers.
+    """Pair the sublayers whose signature occurs in both models, but not equally often.
 
     The pairs are those of the best alignment of both models in the order of execution: known pairs count most, then
     equal signatures, then equal last words of the paths.

@@ -102,9 +102,10 @@ def _build_kernel_part(sources: TorchSources, shape: tuple[int, ...]) -> tuple[T
     Weight norm, for example, computes the weight from a direction of the weight's shape and a length for each output.
     """
     step = transpose_kernel(len(shape))
-    moved = tuple(shape[axis] for axis in step.numbers)
-    sizes = tuple(size for size in moved if size > 1) if moved.count(1) == len(moved) - 1 else moved
-    steps = (step,) if sizes == moved else (step, TransformationStep("reshape", sizes))
+    keras_shape = tuple(shape[axis] for axis in step.numbers)
+    is_vector = keras_shape.count(1) == len(keras_shape) - 1
+    sizes = tuple(size for size in keras_shape if size > 1) if is_vector else keras_shape
+    steps = (step,) if sizes == keras_shape else (step, TransformationStep("reshape", sizes))
     return replace(sources, steps=(*sources.steps, *steps)), sizes
 
 

@@ -147,7 +147,7 @@ class ParameterTransformation:
 
 
 def find_unselected(transformations: Iterable[ParameterTransformation], shapes: Mapping[str, Shape]) -> set[str]:
-    """Return the names of parameters of which the transformations together do not select all elements.
+    """Return the names of the parameters that have elements which no transformation selects.
 
     Args:
         transformations: The transformations.

@@ -22,7 +22,7 @@ STEP = "_train_step"  # name of the tf.function that is one step
 
 
 class LaneSpan(NamedTuple):
-    """Stretch of time that a rank spends on one layer, reduction or update."""
+    """A span of time that a rank spends on one layer, reduction or update."""
 
     name: str  # such as "dense" or "reduction 2"
     start: float
@@ -56,7 +56,7 @@ def _build_torch_lanes(events: Sequence[TraceEvent]) -> dict[str, Lane] | None:
     lanes = {
         "forward": [LaneSpan(name, event["ts"], get_end(event)) for name, event in layers],
         "backward": _build_torch_backward(step_events, layers, GAP * (end - start)),
-        # Of the annotations, since on a GPU each has a copy of another category.
+        # Only annotations count: on a GPU each annotation has a copy of another category.
         "reduce": _number_reductions(
             event for event in step_events if event.get("cat") == "user_annotation" and REDUCES.search(event["name"])
         ),

@@ -54,9 +54,9 @@ def find_host_interface(host: str) -> str:
     addresses = _look_up(host)
     if name := find_interface_with({address for address in addresses if not ip_address(address).is_loopback}):
         return name
-    known = "" if addresses == {host} else f" ({', '.join(sorted(addresses))})"
+    listed = "" if addresses == {host} else f" ({', '.join(sorted(addresses))})"
     raise UserError(
-        f"cluster.node: {host}{known} is not a network address of this machine; set it to the index of this host"
+        f"cluster.node: {host}{listed} is not a network address of this machine; set it to the index of this host"
     )
 
 

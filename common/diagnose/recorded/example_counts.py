@@ -22,11 +22,11 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
         step: The step.
         counts: The number of examples of the step in A and in B.
     """
-    words = f" has {counts[0]} examples in A and {counts[1]} in B"
+    difference = f" has {counts[0]} examples in A and {counts[1]} in B"
     earlier = [number for number in pair.steps if number < step]
     smaller, larger = pair.sides if counts[0] < counts[1] else pair.sides[::-1]
     if not earlier or min(counts) >= min(sum(smaller.count_examples(number)) for number in earlier):
-        return Explanation("batch_size", words)
+        return Explanation("batch_size", difference)
     name, extra = larger.name.upper(), abs(counts[1] - counts[0])
     pairs, *_ = pair_arrays(smaller.read_batch(step, "input"), larger.read_batch(step, "input"))
     arrays = [array for array in pairs if array.name != LABELS]
@@ -36,10 +36,12 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
     if last.size and count_known(last_of_smaller, last) == min(counts):
         repeated = count_known(last, np.concatenate([before, _find_repeated(last)]))
         if repeated >= extra:
-            sentence = f"{words}: {name} fills its last batch with {extra} examples that it has already used, as "
+            sentence = f"{difference}: {name} fills its last batch with {extra} examples that it has already used, as "
             sentence += "DistributedSampler does: they count twice"
             return Explanation("sampler_padding", sentence, side=larger.name)
-    sentence = f"{words}: the last batch of {smaller.name.upper()} is smaller, and {name} goes on with a full one: "
+    sentence = (
+        f"{difference}: the last batch of {smaller.name.upper()} is smaller, and {name} goes on with a full one: "
+    )
     sentence += f"does {name} drop the last batch (drop_last)?"
     return Explanation("last_batch_dropped", sentence, confirmed=False, side=larger.name)
 

@@ -49,7 +49,7 @@ class FollowedBatches:
         step = self._steps[0]
         arrays = self._read_step(step)
         total = len(next(iter(arrays.values())))
-        flat = {name: leaf.shape for name, leaf in leaves.items()}
+        original_shapes = {name: leaf.shape for name, leaf in leaves.items()}
         leaves = _unflatten(leaves)
         size = max((len(leaf) for leaf in leaves.values() if leaf.ndim), default=0)
         rows = np.arange(self._position, min(self._position + size * world_size, total))
@@ -65,7 +65,8 @@ class FollowedBatches:
         names = self._match({name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}, arrays)
         filled = {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
         return {
-            leaf: array.reshape(-1) if flat[leaf] != leaves[leaf].shape else array for leaf, array in filled.items()
+            leaf: array.reshape(-1) if original_shapes[leaf] != leaves[leaf].shape else array
+            for leaf, array in filled.items()
         }
 
     def _read_step(self, step: int) -> Arrays:
@@ -97,17 +98,17 @@ class FollowedBatches:
         return labels
 
     def _match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
-        """Return the name of the recorded array for each leaf."""
+        """Return the name of the recorded array for each leaf: by the same key, otherwise by shape and type."""
         keys = {name: _get_key(name) for name in leaves}
         matches = {
             leaf: next(name for name in arrays if _get_key(name) == key)
             for leaf, key in keys.items()
             if not key.isdecimal() and any(_get_key(name) == key for name in arrays)
         }
-        for fits in (_has_same_shape, _has_equal_shape, _has_like_shape):
+        for fits in (_has_same_shape, _has_equal_shape, _has_like_shape):  # from the strictest to the loosest
             for leaf, array in leaves.items():
-                left = [name for name in arrays if name not in matches.values()]
-                candidates = [name for name in left if fits(arrays[name], array)]
+                unused = [name for name in arrays if name not in matches.values()]
+                candidates = [name for name in unused if fits(arrays[name], array)]
                 if leaf not in matches and candidates:
                     matches[leaf] = candidates[0]
         for leaf, array in leaves.items():

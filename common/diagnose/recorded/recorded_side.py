@@ -259,13 +259,14 @@ def join_examples(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _split_examples(array: np.ndarray, count: int) -> np.ndarray:
-    """Return an array with an example in each row, also if the script flattened texts for the loss function."""
+    """Return an array with an example in each row. A script may have flattened texts for the loss function."""
     is_flat = array.ndim == 1 and 0 < count < len(array) and len(array) % count == 0
     return array.reshape(count, -1) if is_flat else array
 
 
 def _join(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    known = [array for array in arrays if array is not None]
-    if len(known) != len(arrays) or not known[0].ndim or len({array.shape[1:] for array in known}) > 1:
+    """Join the arrays of all processes; None if one is missing or has another shape."""
+    recorded = [array for array in arrays if array is not None]
+    if len(recorded) != len(arrays) or not recorded[0].ndim or len({array.shape[1:] for array in recorded}) > 1:
         return None
-    return known[0] if len(known) == 1 else np.concatenate(known)
+    return recorded[0] if len(recorded) == 1 else np.concatenate(recorded)

@@ -108,8 +108,8 @@ def list_updates(
                 after = {key: recorded.get(key, array) for key, array in update.expected_slots.items()}
                 keys = frozenset(recorded.keys() & after.keys())
                 update = replace(update, update=replace(update.update, slots_after=after), recorded_slots=keys)
-            plain = replace(update.update, settings=replace(update.update.settings, precision=precision))
-            updates.append(replace(update, update=_to_directions(plain, update.settings, group.rate)))
+            in_precision = replace(update.update, settings=replace(update.update.settings, precision=precision))
+            updates.append(replace(update, update=_to_directions(in_precision, update.settings, group.rate)))
         computed = {key: array for update in updates for key, array in update.expected_slots.items()}
         slots = {**slots, **computed, **(recorded or {})}
         yield step, updates
@@ -198,25 +198,25 @@ def _build_update(
     weights: dict[str, np.ndarray] = {}
     expected: dict[str, np.ndarray] = {}
     for name, gradient in gradients.items():
-        known = {key.partition(".")[0]: array for key, array in slots.items() if key.partition(".")[2] == name}
+        own_slots = {key.partition(".")[0]: array for key, array in slots.items() if key.partition(".")[2] == name}
         # A decoupled decay shrinks the weights; any other decay is added to the gradient
         decay, shrink = (
             (0.0, 1 - rate * settings.weight_decay) if settings.is_decoupled else (settings.weight_decay, 1.0)
         )
-        parameter = Parameter(settings, rate, number, shrink * before[name], gradient + decay * before[name], known)
+        parameter = Parameter(settings, rate, number, shrink * before[name], gradient + decay * before[name], own_slots)
         with np.errstate(divide="ignore", invalid="ignore"):  # divides by 0 if both epsilon and gradient are 0
-            weights[name], new = compute_update(parameter)
-        expected |= {f"{slot}.{name}": array for slot, array in new.items()}
-    plain = to_update_settings(settings, rate)
+            weights[name], slots_after = compute_update(parameter)
+        expected |= {f"{slot}.{name}": array for slot, array in slots_after.items()}
+    update_settings = to_update_settings(settings, rate)
     ranks = len(side.record.ranks)
     update = OptimizerUpdate(
-        plain, number, ranks, before, after, slots_before, dict(expected), gradients, settings.scalar_error
+        update_settings, number, ranks, before, after, slots_before, dict(expected), gradients, settings.scalar_error
     )
     return RecordedUpdate(update, settings, expected, weights, recorded_slots=frozenset())
 
 
 def to_update_settings(settings: OptimizerSettings, rate: float, max_norm: float | None = None) -> UpdateSettings:
-    """Return the plain settings of an update, for explanations."""
+    """Return the settings of an update in the form that the explanations take: those of SGD, Adam or AdamW."""
     kind = settings.algorithm if settings.algorithm == "sgd" or not settings.is_decoupled else "adamw"
     return UpdateSettings(
         kind=kind,

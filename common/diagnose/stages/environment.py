@@ -24,7 +24,7 @@ LISTED_FILES = 3  # number of files that a sentence lists
 
 
 def compare_environments(a: SideRun, b: SideRun) -> Stage:
-    """List what differs in the stage's note. The verdict is then "not compared"."""
+    """List the differences in the stage's note. The verdict is then "not compared"."""
     stage = Stage(STAGE, note="; ".join(map(str, list_environment_differences(a, b))))
     if not stage.note:
         stage.checks.append(TensorCheck("versions, device and flags", 0.0))

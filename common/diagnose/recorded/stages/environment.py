@@ -16,7 +16,7 @@ PRECISION_CAUSES = ("lower_precision", "computed_in_tf32", "computed_in_bfloat16
 
 
 def compare_environments(pair: RecordPair) -> Stage:
-    """List what differs in the stage's note. The verdict is then "not compared", unless it becomes a cause."""
+    """List the differences in the stage's note. The verdict is then "not compared", unless it becomes a cause."""
     stage = Stage("environment")
     differences = _list_differences(pair)
     stage.note = "; ".join(map(str, differences))

@@ -231,10 +231,10 @@ def _compare_modes(stage: Stage, pair: RecordPair) -> None:
             continue
         stage.add_mismatch("mode")
         name = side.name.upper()
-        words = (
+        mistake = (
             f"in {name}, {paths[0]} is in evaluation mode" if side.is_training else f"{name} trains in evaluation mode"
         )
-        sentence = f"{words}: call model.train() before each epoch; {paths[0]} computes something else"
+        sentence = f"{mistake}: call model.train() before each epoch; {paths[0]} computes something else"
         stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
 
 

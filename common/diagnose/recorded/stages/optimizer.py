@@ -87,12 +87,11 @@ def _compare_slots(stage: Stage, side: RecordedSide, step: int, recorded: Record
         return
     if settings.algorithm == "sgd" and (settings.rate_inside_velocity or settings.nesterov):
         return  # the formula of the update compares their slots
-    plain = update.settings
-    recovered = recover_gradients(plain, update.slots_before, update.slots_after, update.weights_before)
+    recovered = recover_gradients(update.settings, update.slots_before, update.slots_after, update.weights_before)
     if settings.is_decoupled and settings.algorithm == "sgd":
         return
     gradients = StepGradients(
-        settings=plain,
+        settings=update.settings,
         step=update.step,
         shard_gradients=[update.gradients],
         shard_weights=[1.0],
@@ -100,7 +99,7 @@ def _compare_slots(stage: Stage, side: RecordedSide, step: int, recorded: Record
         previous_sum=_read_previous(side, step, update.gradients),
         reported_norm=global_norm(update.gradients),
         weights=update.weights_before,
-        noise=estimate_slot_noise(plain, update.slots_before, update.slots_after),
+        noise=estimate_slot_noise(update.settings, update.slots_before, update.slots_after),
     )
     compare_reduction(stage, side.name, gradients)
 
