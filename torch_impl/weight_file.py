@@ -38,6 +38,7 @@ def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWe
     if unsaved := [name for name in parameters if name not in aliases]:
         raise UserError(f"{place}: does not restore {list_names(unsaved)}; let the model save these variables")
     untied = [name for name, group in names.items() if len(group) == 1 and name in parameters]
+    # The file of a wrapped model has another prefix before all names; `match_names` corrects it
     stored, note = match_names(place, _read_tensors(place, path), untied or list(names))
     notes = [note] if note else []
     chosen = _choose_tensors(place, stored, names)

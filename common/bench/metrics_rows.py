@@ -29,8 +29,8 @@ class MetricsTail:
 def select_rows_after_stop(rows: list[Row], count_before: int, stopped_seconds: float) -> list[Row]:
     """Return the rows that were measured since the contestant was last stopped and continued.
 
-    Rows are written in groups, so rows that were measured before the stop may be written after it. The last of these
-    rows is recognized by the time until the next row, which contains the stop.
+    Rows are written in groups, so rows that were measured before the stop may be written after it. Between the last of
+    them and the next row lies the time of the stop, by which it is recognized.
 
     Args:
         rows: All rows of the contestant.

@@ -176,7 +176,7 @@ def collect_values(config: Config, *scopes: Scope) -> dict[str, Value]:
 
 
 def save_config(config: Config, path: Path) -> None:
-    """Write a resolved config as YAML. A run that is killed meanwhile, when it resumes, keeps its previous config."""
+    """Write a resolved config as YAML, atomically: if a run is killed meanwhile, its previous config stays."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(OmegaConf.to_yaml(OmegaConf.create(_to_section("", escape_interpolations(asdict(config))))))
     partial.replace(path)

@@ -65,7 +65,7 @@ class Loop:
         self.config, self.strategy, self.stop, self.observers = config, strategy, stop, observers
         self.cache, self.output_layouts, start = inputs.cache, inputs.output_layouts, inputs.start
         self.profile, self.open_profile = profile, ExitStack()
-        self.updates_to_profile = 0  # updates of this process, counted only if there is a `profile`
+        self.updates_to_profile = 0  # number of updates of this process so far, counted only if there is a `profile`
         self.position, self.saved_position = replace(start), replace(start)
         self.first_step = start.step + 1
         self.started_at = time.perf_counter() - start.seconds
@@ -154,7 +154,7 @@ class Loop:
                 self._fetch_and_report(block)
                 block = []
             if self._seconds() >= self.save_at:
-                self.save_at = math.inf  # until it is saved
+                self.save_at = math.inf  # `save` sets the next time
                 self.stop.save()
         if block:
             self._fetch_and_report(block)

@@ -15,7 +15,7 @@ from common.compare.external.external_tables import ExternalRow, ExternalTable
 from common.errors import UserError
 
 EVENTS = "events.out.tfevents"  # part of the name of an event file
-Scalars = dict[str, dict[int, float]]  # values by step, by tag
+Scalars = dict[str, dict[int, float]]  # for each tag, the values by step
 
 
 def read_directory(path: Path, loss_tag: str | None) -> ExternalTable:

@@ -49,7 +49,7 @@ UNEXPLAINED = (
     "repeated_indices",
     "recurrent_layer",
 )
-# Causes of the stage "hyperparameters" that later stages confirm if they differ, too
+# Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
 LAYER_CAUSES = ("mask_zero",)
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
