@@ -50,7 +50,7 @@ VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
 CHECKED_INTERPRETERS = "LOCKSTEP_INTERPRETERS"  # environment variable: what a command or its parent has checked, JSON
 MAX_SECONDS = 300  # longest time for the import of a framework, which may be on a slow disk
 MAX_CHARACTERS = 300  # number of characters of the other interpreter's output that an error quotes
-MAX_OUTPUT = 1 << 20  # bytes that it may print to a stream; a program that is no Python may print without end
+MAX_OUTPUT = 1 << 20  # bytes that it may print to a stream: a program that is not Python may never stop printing
 
 
 def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> dict[str, str]:
@@ -83,7 +83,7 @@ def find_different_files(module: str, python_a: str | None, python_b: str | None
 
     Args:
         module: The package, such as keras.
-        python_a: An interpreter that `check_interpreter` has checked; None for that of this command.
+        python_a: An interpreter that `check_interpreter` has checked; None for this command's interpreter.
         python_b: The other interpreter.
     """
     fingerprints = []
@@ -130,7 +130,7 @@ def _run_probe(label: str, python: str, framework: str, needs_keras_hub: bool) -
 
 
 def _run_program(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    """Run a program that may be any, and return its output.
+    """Run a program, which may not be Python at all, and return its output.
 
     Raises:
         OSError: It cannot be started.

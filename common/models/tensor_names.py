@@ -28,7 +28,7 @@ def remove_wrappers(name: str) -> str:
 
 
 def list_prefixes(names: Collection[str], expected: Collection[str]) -> list[str]:
-    """Return each prefix with which `names` has all of the expected names, such as "model."."""
+    """Return the prefixes under which all expected names occur among `names`, such as "model."."""
     first = next(iter(expected), "")
     prefixes = sorted({name.removesuffix(first) for name in names if name.endswith(f".{first}")})
     return [prefix for prefix in prefixes if {f"{prefix}{name}" for name in expected} <= set(names)]
@@ -74,5 +74,5 @@ def match_names(place: str, stored: Mapping[str, Tensor], parameters: Collection
 def _list_common_prefixes(names: Collection[str]) -> list[str]:
     """Return the prefixes that all names have, such as "model." and "model.encoder."."""
     parts = [name.split(".")[:-1] for name in names]
-    common = list(takewhile(lambda same: len(set(same)) == 1, zip(*parts, strict=False)))
-    return [".".join(same[0] for same in common[: count + 1]) + "." for count in range(len(common))]
+    common = [words[0] for words in takewhile(lambda words: len(set(words)) == 1, zip(*parts, strict=False))]
+    return [".".join(common[: count + 1]) + "." for count in range(len(common))]

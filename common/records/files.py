@@ -11,10 +11,10 @@ MAX_COUNT = 2**53  # whole numbers below it are exact in JSON readers that use f
 
 
 def check_no_pipe(file: Path) -> None:
-    """Raise UserError if a file is a pipe or a device, from which a process could read forever, or not accessible."""
+    """Raise UserError if a path is a pipe or a device, which may never end, or if it cannot be accessed."""
     try:
         is_pipe = file.exists() and not file.is_file() and not file.is_dir()
-    except OSError as error:  # such as of a name that is too long
+    except OSError as error:  # the name may be too long, for example
         raise UserError(f"{file}: cannot be read: {error_reason(error)}") from error
     if is_pipe:
         raise UserError(f"{file}: is a pipe or a device, not a file; remove it")
