@@ -91,7 +91,7 @@ def _make_processes(
         environment |= {**variables, "TF_NUM_INTRAOP_THREADS": threads}
         serves = restartable = False
         if isinstance(strategy, ParameterServerSettings):
-            serves = process.role != "chief"  # it does not end by itself
+            serves = process.role != "chief"  # servers and workers do not end by themselves
             restartable = process.role == "worker"
         processes.append(Process(str(process), command, environment, serves, restartable))
     return processes

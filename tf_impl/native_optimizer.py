@@ -20,7 +20,7 @@ SLOTS = {  # attributes of Keras's optimizers, by PyTorch's names of the slots
     "rmsprop": {"square_avg": "_velocities", "grad_avg": "_average_gradients", "momentum_buffer": "_momentums"},
     "sgd": {"momentum_buffer": "momentums"},
 }
-# The same for Adam, AdamW and NAdam.
+# The same for Adam, AdamW and NAdam: attributes of their Keras classes, by PyTorch's names of the slots.
 MOMENTS = {"exp_avg": "_momentums", "exp_avg_sq": "_velocities", "max_exp_avg_sq": "_velocity_hats"}
 
 

@@ -154,7 +154,7 @@ class Optimizer:
             scalars: The result of `compute_scalars`.
         """
         has_average = AVERAGE in self.config.slots
-        with tf.name_scope("update"):  # for profiles
+        with tf.name_scope("update"):  # the name appears in profiles
             norm = self._apply(gradients, scalars[:, :-1] if has_average else scalars)
             if has_average:
                 self._average.update(tf.cast(scalars[0, -1], norm.dtype))

@@ -94,7 +94,7 @@ class Bert(keras.Model):
             encode = self.encode
             if forward_trace.is_tracing:
                 encode = partial(_encode, bert.transformer_layers[0], sublayers)
-            with tf.name_scope(f"layer_{index}"):  # for profiles
+            with tf.name_scope(f"layer_{index}"):  # the name appears in profiles
                 x = encode(x, attention_mask, places, weights, seeds, dropout_keys, tokens)
         return bert.pooled_dense(tf.gather(x, first_tokens))
 

@@ -32,7 +32,7 @@ from tf_impl.keras_two import KerasTwoModel, build_user_model
 from tf_impl.models.layout import TransformedParameter
 from tf_impl.nested_tensors import name_tensors
 
-Move = tuple[int, int] | None  # an axis and its new place; None to move none
+Move = tuple[int, int] | None  # an axis and its new position; None if no axis moves
 
 PART = r"/part_\d+$"  # end of the path of a part of a variable that Keras 2 divides over parameter servers
 
