@@ -6,7 +6,7 @@ such as Adam's first moment. With parameter servers, a large variable is divided
 otherwise the only shard is the variable itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -203,7 +203,7 @@ class Optimizer:
             slot.parameter.to_torch(whole / np.float64(slot.factor) if slot.factor != 1 else whole, arrays[slot.name])
         return {f"{slot}.{name}": array for slot, by_name in arrays.items() for name, array in by_name.items()}
 
-    def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
+    def load(self, slots: Mapping[str, np.ndarray], position: Position) -> None:
         """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
         self.plateau_factor = position.plateau_factor
         self.extra_updates = position.step - position.plan_position

@@ -157,7 +157,7 @@ class Optimizer:
         value = self._slot_holder.state[parameter].get(slot)
         return parameter.new_full(shape, self.config.optimizer.initial_slot_value) if value is None else value
 
-    def load(self, slots: dict[str, np.ndarray], position: Position) -> None:
+    def load(self, slots: Mapping[str, np.ndarray], position: Position) -> None:
         """Load the slots of a checkpoint. position: the progress of the run in the checkpoint."""
         self.plateau_factor = position.plateau_factor
         for name, average in zip(self.held, self._average.averages, strict=False):

@@ -14,8 +14,7 @@ from typing import cast
 
 import numpy as np
 import xxhash
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from common.config.models import CustomModelSettings
 from common.config.schema import Config
@@ -28,6 +27,7 @@ from common.models import bert, custom
 from common.models.hf_config import HfConfig
 from common.models.pretrained import SourceCheckpoint
 from common.models.spec import ModelSpec, load_spec
+from common.models.stored_tensors import StoredTensors
 from common.models.user_code import compute_checksums, read_file_list, write_file_list
 from common.records.files import read_json_object
 
@@ -43,6 +43,7 @@ class InitialCheckpoint:
 
     directory: Path
     fingerprint: str  # the checksum of the weights
+    is_deferred: bool = False  # whether the strategy loads the weights itself, into parts of the parameters
 
     @property
     def hf_config(self) -> HfConfig:
@@ -52,13 +53,11 @@ class InitialCheckpoint:
     @property
     def has_batch_norm(self) -> bool:
         """Return whether the model has moving statistics, which BatchNorm layers have."""
-        with safe_open(self.directory / WEIGHTS, "numpy") as file:
-            names = file.keys()
-            return any(name.endswith(("running_mean", "moving_mean")) for name in names)
+        return any(name.endswith(("running_mean", "moving_mean")) for name in self.weights())
 
-    def weights(self) -> dict[str, np.ndarray]:
+    def weights(self) -> StoredTensors:
         """Return the parameters by PyTorch's names, float32. A user's model in Keras alone has Keras's paths."""
-        return load_file(self.directory / WEIGHTS)
+        return StoredTensors(self.directory / WEIGHTS)
 
 
 def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoint | None) -> InitialCheckpoint:

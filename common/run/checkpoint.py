@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from safetensors.numpy import load_file
-
 from common.config.legacy import upgrade_values
 from common.data.atomic_directory import compute_fingerprint, read_manifest, verify_directory
 from common.errors import UserError
 from common.models.initial_weights import WEIGHTS
+from common.models.stored_tensors import StoredTensors
 from common.run.checkpoint_state import OPTIMIZER_FILE, STATE_FILE, CheckpointState, check_state
 from common.run.environment_history import EnvironmentStretch
 from common.training.state import Position, Score, State
@@ -61,8 +60,8 @@ class Checkpoint:
         return compute_fingerprint(cast("dict[str, object]", self.state))
 
     def load(self) -> State:
-        """Return the weights and the optimizer slots."""
-        return State(load_file(self.directory / WEIGHTS), load_file(self.directory / OPTIMIZER_FILE))
+        """Return the weights and the optimizer slots, which are read from the files when they are used."""
+        return State(StoredTensors(self.directory / WEIGHTS), StoredTensors(self.directory / OPTIMIZER_FILE))
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:

@@ -1,7 +1,7 @@
 """Writer of checkpoints: an observer that saves in the background, and keeps the newest checkpoints and the best."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +93,7 @@ class CheckpointWriter(Observer):
                 _remove(path)
 
 
-def _copy_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _copy_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Copy the arrays that training may change. Memory-mapped ones were made for this checkpoint."""
     return {name: array if isinstance(array, np.memmap) else array.copy() for name, array in arrays.items()}
 

@@ -1,5 +1,6 @@
 """State and position of a run, independent of the framework. A checkpoint holds both."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import NotRequired, Protocol, TypedDict, cast
 
@@ -16,8 +17,8 @@ class State:
             `exp_avg` and `exp_avg_sq` of Adam and AdamW, and `momentum_buffer` of SGD.
     """
 
-    weights: dict[str, np.ndarray]
-    slots: dict[str, np.ndarray]
+    weights: Mapping[str, np.ndarray]
+    slots: Mapping[str, np.ndarray]
 
 
 class PlateauValues(TypedDict):

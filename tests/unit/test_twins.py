@@ -99,6 +99,8 @@ ONE_SIDED = {  # public names that only one side has, with the reason
     # The PyTorch class inherits its layers from Hugging Face's class. The Keras class holds a backbone of KerasHub.
     "torch_impl/models/bert.py": ["Bert.forward"],
     "tf_impl/models/bert.py": ["Bert.__init__", "Bert.call"],
+    # Only PyTorch has a strategy that divides parameters, and a device whose tensors have no memory.
+    "torch_impl/models/weights.py": ["build_with_weights"],
     "torch_impl/models/convnet.py": ["ConvNet.forward"],  # the frameworks name the method differently
     "tf_impl/models/convnet.py": ["ConvNet.call"],
 }

@@ -6,6 +6,8 @@ Weights are the parameters, the moving statistics of BatchNorm, and the other va
 model lacks parameters or rows of PyTorch's, `model.lacking_weights` keeps their values for checkpoints.
 """
 
+from collections.abc import Mapping
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -13,7 +15,7 @@ import tensorflow as tf
 from common.models.weight_files import check_weights
 
 
-def load_weights(model: keras.Model, weights: dict[str, np.ndarray]) -> None:
+def load_weights(model: keras.Model, weights: Mapping[str, np.ndarray]) -> None:
     """Set the weights of a model. Raise UserError if one is missing. weights: by name, in PyTorch's layout."""
     check_weights(weights, [name for parameter in model.named_parameters for name in parameter.names])
     if hasattr(model, "lacking_weights"):

@@ -4,20 +4,21 @@ A padded batch has n rows of equal width. An unpadded batch has the t real token
 attention needs the padded form, [n, width]. The place of a token is its index in the flattened padded form.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import Module
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, BertForSequenceClassification
+from transformers import AttentionInterface, BertConfig, BertForSequenceClassification
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-from transformers.utils.logging import disable_progress_bar
 from typing_extensions import override
 
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.aligned_layers import AlignedLayer, use_dropout_keys
+from torch_impl.models.weights import build_with_weights
 
 # PyTorch's variable-length attention in bfloat16 is FlashAttention 2.
 FLASH_CAPABILITY = (8, 0)  # lowest compute capability: an A100 or newer
@@ -166,10 +167,10 @@ def _build_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor:
 
 def build(initial: InitialCheckpoint) -> Module:
     """Build the model with the initial weights."""
-    disable_progress_bar()
     AttentionInterface.register("unpadded", _compute_attention)
     AttentionMaskInterface.register("unpadded", sdpa_mask)
-    model = Bert.from_pretrained(initial.directory, dtype=torch.float32, attn_implementation="unpadded")
+    config = BertConfig.from_pretrained(initial.directory, attn_implementation="unpadded")
+    model = build_with_weights(initial, partial(Bert, config))
     # A text may contain the padding token. It is then a word like any other, as in TensorFlow, and gets a gradient.
     model.bert.embeddings.word_embeddings.padding_idx = None
     return model

@@ -1,6 +1,7 @@
 """The convolutional network of the PyTorch tutorial "Writing distributed applications"."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from typing_extensions import override
 from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
 from torch_impl.aligned_layers import use_dropout_keys
+from torch_impl.models.weights import build_with_weights
 
 
 class ConvNet(Module):
@@ -43,6 +45,4 @@ class ConvNet(Module):
 
 def build(initial: InitialCheckpoint) -> Module:
     """Build the model with the initial weights."""
-    model = ConvNet(initial.hf_config)
-    model.load_state_dict({name: torch.from_numpy(weight) for name, weight in initial.weights().items()})
-    return model
+    return build_with_weights(initial, partial(ConvNet, initial.hf_config))

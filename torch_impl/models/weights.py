@@ -3,16 +3,56 @@
 Weights are the parameters, the moving statistics of BatchNorm, and the other buffers that forward passes change.
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
 import numpy as np
 import torch
-from torch.nn import Module
+from torch.nn import Module, Parameter
 
+from common.models.initial_weights import InitialCheckpoint
 from common.models.weight_files import check_weights
 from torch_impl.batch_norm import find_moving_statistics
 from torch_impl.changing_buffers import find_changing_buffers
 
+AnyModel = TypeVar("AnyModel", bound=Module)
 
-def load_weights(model: Module, weights: dict[str, np.ndarray]) -> None:
+
+def build_with_weights(initial: InitialCheckpoint, build: Callable[[], AnyModel]) -> AnyModel:
+    """Build a model with the initial weights, so that there is memory for one copy of them and one tensor more.
+
+    The parameters of a deferred checkpoint have no memory: they are on the meta device.
+    """
+    with _create_on_meta_device():
+        model = build()
+    if not initial.is_deferred:
+        model._apply(lambda tensor: torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor)
+        load_weights(model, initial.weights())
+    return model
+
+
+@contextmanager
+def _create_on_meta_device() -> Iterator[None]:
+    """Make the modules that the body builds create their parameters on the meta device.
+
+    Buffers get their values, which a model computes when it is built.
+    """
+    register = Module.register_parameter
+
+    def register_on_meta(module: Module, name: str, parameter: Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            parameter = Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(module, name, parameter)
+
+    Module.register_parameter = register_on_meta  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def load_weights(model: Module, weights: Mapping[str, np.ndarray]) -> None:
     """Set the weights of a model. Raise UserError if one is missing."""
     tensors = _find_weights(model)
     check_weights(weights, tensors)

@@ -7,8 +7,9 @@ gradients of the layer into the parts of the ranks.
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from typing_extensions import override
 from common.config.strategies import FsdpSettings
 from common.data.batches import GlobalBatch
 from common.errors import UserError
+from common.models.stored_tensors import read_part
 from common.models.weight_files import check_weights
 from common.run.context import RunContext
 from common.training.state import SavedState, State
@@ -63,14 +65,18 @@ class FSDP(Strategy[FsdpSettings]):
         init_process_group(group, config.cluster.timeout, "nccl" if self.device.type == "cuda" else "gloo")
         atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
         self.precision = config.train.precision
-        self.model = build_model(config, context.inputs.initial)  # `_shard` moves it to the device layer by layer
+        # `_shard` moves the model to the device layer by layer.
+        self.model = build_model(config, replace(context.inputs.initial, is_deferred=True))
         self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         self.calls = 0  # a hash of the sequence of all calls of layers so far
         self.layers = self._shard()
         self.sharded = dict(self.model.named_parameters())
+        deferred = [name for name, tensor in self.sharded.items() if tensor.is_meta]
+        self.model._apply(self._allocate)
         self.parts = {name: Parameter(_get_part(tensor), tensor.requires_grad) for name, tensor in self.sharded.items()}
+        self._load_parts(context.inputs.initial.weights(), deferred)
         trainable = {name: part for name, part in self.parts.items() if part.requires_grad}
         self.optimizer = PartOptimizer(config, trainable)
 
@@ -201,17 +207,22 @@ class FSDP(Strategy[FsdpSettings]):
         state = checkpoint.load()
         buffers = self._find_buffers()
         check_weights(state.weights, {**self.sharded, **buffers})
-        for name, part in self.parts.items():
-            part.copy_(torch.from_numpy(self._select_rows(state.weights[name])))
+        self._load_parts(state.weights, self.parts)
         for name, buffer in buffers.items():
             buffer.copy_(torch.from_numpy(state.weights[name]))
-        slots = {name: self._select_rows(slot) for name, slot in state.slots.items()}
+        slots = {name: read_part(state.slots, name, self.rank, self.world_size) for name in state.slots}
         self.optimizer.load(slots, checkpoint.position)
 
-    def _select_rows(self, array: np.ndarray) -> np.ndarray:
-        """Return the rows of an array that belong to this rank. The last ranks may have fewer rows, or none."""
-        rows = -(-len(array) // self.world_size)
-        return array[self.rank * rows : (self.rank + 1) * rows].copy()  # a view would keep the whole array
+    def _allocate(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a part of a parameter in memory, with arbitrary values, if it is on the meta device."""
+        is_part = isinstance(tensor, DTensor) and tensor.is_meta
+        return torch.empty_like(tensor, device=self.device) if is_part else tensor
+
+    @torch.no_grad()
+    def _load_parts(self, weights: Mapping[str, np.ndarray], names: Iterable[str]) -> None:
+        """Set this rank's parts of the parameters with these names."""
+        for name in names:
+            self.parts[name].copy_(torch.from_numpy(read_part(weights, name, self.rank, self.world_size)))
 
     @override
     def report(self) -> dict[str, object]:

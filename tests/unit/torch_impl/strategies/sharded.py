@@ -3,10 +3,12 @@
 import copy
 import dataclasses
 import os
+import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,6 +17,11 @@ from torch.nn import Linear, Module
 
 from common.config.schema import Config
 from common.data.batches import evaluation_batches, training_batches
+from common.models.initial_weights import WEIGHTS
+from common.models.stored_tensors import StoredTensors
+from common.recording.tensor_writer import write_tensors
+from common.run.checkpoint import Checkpoint
+from common.run.checkpoint_state import OPTIMIZER_FILE, CheckpointState
 from common.run.prepare import prepare_inputs
 from common.training.state import Position, State
 from common.training.strategy import Strategy
@@ -116,6 +123,39 @@ def train_in_rank(kind: str, config: Config, build: Callable[..., Module] = buil
     return Trained(
         curve, (float(evaluation.loss), float(evaluation.metric)), share_state(strategy.state()), strategy.report()
     )
+
+
+def measure_load(kind: str, config: Config, directory: Path) -> tuple[int, int]:
+    """Build a strategy in a rank, and load a checkpoint.
+
+    Returns:
+        The number of elements of the initial weights that were read, and the peak memory of arrays of NumPy in bytes
+        while the checkpoint was loaded.
+    """
+    sizes, read = [], StoredTensors._read
+
+    def count(tensors: StoredTensors, name: str, start: int, size: int) -> np.ndarray:
+        sizes.append(size)
+        return read(tensors, name, start, size)
+
+    StoredTensors._read = count  # type: ignore[method-assign]
+    strategy = make_strategy(kind, config)
+    StoredTensors._read = read  # type: ignore[method-assign]
+    tracemalloc.start()
+    strategy.load(Checkpoint(directory, cast(CheckpointState, {"position": Position(step=1).to_values()})))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return sum(sizes), peak
+
+
+def save_arrays(config: Config, directory: Path) -> tuple[int, int]:
+    """Write a checkpoint of the initial weights with slots of Adam. Return its elements and its bytes."""
+    weights = {**prepare_inputs(config, None)[1].initial.weights()}
+    slots = {f"{slot}.{name}": array for slot in ("exp_avg", "exp_avg_sq") for name, array in weights.items()}
+    write_tensors(directory / WEIGHTS, weights)
+    write_tensors(directory / OPTIMIZER_FILE, slots)
+    sizes, arrays = sum(array.size for array in weights.values()), [*weights.values(), *slots.values()]
+    return sizes, sum(array.nbytes for array in arrays)
 
 
 def share_state(state: State) -> State:

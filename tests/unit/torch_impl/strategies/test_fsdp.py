@@ -18,6 +18,8 @@ from tests.unit.torch_impl.strategies.sharded import (
     SIZES,
     assert_equal,
     build_with_other_layers,
+    measure_load,
+    save_arrays,
     train_all,
 )
 from torch_impl.models import build_model
@@ -53,6 +55,14 @@ def test_every_option_draws_the_curve_of_single_and_keeps_its_state(
     for results in ranks(train_all, ["fsdp", "single"], configs):
         for case, (trained, single) in zip(CASES, results, strict=True):
             assert_equal(trained, single, case)
+
+
+def test_a_rank_reads_no_more_than_it_holds(ranks: Ranks, small_config: MakeConfig, tmp_path: Path) -> None:
+    """Every rank reads its parts of the initial weights and of a checkpoint only, one tensor after the other."""
+    config = make_ready(small_config(*STRATEGY, "model.hidden_size=128", "model.intermediate_size=512")).config
+    size, state_bytes = save_arrays(config, tmp_path)
+    for elements, peak in ranks(measure_load, "fsdp", config, tmp_path):
+        assert elements < 1.01 * size / RANKS and peak < 0.45 * state_bytes
 
 
 def test_layers_without_a_gradient_and_tied_weights(ranks: Ranks, small_config: MakeConfig) -> None:
