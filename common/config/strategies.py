@@ -146,6 +146,7 @@ class FsdpSettings(StrategySettings):
     """PyTorch's fully_shard: parameters, gradients and optimizer slots are divided over the ranks, layer by layer.
 
     `layers` names the layers whose parameters are gathered together: auto, none, or patterns of module names.
+    With several `copies`, each copy of the model is divided over replicas / copies ranks.
     `param_dtype` and `reduce_dtype` are the types in which parameters and gradients are sent; null means the type of
     the parameters.
     """
@@ -156,8 +157,17 @@ class FsdpSettings(StrategySettings):
 
     reshard_after_forward: bool = key(RUN)
     layers: str = key(RUN)
+    copies: int = key(RUN, at_least=1)
     param_dtype: str | None = key(RUN, choices=("bfloat16",))
     reduce_dtype: str | None = key(RUN, choices=("bfloat16",))
+
+    @override
+    def check(self) -> None:
+        if self.replicas is not None and self.replicas % self.copies:
+            raise UserError(
+                f"strategy.copies={self.copies}: does not divide the number of replicas, {self.replicas}; choose a "
+                "divisor of it"
+            )
 
 
 @dataclass(frozen=True)

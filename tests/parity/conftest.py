@@ -37,7 +37,7 @@ STRATEGIES = {
     "torch-allreduce-3-native": f"{BY_HAND} strategy.algorithm=native strategy.bucket_cap_mb=1",
     "torch-zero-3": "strategy=zero strategy.replicas=3",
     "torch-fsdp-3": "strategy=fsdp strategy.replicas=3 strategy.reshard_after_forward=false",
-    "torch-fsdp-4": "strategy=fsdp strategy.replicas=4",
+    "torch-fsdp-4": "strategy=fsdp strategy.replicas=4 strategy.copies=2",
     "torch-parameter_server-3": f"{SERVERS} strategy.workers=3",
     "torch-ddp-2-compiled": "strategy=ddp strategy.replicas=2 train.compile=true",
     "tf-central_storage-3": f"strategy=central_storage strategy.replicas=3 {SPLIT}",
@@ -137,7 +137,7 @@ PAIRED = {
         "torch-ddp-3-after",
         "torch-allreduce-3-ring",
         "torch-allreduce-3-doubling",
-        "torch-fsdp-3",
+        "torch-fsdp-4",
     ),
     "compiled64": (*SINGLES, "torch-single-compiled", "tf-single-compiled"),
     "convnet": (

@@ -27,7 +27,7 @@ from common.models.stored_tensors import read_part
 from common.models.weight_files import check_weights
 from common.run.context import RunContext
 from common.training.state import SavedState, State
-from common.training.strategy import Evaluation, StepResult, Strategy
+from common.training.strategy import Evaluation, StepResult, Strategy, require_settings
 from torch_impl.batch_norm import (
     average_statistics,
     find_moving_statistics,
@@ -70,6 +70,8 @@ class FSDP(Strategy[FsdpSettings]):
         self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
+        self.settings.check()  # again, now with the number of replicas
+        self.shards = self.world_size // self.settings.copies  # number of parts into which each parameter is divided
         self.calls = 0  # a hash of the sequence of all calls of layers so far
         self.layers = self._shard()
         self.sharded = dict(self.model.named_parameters())
@@ -85,7 +87,8 @@ class FSDP(Strategy[FsdpSettings]):
         check_shardable(self.model)
         originals = {name: weakref.ref(parameter) for name, parameter in self.model.named_parameters()}
         policy = MixedPrecisionPolicy(_get_dtype(self.settings.param_dtype), _get_dtype(self.settings.reduce_dtype))
-        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        shape = (self.settings.copies, self.shards) if self.settings.copies > 1 else (self.shards,)
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("copy", "shard")[-len(shape) :])
         layers: list[FSDPModule] = []
         for module in (*find_layers(self.model, self.settings.layers), self.model):
             # The model itself gathers the parameters outside the layers. Backward begins with them, so they stay.
@@ -190,10 +193,10 @@ class FSDP(Strategy[FsdpSettings]):
             whole: The whole array; None on the ranks other than the chief.
         """
         if whole is None:
-            if part.numel():
+            if part.numel() and self.rank < self.shards:  # the first copy
                 dist.send(part.detach(), dst=0)
             return
-        for rank, rows in enumerate(torch.from_numpy(whole).chunk(self.world_size)):
+        for rank, rows in enumerate(torch.from_numpy(whole).chunk(self.shards)):
             if rank == 0:
                 rows.copy_(part)
             elif rows.numel():
@@ -210,7 +213,7 @@ class FSDP(Strategy[FsdpSettings]):
         self._load_parts(state.weights, self.parts)
         for name, buffer in buffers.items():
             buffer.copy_(torch.from_numpy(state.weights[name]))
-        slots = {name: read_part(state.slots, name, self.rank, self.world_size) for name in state.slots}
+        slots = {name: read_part(state.slots, name, self.rank % self.shards, self.shards) for name in state.slots}
         self.optimizer.load(slots, checkpoint.position)
 
     def _allocate(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -222,7 +225,7 @@ class FSDP(Strategy[FsdpSettings]):
     def _load_parts(self, weights: Mapping[str, np.ndarray], names: Iterable[str]) -> None:
         """Set this rank's parts of the parameters with these names."""
         for name in names:
-            self.parts[name].copy_(torch.from_numpy(read_part(weights, name, self.rank, self.world_size)))
+            self.parts[name].copy_(torch.from_numpy(read_part(weights, name, self.rank % self.shards, self.shards)))
 
     @override
     def report(self) -> dict[str, object]:
@@ -242,7 +245,8 @@ class PartOptimizer(Optimizer):
         """Return the norm of each parameter's whole gradient. `gradients` are this rank's parts."""
         squares = torch.stack(torch._foreach_norm(gradients)).square()
         dist.all_reduce(squares)
-        return list(squares.sqrt())
+        copies = require_settings(self.config.strategy, FsdpSettings).copies  # have equal gradients
+        return list((squares / copies).sqrt())
 
 
 def _get_dtype(name: str | None) -> torch.dtype | None:

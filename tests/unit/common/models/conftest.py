@@ -1,6 +1,6 @@
 """Initial checkpoints of a small model with random weights and of a pretrained model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,6 @@ def open_pretrained(make_config: MakeConfig, old_checkpoint: Path) -> OpenInitia
     return lambda *overrides: prepare_inputs(make_config(*SMALL_CORPUS, *model, *overrides), None)[1].initial
 
 
-def list_equal_parameters(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> set[str]:
+def list_equal_parameters(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> set[str]:
     """Return the names of the parameters that have the same values in both."""
     return {name for name in first.keys() & second.keys() if np.array_equal(first[name], second[name])}

@@ -56,6 +56,11 @@ def test_a_part_takes_the_memory_of_its_rows(tmp_path: Path) -> None:
     assert part.nbytes == 80_000 and peak < 2 * part.nbytes
 
 
+def test_a_part_of_an_array_in_memory_does_not_keep_the_whole_array() -> None:
+    rows = read_part({"a": np.arange(7)}, "a", 1, 3)
+    assert rows.tolist() == [3, 4, 5] and rows.base is None
+
+
 def test_a_damaged_file_is_refused(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SafetensorError):

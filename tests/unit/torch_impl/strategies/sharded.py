@@ -138,7 +138,7 @@ def measure_load(kind: str, config: Config, directory: Path) -> tuple[int, int]:
         sizes.append(size)
         return read(tensors, name, start, size)
 
-    StoredTensors._read = count  # type: ignore[method-assign]
+    StoredTensors._read = count  # type: ignore[method-assign, assignment]
     strategy = make_strategy(kind, config)
     StoredTensors._read = read  # type: ignore[method-assign]
     tracemalloc.start()

@@ -136,9 +136,9 @@ def train_with_unreached_layers(configs: list[Config], calling_ranks: list[int])
         for config in configs:
             is_ddp = config.strategy.kind == "ddp"
             strategy = make(config, one_host=True) if is_ddp else AllReduce(context_of(config), group)
-            trained.append((train(config, strategy), strategy.state().weights))
+            trained.append((train(config, strategy), {**strategy.state().weights}))
         reference = make_single(configs[0])
-        trained.append((train(configs[0], reference), reference.state().weights))
+        trained.append((train(configs[0], reference), {**reference.state().weights}))
     finally:
         for module in (ddp, allreduce, single_strategy):
             module.build_model = build_model  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ from torch_impl.models import build_model
 
 pytestmark = pytest.mark.slow
 
+COPIES = {"copies of the model": ("strategy.copies=3", "optimizer.max_grad_norm=0.01")}
 STRATEGY = ("strategy=fsdp", f"strategy.replicas={RANKS}", *SIZES)
 
 
@@ -48,12 +49,13 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 def test_every_option_draws_the_curve_of_single_and_keeps_its_state(
     ranks: Ranks, small_config: MakeConfig, tmp_path: Path
 ) -> None:
+    cases = CASES | COPIES
     settings = [
-        (*STRATEGY, *overrides, "train.precision=float64", f"run_dir={tmp_path}") for overrides in CASES.values()
+        (*STRATEGY, *overrides, "train.precision=float64", f"run_dir={tmp_path}") for overrides in cases.values()
     ]
     configs = [make_ready(small_config(*overrides)).config for overrides in settings]
     for results in ranks(train_all, ["fsdp", "single"], configs):
-        for case, (trained, single) in zip(CASES, results, strict=True):
+        for case, (trained, single) in zip(cases, results, strict=True):
             assert_equal(trained, single, case)
 
 

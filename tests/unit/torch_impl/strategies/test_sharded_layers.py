@@ -2,14 +2,12 @@
 
 import weakref
 
-import numpy as np
 import pytest
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.nn import Linear, Module, ModuleList, Parameter, ReLU, Sequential
 
 from common.errors import UserError
-from torch_impl.strategies.fsdp import FSDP
 from torch_impl.strategies.sharded_layers import check_replaced, check_shardable, find_layers
 
 
@@ -71,13 +69,6 @@ def test_parameters_that_cannot_be_divided_are_refused() -> None:
     model.scale = Parameter(torch.tensor(1.0))
     with pytest.raises(UserError, match="strategy=fsdp: parameter scale is a scalar, which has no rows"):
         check_shardable(model)
-
-
-def test_the_rows_of_a_rank_do_not_keep_the_whole_array() -> None:
-    strategy = object.__new__(FSDP)
-    strategy.rank, strategy.world_size = 1, 3
-    rows = strategy._select_rows(np.arange(7))
-    assert rows.tolist() == [3, 4, 5] and rows.base is None
 
 
 def test_an_old_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
