@@ -70,7 +70,6 @@ class FSDP(Strategy[FsdpSettings]):
         self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
-        self.settings.check()  # again, now with the number of replicas
         self.shards = self.world_size // self.settings.copies  # number of parts into which each parameter is divided
         self.calls = 0  # a hash of the sequence of all calls of layers so far
         self.layers = self._shard()

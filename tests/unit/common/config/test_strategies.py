@@ -23,6 +23,7 @@ def test_strategies_of_both_frameworks() -> None:
         (["strategy=ddp", "strategy.bucket_cap_mb=0"], "strategy.bucket_cap_mb=0.0: must be above 0 and finite"),
         (["strategy=allreduce", "strategy.algorithm=tree"], "strategy.algorithm=tree: no such choice; there are gath"),
         (["strategy=fsdp", "strategy.param_dtype=float16"], "strategy.param_dtype=float16: no such choice; there ar"),
+        (["strategy=fsdp", "strategy.copies=3"], "strategy.copies=3: does not divide the number of replicas, 2; ch"),
     ],
 )
 def test_wrong_values_are_refused(error_line: ErrorLine, overrides: list[str], expected: str) -> None:
