@@ -1,6 +1,8 @@
-"""Check of an interpreter of another environment, before a process of a side is started with it.
+"""Checks of an interpreter of another environment, with which processes of a side are started.
 
 The other environment needs the framework of the side, and the packages that Lockstep's processes of that side import.
+Their versions are checked before a process starts. The import of a framework takes half of the start of a process, so
+it is tried only after a process has failed.
 """
 
 import json
@@ -54,9 +56,9 @@ MAX_OUTPUT = 1 << 20  # bytes that it may print to a stream: a program that is n
 
 
 def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> dict[str, str]:
-    """Check that an interpreter can run the processes of a side, and return the versions of its packages.
+    """Check that an interpreter has the packages of the processes of a side, and return their versions.
 
-    The commands that this command starts do not check it again.
+    No framework is imported. The commands that this command starts do not check it again.
 
     Args:
         key: The key of the config or the command that names the interpreter, for errors, such as "a.python".
@@ -65,15 +67,28 @@ def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bo
         needs_keras_hub: Whether the side trains a model of KerasHub.
 
     Raises:
-        UserError: It cannot be started, lacks a package, has a version that is too old or too new, or fails to import
-            the framework.
+        UserError: It cannot be started, lacks a package, or has a version that is too old or too new.
     """
     checked = json.loads(os.environ.get(CHECKED_INTERPRETERS, "{}"))
     if (name := f"{framework} {python} {needs_keras_hub}") not in checked:
-        checked[name] = _run_probe(f"{key}={python}", python, framework, needs_keras_hub)
+        requirements = [Requirement(text) for text in (*PACKAGES[framework], *([KERAS_HUB] if needs_keras_hub else []))]
+        checked[name] = _find_versions(f"{key}={python}", python, framework, requirements)
         os.environ[CHECKED_INTERPRETERS] = json.dumps(checked)
     versions: dict[str, str] = checked[name]
     return versions
+
+
+def check_import(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> None:
+    """Raise UserError if an interpreter cannot import the framework of a side. The arguments are `check_interpreter`'s.
+
+    Call this function after a process of the interpreter has failed.
+    """
+    modules = (*MODULES[framework], *(["keras_hub"] if needs_keras_hub else []))
+    probe = _run_probe(f"{key}={python}", python, framework, ["--import", *modules])
+    if probe.returncode or IMPORTED not in probe.stdout.splitlines():
+        raise UserError(
+            f"{key}={python}: cannot import {' and '.join(modules)} ({_describe_end(probe)}); repair that environment"
+        )
 
 
 def find_different_files(module: str, python_a: str | None, python_b: str | None) -> list[str]:
@@ -101,32 +116,31 @@ def find_different_files(module: str, python_a: str | None, python_b: str | None
     return sorted(file for file in {*a, *b} if a.get(file) != b.get(file))
 
 
-def _run_probe(label: str, python: str, framework: str, needs_keras_hub: bool) -> dict[str, str]:
+def _find_versions(label: str, python: str, framework: str, requirements: Sequence[Requirement]) -> dict[str, str]:
     """Return the versions of the packages of an interpreter. Raise UserError as `check_interpreter` does."""
-    requirements = [Requirement(text) for text in (*PACKAGES[framework], *([KERAS_HUB] if needs_keras_hub else []))]
     names = {requirement.name: None for requirement in (*requirements, Requirement(KERAS_HUB))}
-    modules = (*MODULES[framework], *(["keras_hub"] if needs_keras_hub else []))
-    command = module_command("common.interpreter_probe", ",".join(modules), *names, python=python)
+    probe = _run_probe(label, python, framework, ["--versions", *names])
+    reports = [line.removeprefix(REPORT) for line in probe.stdout.splitlines() if line.startswith(REPORT)]
+    if not reports:
+        raise UserError(f"{label}: cannot run Lockstep ({_describe_end(probe)}); {_advise(framework)}")
+    report = json.loads(reports[0])
+    versions: dict[str, str] = {"python": report["python"], **report["versions"]}
+    _check_versions(label, python, versions, requirements)
+    return versions
+
+
+def _run_probe(label: str, python: str, framework: str, arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Run the probe with an interpreter. Raise UserError if it cannot be started, or does not end."""
+    command = module_command("common.interpreter_probe", *arguments, python=python)
     _check_file(label, command[0])
     try:
-        probe = _run_program(command)
+        return _run_program(command)
     except OSError as error:
         raise UserError(f"{label}: cannot be started ({error.strerror}); {_advise(framework)}") from error
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{label}: does not answer within {MAX_SECONDS} s; {_advise(framework)}") from error
     except subprocess.SubprocessError as error:
         raise UserError(f"{label}: cannot run Lockstep ({error}); {_advise(framework)}") from error
-    lines = probe.stdout.splitlines()
-    reports = [line.removeprefix(REPORT) for line in lines if line.startswith(REPORT)]
-    if not reports:
-        raise UserError(f"{label}: cannot run Lockstep ({_describe_end(probe)}); {_advise(framework)}")
-    report = json.loads(reports[0])
-    _check_versions(label, python, {"python": report["python"], **report["versions"]}, requirements)
-    if probe.returncode or IMPORTED not in lines:
-        raise UserError(
-            f"{label}: cannot import {' and '.join(modules)} ({_describe_end(probe)}); repair that environment"
-        )
-    return {"python": report["python"], **report["versions"]}
 
 
 def _run_program(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":

@@ -1,6 +1,7 @@
 """Program that reports the packages of an environment, in which any package may be missing.
 
-python -m common.interpreter_probe MODULE,... PACKAGE... prints the versions of packages, and imports modules.
+python -m common.interpreter_probe --versions PACKAGE... prints the versions of packages.
+python -m common.interpreter_probe --import MODULE... imports modules, and says that it could.
 python -m common.interpreter_probe --sources MODULE prints the fingerprints of the files of a package.
 
 `common.interpreter` runs it with the interpreter of the environment. It imports the standard library first of all.
@@ -39,10 +40,14 @@ def hash_sources(module: str) -> dict[str, str]:
     return fingerprints
 
 
-def report_packages(modules: list[str], packages: list[str]) -> None:
-    """Print the versions of packages, and import modules."""
+def report_versions(packages: list[str]) -> None:
+    """Print the versions of Python and of packages."""
     report = {"python": platform.python_version(), "versions": find_versions(packages)}
-    print("\n" + REPORT + json.dumps(report), flush=True)  # printed first, because the next import may end the process
+    print("\n" + REPORT + json.dumps(report), flush=True)
+
+
+def import_modules(modules: list[str]) -> None:
+    """Import modules, and print that this has succeeded."""
     for module in modules:
         importlib.import_module(module)
     print("\n" + IMPORTED, flush=True)
@@ -57,7 +62,10 @@ def exit_with(parent: int) -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=exit_with, args=(os.getppid(),), daemon=True).start()
-    if sys.argv[1] == "--sources":
-        print("\n" + REPORT + json.dumps(hash_sources(sys.argv[2])))
+    option, names = sys.argv[1], sys.argv[2:]
+    if option == "--versions":
+        report_versions(names)
+    elif option == "--import":
+        import_modules(names)
     else:
-        report_packages(sys.argv[1].split(","), sys.argv[2:])
+        print("\n" + REPORT + json.dumps(hash_sources(names[0])))

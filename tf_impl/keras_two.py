@@ -64,6 +64,7 @@ class KerasTwoModel(keras.Layer):
         self._layers.append(model)
         self._shared: dict[int, SharedVariable] = {}  # by the identity of Keras 2's variable
         self._called_modes: set[bool] = set()
+        self.built = True  # otherwise the first call of a model around it computes it with symbolic tensors, too
         model.__dict__["_call_signature"] = inspect.signature(model.call)
         # Keras 2 passes the mode to the inner layers even if the model's own `call` does not take it.
         model.__dict__["_call_has_training_arg"] = True

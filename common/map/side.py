@@ -35,7 +35,7 @@ class Side:
             python: The interpreter of another environment, which `common.interpreter` has checked; None for this one.
             device: The value of `train.device` of the run: with "cpu", the process sees no GPU.
         """
-        self.package = package
+        self.title = TITLES[package.removesuffix("_impl")] + (f" ({python})" if python else "")
         self.connection, child_connection = Pipe()
         descriptor = child_connection.fileno()
         command = module_command("common.map.side_process", package, module, str(descriptor), python=python)
@@ -81,8 +81,7 @@ class Side:
     def _build_end_error(self) -> UserError:
         code = self.process.wait()
         cause = "it was killed, possibly out of memory" if code == -signal.SIGKILL else "its output says why"
-        title = TITLES[self.package.removesuffix("_impl")]
-        return UserError(f"the process of {title} ended with exit code {code}; {cause}")
+        return UserError(f"the process of {self.title} ended with exit code {code}; {cause}")
 
     def __enter__(self) -> "Side":
         """Return this object."""

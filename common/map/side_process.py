@@ -42,7 +42,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
         with _discard_stderr():
             module = importlib.import_module(f"{package}.{module_name}")
     except Exception as error:  # the first call is answered with it
-        failure = f"{title}: cannot be imported: {describe_error(error)}"
+        failure = f"{title}: cannot be imported with {sys.executable}: {describe_error(error)}"
     model = None
     with suppress(EOFError, OSError):  # the other end is closed, or its process has ended
         while True:

@@ -65,14 +65,14 @@ PLANTS = {
     "rounding mode": Plant(
         "nn/modules/activation.py",
         "return F.gelu(input, approximate=self.approximate)",
-        "return F.gelu(input.float(), approximate=self.approximate).to(input.dtype)",
+        "return F.gelu((input + 2.0**28) - 2.0**28, approximate=self.approximate)",  # a cast would be corrected
         "activations",
         "input of 3",
     ),
     "float32 constant": Plant(
         "nn/modules/activation.py",
         "return F.leaky_relu(input, self.negative_slope, self.inplace)",
-        "return F.leaky_relu(input, torch.tensor(self.negative_slope, dtype=torch.float32).item(), self.inplace)",
+        "return F.leaky_relu(input, __import__('numpy').float32(self.negative_slope).item(), self.inplace)",
         "activations",
         "input of 5",
     ),

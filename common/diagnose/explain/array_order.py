@@ -35,7 +35,9 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
         return Explanation(
             "padding_position", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places"
         )
-    if is_close(a, b) or not _has_equal_values(a, b):  # a low precision makes small differences equal
+    if is_close(a, b) or _has_small_difference(a, b):  # sorting small differences makes none of them smaller
+        return None
+    if not _has_equal_values(a, b):
         return None
     for title, array in ((title, array) for title, array in reversed(terms) if array.shape == a.shape):
         for x in (array, np.maximum(array, 0)):
@@ -55,8 +57,12 @@ def _has_equal_values(a: np.ndarray, b: np.ndarray) -> bool:
 
     Another order does not round, so that the tolerance of low precisions would only let other values pass.
     """
-    sorted_a, sorted_b = (np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b))
-    return relative_difference(sorted_a, sorted_b) <= EXPLANATION_TOLERANCE["float32"]
+    return _has_small_difference(*(np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b)))
+
+
+def _has_small_difference(a: np.ndarray, b: np.ndarray) -> bool:
+    """Check whether the difference of two arrays of one shape is within the rounding of float32, in any precision."""
+    return relative_difference(a, b) <= EXPLANATION_TOLERANCE["float32"]
 
 
 def _find_rolled(a: np.ndarray, b: np.ndarray) -> str | None:

@@ -1,4 +1,4 @@
-"""The check of an interpreter of another environment."""
+"""The checks of an interpreter of another environment."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from common import interpreter
 from common.errors import UserError
-from common.interpreter import MODULES, PACKAGES, PYTHON, check_interpreter, find_different_files
+from common.interpreter import MODULES, PACKAGES, PYTHON, check_import, check_interpreter, find_different_files
 from tests.conftest import ROOT
 
 
@@ -49,7 +49,7 @@ def test_the_versions_are_those_of_the_package() -> None:
 
 def test_an_environment_with_all_packages_is_accepted_and_checked_once(tmp_path: Path) -> None:
     environment = FakeEnvironment(tmp_path)
-    environment.add("torch", "2.99.1", "print('a greeting')")
+    environment.add("torch", "2.99.1", "raise AssertionError('imported')")
     versions = check_interpreter("python", environment.python, "torch")
     assert versions["torch"] == "2.99.1"
     Path(environment.python).unlink()
@@ -99,7 +99,11 @@ def test_a_bert_of_tensorflow_needs_keras_hub(tmp_path: Path) -> None:
         environment.add(package, version)
     environment.add("keras_hub", "0.32.0", "raise ImportError('needs a newer Keras')")
     assert check_interpreter("python", environment.python, "tf")["keras-hub"] == "0.32.0"
+    check_import("python", environment.python, "tf")
     with pytest.raises(UserError, match=r"cannot import tensorflow and keras and keras_hub \(.*needs a newer Keras\)"):
+        check_import("python", environment.python, "tf", needs_keras_hub=True)
+    (environment.packages / "keras_hub-0.32.0.dist-info" / "METADATA").write_text("Name: keras_hub\nVersion: 0.1\n")
+    with pytest.raises(UserError, match=r"has keras-hub 0.1 \(needs >=0.21\)"):
         check_interpreter("python", environment.python, "tf", needs_keras_hub=True)
 
 
@@ -125,11 +129,11 @@ def test_old_packages_are_named(tmp_path: Path) -> None:
         ("import os; os._exit(0)", "(exit code 0)"),
     ],
 )
-def test_a_framework_that_cannot_be_imported_is_refused(code: str, expected: str, tmp_path: Path) -> None:
+def test_a_framework_that_cannot_be_imported_is_named(code: str, expected: str, tmp_path: Path) -> None:
     environment = FakeEnvironment(tmp_path)
-    environment.add("torch", "2.99.1", code)
+    environment.add("torch", "2.99.1", f"print('a greeting')\n{code}")
     with pytest.raises(UserError) as raised:
-        check_interpreter("python", environment.python, "torch")
+        check_import("python", environment.python, "torch")
     assert str(raised.value).endswith(f": cannot import torch {expected}; repair that environment")
 
 

@@ -16,6 +16,7 @@ from common.map.noise import Noise
 from tf_impl.aligned_layers import align_dropout, use_dropout_keys
 from tf_impl.batch_norm import synchronize_batch_norm
 from tf_impl.described_state import read_state
+from tf_impl.forward_trace import ForwardTrace
 from tf_impl.keras_two import KerasTwoModel, build_user_model
 from tf_impl.models import custom
 
@@ -91,6 +92,25 @@ def test_dropout_works_in_a_call_that_does_not_take_the_mode() -> None:
     assert np.ptp(evaluated) < 1e-6
     assert np.ptp(trained) > 1
     assert model.keras_two.norm.moving_mean.numpy().any()
+
+
+@pytest.mark.filterwarnings("error:.*build")
+def test_a_trace_of_a_model_around_it_records_what_its_layers_return() -> None:
+    class Outer(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = build_user_model("model.tf", FACTORY, {})
+
+        def call(self, x: tf.Tensor) -> object:
+            return self.inner(x)
+
+    outer, x = Outer(), tf.ones((2, 4, 4, 1))
+    with ForwardTrace(outer) as trace:
+        outputs = outer(x)
+    recorded = trace.calls["dense_1"].returned
+    assert recorded is not None
+    np.testing.assert_array_equal(recorded, outputs)
+    assert trace.counts["conv2d"] == 1
 
 
 def build_noisy(package: Any) -> Any:

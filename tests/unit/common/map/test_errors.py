@@ -1,6 +1,7 @@
 """Mistakes in factories, inputs and map files are errors of one line."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -171,6 +172,21 @@ def test_a_process_whose_own_child_goes_on_is_reported(tmp_path: Path) -> None:
             "build", key="model.torch", factory=f"{__name__}:forks", arguments=arguments, inputs={}, arrays={}, seed=0
         )
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # raises an error if the child has ended before
+
+
+def test_the_interpreter_of_a_process_that_cannot_start_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        Side("tf_impl", python="/bin/false") as side,
+        pytest.raises(UserError, match=r"^the process of TensorFlow \(/bin/false\) ended with exit code 1;"),
+    ):
+        side.call("build")
+    (tmp_path / "torch.py").write_text("raise ImportError('no libtorch.so')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    expected = f"PyTorch: cannot be imported with {sys.executable}: ImportError: no libtorch.so"
+    with Side("torch_impl") as side, pytest.raises(UserError, match=re.escape(expected)):
+        side.call("build")
 
 
 def test_a_process_ends_with_its_parent_and_leaves_no_files(tmp_path: Path) -> None:

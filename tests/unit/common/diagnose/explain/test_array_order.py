@@ -55,6 +55,11 @@ def test_rounded_and_masked_values_are_not_the_same_in_another_order() -> None:
     assert explain_order("input", masked, masked + 0.1 * stream.standard_normal(masked.shape)) is None
 
 
+def test_a_small_difference_in_float64_is_no_order() -> None:
+    outputs = np.random.default_rng(2).standard_normal((32, 2))  # two values stay sorted
+    assert explain_order("outputs", outputs, outputs * (1 + 3e-7)) is None
+
+
 def test_a_single_element_of_an_axis_and_a_vector_with_one_number_have_no_order() -> None:
     single = X[:, :1]
     assert explain_order("input", single, single * (1 + 1e-10)) is None
