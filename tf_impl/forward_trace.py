@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from common.map.containers import order_arguments
-from common.map.description import RecordedCall
+from common.map.description import MOST_CALLS, RecordedCall, name_call
 from common.map.keras_attributes import is_composite, list_own_variables
 from common.map.keras_classes import find_keras_class
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
@@ -41,7 +41,7 @@ is_tracing = False
 class ForwardTrace:
     """A context manager around one forward pass of a model that records what the pass does.
 
-    `replacements` can hold, for a layer, the first call of its counterpart in another model. The layer then computes on
+    `replacements` can hold, for a layer, the calls of its counterpart in another model. The layer then computes on
     what the counterpart received, and the layers after it receive what the counterpart returned. `calls` still records
     what the layer itself received from the layers before it, and what it computed.
 
@@ -54,8 +54,9 @@ class ForwardTrace:
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         reshaped_shapes: The shape of one example after the model divided the features that a linear layer returned into
             several axes, by the path of the linear layer. Layers in between have it in `unflattened_shapes`.
-        calls: The first call of each layer, by path. A layer with an activation is recorded as returning what the
-            activation receives, because PyTorch's layers have no activation.
+        calls: The first call of each layer, by path, and the next ones of the layers that were asked for, by the path
+            with the number of the call. A layer with an activation is recorded as returning what the activation
+            receives, because PyTorch's layers have no activation.
         counts: The number of calls of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
@@ -70,7 +71,7 @@ class ForwardTrace:
 
         Args:
             model: The model.
-            replacements: The first calls of counterparts, by the path of the layer in this model.
+            replacements: The calls of counterparts, by the path of the layer in this model, with the call's number.
             paths: The paths of the layers whose calls are recorded; None records all.
         """
         self.entered: dict[str, keras.Layer] = {}
@@ -153,7 +154,8 @@ class ForwardTrace:
             received = first_tensor((args, kwargs))
             if path not in self.entered:
                 self._record_entry(layer, path, received)
-            replacement = self._replacements.get(path) if path not in self.calls else None
+            call_path = name_call(path, self.counts[path])
+            replacement = self._replacements.get(call_path)
             if replacement is not None:
                 args, kwargs = replace_first_tensor((args, kwargs), _swap_order(layer, replacement.received))
             self._stack.append(layer)
@@ -166,14 +168,20 @@ class ForwardTrace:
             if received is not None and reshaped is not None:  # Keras 2 makes a layer of tf.reshape
                 self._record_reshape(received.shape, reshaped.shape)
             self.counts[path] += 1
-            if path not in self.calls and (self._recorded is None or path in self._recorded):
+            if self._is_recorded(path, call_path):
                 computed = first_tensor(returned) if activation.received is None else activation.received
-                self.calls[path] = RecordedCall(_swap_order(layer, to_array(received)), to_array(computed))
+                self.calls[call_path] = RecordedCall(_swap_order(layer, to_array(received)), to_array(computed))
             if replacement is not None and activation.received is None:
                 return replace_first_tensor(returned, replacement.returned)
             return returned
 
         return call
+
+    def _is_recorded(self, path: str, call_path: str) -> bool:
+        """Check whether a call is recorded: the first one if all layers are recorded, or else the first few."""
+        if self._recorded is None:
+            return call_path not in self.calls and call_path == path
+        return path in self._recorded and self.counts[path] <= MOST_CALLS
 
     def _wrap_value(self, original: property) -> property:
         def read(variable: keras.Variable) -> object:

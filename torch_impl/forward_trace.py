@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from common.map.containers import order_arguments
-from common.map.description import RecordedCall
+from common.map.description import MOST_CALLS, RecordedCall, name_call
 from common.map.keras_attributes import is_composite, is_keras_layer, is_recurrent
 from common.map.reshaped_features import find_reshaped_layers
 from torch_impl.keras_module import KerasModule
@@ -33,7 +33,7 @@ ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_c
 class ForwardTrace:
     """A context manager around one forward pass of a model that records what the pass does.
 
-    `replacements` can hold, for a layer, the first call of its counterpart in another model. The layer then computes on
+    `replacements` can hold, for a layer, the calls of its counterpart in another model. The layer then computes on
     what the counterpart received, and the layers after it receive what the counterpart returned. `calls` still records
     what the layer itself received from the layers before it, and what it computed.
 
@@ -46,8 +46,9 @@ class ForwardTrace:
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         reshaped_shapes: The shape of one example after the model divided the features that a linear layer returned into
             several axes, by the path of the linear layer. Layers in between have it in `unflattened_shapes`.
-        calls: The first call of each layer, by path. A layer of Keras with an activation is recorded as returning what
-            the activation receives, as on TensorFlow's side.
+        calls: The first call of each layer, by path, and the next ones of the layers that were asked for, by the path
+            with the number of the call. A layer of Keras with an activation is recorded as returning what the
+            activation receives, as on TensorFlow's side.
         counts: The number of calls of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """
@@ -62,7 +63,7 @@ class ForwardTrace:
 
         Args:
             model: The model.
-            replacements: The first calls of counterparts, by the path of the layer in this model.
+            replacements: The calls of counterparts, by the path of the layer in this model, with the call's number.
             paths: The paths of the layers whose calls are recorded; None records all.
         """
         self.entered: dict[str, torch.nn.Module] = {}
@@ -135,29 +136,41 @@ class ForwardTrace:
                 self.reshaped_shapes.setdefault(linear_path, tuple(after[1:]))
                 self.unflattened_shapes |= dict.fromkeys(later_paths, tuple(after[1:]))
 
+    def _record_entry(
+        self, module: torch.nn.Module, path: str, outer: str | None, received: torch.Tensor | None
+    ) -> None:
+        if outer is not None and is_composite(self.entered[outer]):
+            self.composites[path] = outer
+        if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
+            self.unflattened_shapes[path] = self._shapes[received.shape[1]]
+            if get_layer_kind(module) == "Linear":  # later inputs of this size come from a Linear layer
+                del self._shapes[received.shape[1]]
+
+    def _is_recorded(self, path: str, call_path: str) -> bool:
+        """Check whether a call is recorded: the first one if all layers are recorded, or else the first few."""
+        if self._recorded is None:
+            return call_path not in self.calls and call_path == path
+        return path in self._recorded and self.counts[path] <= MOST_CALLS
+
     def _make_pre_hook(self, path: str) -> Callable[..., object]:
         """Return the hook that PyTorch calls before the forward pass of the layer at this path."""
 
         def enter(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
             outer = self._stack[-1] if self._stack else None
             self._stack.append(path)
-            if path in self.entered:
-                return None
-            self.entered[path] = module
-            if outer is not None and is_composite(self.entered[outer]):
-                self.composites[path] = outer
+            call_path = name_call(path, self.counts[path])
+            replacement = self._replacements.get(call_path)
+            is_first = path not in self.entered
+            self.entered.setdefault(path, module)
             kwargs = order_arguments(_get_call(module), kwargs)
             received = first_tensor((args, kwargs))
-            if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
-                self.unflattened_shapes[path] = self._shapes[received.shape[1]]
-                if get_layer_kind(module) == "Linear":  # later inputs of this size come from a Linear layer
-                    del self._shapes[received.shape[1]]
-            replacement = self._replacements.get(path)
+            if is_first:
+                self._record_entry(module, path, outer, received)
             if is_keras_layer(module):
                 self._activations[path] = ActivationRecorder(module, replacement.returned if replacement else None)
             if replacement is None:
                 return None
-            self._received[path] = _swap_received(module, to_array(received))
+            self._received[call_path] = _swap_received(module, to_array(received))
             return replace_first_tensor((args, kwargs), _swap_received(module, replacement.received))
 
         return enter
@@ -169,20 +182,21 @@ class ForwardTrace:
             module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object], returned: object
         ) -> object:
             self._stack.pop()
+            call_path = name_call(path, self.counts[path])
             self.counts[path] += 1
             activation = self._activations.pop(path, None)
             pre_activation = activation.restore() if activation else None
-            if path in self.calls or (self._recorded is not None and path not in self._recorded):
+            if not self._is_recorded(path, call_path):
                 return None
             computed_tensor = first_tensor(returned) if pre_activation is None else pre_activation
             computed = _swap_axes(module, to_array(computed_tensor))
-            if path in self._replacements:
-                self.calls[path] = RecordedCall(self._received.get(path), computed)
+            if call_path in self._replacements:
+                self.calls[call_path] = RecordedCall(self._received.get(call_path), computed)
                 if pre_activation is not None:
                     return None
-                return replace_first_tensor(returned, _swap_axes(module, self._replacements[path].returned))
+                return replace_first_tensor(returned, _swap_axes(module, self._replacements[call_path].returned))
             received = first_tensor((args, order_arguments(_get_call(module), kwargs)))
-            self.calls[path] = RecordedCall(_swap_received(module, to_array(received)), computed)
+            self.calls[call_path] = RecordedCall(_swap_received(module, to_array(received)), computed)
             return None
 
         return leave

@@ -6,7 +6,7 @@ training, such as the gradients. A process for each run holds the run's model an
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 
 import numpy as np
@@ -16,7 +16,12 @@ from common.config.strategies import PACKAGES
 from common.diagnose.drift import RoundingDrift
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Stage
 from common.diagnose.layer_match import LayerMatch, match_layers
-from common.diagnose.layout_conversion import convert_calls, has_comparable_call, select_replacements
+from common.diagnose.layout_conversion import (
+    convert_calls,
+    list_comparable_calls,
+    list_crossed_layers,
+    select_replacements,
+)
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
 from common.diagnose.side_run import SideRun
@@ -186,12 +191,16 @@ class SideComparison:
         process_a.send("compute", weights=weights, paths=paths_a, **inputs)
         process_b.send("compute", weights=weights_b, paths=paths_b, **inputs)
         a, b = receive_all(process_a, process_b)
-        layers = [layer for layer in self.layers if has_comparable_call(layer, a, b)]
+        layers = list_comparable_calls(self.layers, a, b)
 
         process_a.send("compute_perturbed", weights=_perturb_weights(weights, self.precision), **inputs)
-        replacements = select_replacements(layers, convert_calls(layers, a, b), b)
-        process_b.send("compute", weights=weights_b, paths=paths_b, replacements=replacements, **inputs)
+        compute_b = partial(process_b.send, "compute", weights=weights_b, paths=paths_b, **inputs)
+        compute_b(replacements=select_replacements(layers, convert_calls(layers, a, b), b))
         a_perturbed, b_isolated = receive_all(process_a, process_b)
+        if crossed := list_crossed_layers(layers, a, b_isolated):
+            layers = [layer for layer in layers if layer.name not in crossed]
+            compute_b(replacements=select_replacements(layers, convert_calls(layers, a, b), b))
+            b_isolated = process_b.receive()
         perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))
         a_isolated = process_a.call("compute_perturbed", weights=perturbed_weights, layers=layers, **inputs)
         return ModelObservations(

@@ -6,6 +6,7 @@ PyTorch has channels in the second axis, Keras in the last.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, is_close, perturb
 from common.diagnose.zero_borders import fit_borders
 from common.map.array_differences import move_channels_last, relative_difference
-from common.map.description import RecordedCall
+from common.map.description import RecordedCall, name_call
 from common.map.reshaped_features import has_moved
 
 RECURRENT = ("LSTM", "GRU", "RNN")
@@ -115,11 +116,26 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
     return converted
 
 
+def list_comparable_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> list[LayerMatch]:
+    """Return the matches of all calls that are counterparts: of the layers, and of their later calls."""
+    matches = []
+    for layer in (layer for layer in layers if has_comparable_call(layer, a, b)):
+        matches.append(layer)
+        if layer.entries_a or layer.entries_b or not _have_equal_counts(layer, a, b):
+            continue
+        for count in range(1, a.counts.get(layer.path_a, 1)):
+            path_a, path_b = name_call(layer.path_a, count), name_call(layer.path_b, count)
+            if path_a in a.calls and path_b in b.calls:
+                matches.append(replace(layer, path_a=path_a, path_b=path_b))
+    return matches
+
+
 def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bool:
     """Check whether the first calls of two layers are counterparts.
 
     If a layer is called several times, such as one that two branches share, the models may call it in another order.
-    The first calls then count as counterparts only if they receive the same.
+    The first calls then count as counterparts if they receive the same, or if both models call the layer equally often,
+    and A's first call receives what no call of B does.
     """
     paths = [(a, path) for path in layer.paths_a] + [(b, path) for path in layer.paths_b]
     if all(observation.counts.get(path, 1) == 1 for observation, path in paths):
@@ -127,9 +143,39 @@ def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bo
     call_a, call_b = layer.get_call_of_a(a.calls), layer.get_call_of_b(b.calls)
     if call_a is None or call_a.received is None or call_b is None or call_b.received is None:
         return True
+    if _receive_the_same(layer, layer, a, b):
+        return True
+    later = [replace(layer, path_b=name_call(layer.path_b, count)) for count in range(1, b.counts.get(layer.path_b, 1))]
+    return _have_equal_counts(layer, a, b) and not any(_receive_the_same(layer, other, a, b) for other in later)
+
+
+def list_crossed_layers(layers: Sequence[LayerMatch], a: Observation, b_isolated: Observation) -> set[str]:
+    """Return the names of layers that B calls in another order than A.
+
+    A call of B then receives what another call of A does, although the layers before it returned A's arrays.
+    """
+    names = set()
+    for layer in layers:
+        others = [other for other in layers if other.name == layer.name and other is not layer]
+        if others and not _receive_the_same(layer, layer, a, b_isolated):
+            pairs = [replace(layer, path_b=other.path_b) for other in others]
+            names |= {layer.name for pair in pairs if _receive_the_same(layer, pair, a, b_isolated)}
+    return names
+
+
+def _have_equal_counts(layer: LayerMatch, a: Observation, b: Observation) -> bool:
+    counts = {a.counts.get(path, 1) for path in layer.paths_a} | {b.counts.get(path, 1) for path in layer.paths_b}
+    return len(counts) == 1
+
+
+def _receive_the_same(layer: LayerMatch, other: LayerMatch, a: Observation, b: Observation) -> bool:
+    """Check whether a call of A's layer receives what a call of B's does, which is that of another match."""
+    call_a, call_b = layer.get_call_of_a(a.calls), other.get_call_of_b(b.calls)
+    if call_a is None or call_a.received is None or call_b is None or call_b.received is None:
+        return False
     if call_a.received.dtype.kind != "f":
         return np.array_equal(call_a.received, call_b.received)
-    converted = convert_calls([layer], a, b).get(layer.path_b)
+    converted = convert_calls([replace(layer, path_b=other.path_b)], a, b).get(other.path_b)
     if converted is None or converted.received is None:
         return False  # they receive other sizes
     return is_close(converted.received, call_b.received)

@@ -12,6 +12,7 @@ import numpy as np
 from common.map.noise import Noise
 
 Arrays = dict[str, np.ndarray]  # arrays by the name of a variable, an input or an output
+MOST_CALLS = 16  # the calls of a layer in a pass that are recorded if the layer was asked for
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,15 @@ class ModelDescription:
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """The first tensor that a layer received in its first call and the first that it returned, or None."""
+    """The first tensor that a layer received in a call and the first that it returned, or None."""
 
     received: np.ndarray | None
     returned: np.ndarray | None
+
+
+def name_call(path: str, count: int) -> str:
+    """Return the path of a layer with the number of its call, if `count` earlier calls make it not the first one."""
+    return f"{path} (call {count + 1})" if count else path
 
 
 @dataclass(frozen=True)

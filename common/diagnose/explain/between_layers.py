@@ -16,10 +16,14 @@ from common.diagnose.explain.array_order import explain_order
 from common.diagnose.explain.code_section import CodeSection
 from common.diagnose.explain.differing_terms import explain_terms
 from common.diagnose.explain.factors import explain_factor
+from common.diagnose.explain.gated_sums import explain_gated_sum
 from common.diagnose.explain.inheritance import is_inherited
 from common.diagnose.explain.layer import explain_numbers
+from common.diagnose.explain.own_recurrence import explain_recurrence
 from common.diagnose.explain.pooling import find_pooling
 from common.diagnose.explain.projected_attention import explain_projected_attention
+from common.diagnose.explain.reductions import list_reduced
+from common.diagnose.explain.scored_sums import explain_scored_sum
 from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
 from common.diagnose.explain.sums import compute_sum, describe_sum, find_sum
 from common.diagnose.explain.window_pooling import find_window_pooling
@@ -67,7 +71,11 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
         or _explain_constant(section)
         or explain_factor(section.described_tensor, a, b, terms)
         or _explain_changed_activation(section)
+        or _explain_zeros(section)
+        or explain_recurrence(section)
+        or explain_scored_sum(section)
         or explain_softmax(f"{place}: softmax", a, b)
+        or explain_gated_sum(place, a, b, terms)
         or explain_terms(place, a, b, terms, (section.list_differing_inputs("a"), section.list_differing_inputs("b")))
         or explain_weighted_sum(place, a, b, terms)
         or _explain_windows(section)
@@ -126,6 +134,22 @@ def _explain_sum(section: CodeSection) -> list[Explanation] | None:
     cause = "residual" if sum_a.keys() < sum_b.keys() or sum_b.keys() < sum_a.keys() else "addition"
     sentence = f"{section.place}: A has {describe_sum(sum_a)}, B has {describe_sum(sum_b)}"
     return [Explanation(cause, sentence)]
+
+
+def _explain_zeros(section: CodeSection) -> Explanation | None:
+    """Check whether one side passes an earlier array, such as an encoder's last state, and the other only zeros."""
+    for side, other, array, zeros in (("A", "B", section.a, section.b), ("B", "A", section.b, section.a)):
+        if not zeros.any():
+            terms = [
+                (name + title, term)
+                for title, earlier in reversed(section.shared_terms)
+                for name, term in list_reduced(earlier, array.shape)
+            ]
+            title = next((title for title, term in terms if is_close(term, array)), None)
+            if title is None:
+                return None
+            return Explanation("residual", f"{section.place}: {side} passes {title}, {other} only zeros")
+    return None
 
 
 def _explain_constant(section: CodeSection) -> Explanation | None:

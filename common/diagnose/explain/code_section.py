@@ -158,13 +158,17 @@ class CodeSection:
     def list_parts(self) -> Iterator["CodeSection"]:
         """Yield the section, and parts of it that may be explained although the whole cannot be.
 
-        They are the arrays without the zeros around both, and the only block that differs along an axis, such as one of
-        several joined arrays.
+        They are the arrays without the zeros around both, without axes of a single token, and the only block that
+        differs along an axis, such as one of several joined arrays.
         """
         if (stripped := strip_borders(self.a, self.b)) is not None:
             a, b, removed = stripped
             yield from replace(self, a=a, b=b, removed=removed).list_parts()
         yield self
+        if self.a.ndim > 2 and self.a.size == len(self.a) * self.a.shape[-1]:
+            a, b = (array.reshape(len(array), -1) for array in (self.a, self.b))
+            yield from replace(self, a=a, b=b, removed=()).list_parts()
+            return
         for axis in reversed(range(1, self.a.ndim)):
             slices = [np.moveaxis(array, axis, 0) for array in (self.a, self.b)]
             differing = [index for index, pair in enumerate(zip(*slices, strict=True)) if not is_close(*pair)]

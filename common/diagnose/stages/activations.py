@@ -17,10 +17,11 @@ from common.diagnose.explain.indices import explain_indices
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.findings import Stage
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import convert_calls, convert_layout
+from common.diagnose.layout_conversion import RECURRENT, convert_calls, convert_layout
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import CallNoise
 from common.diagnose.rounding import is_close, measure_noise
+from common.map.array_differences import list_different_settings
 from common.map.description import RecordedCall
 
 EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"  # names of the two stages
@@ -56,6 +57,7 @@ class _LayerComparison:
         # What A's layers received and returned, in B's layout, by the layer's path in B
         self.calls_of_a = convert_calls(models.layers, models.a, models.b)
         self.earlier_outputs: list[LayerOutput] = []
+        self.explained_names: set[str] = set()  # of layers before one of whose calls the code differs
         # Layers that the other model lacks, by side, until a difference of the code after them is seen
         self.pending = {"a": set(models.unpaired_a), "b": set(models.unpaired_b)}
         self.positions = {  # position of each layer in the order of execution, by side and path
@@ -122,7 +124,10 @@ class _LayerComparison:
         a, b, b_whole = expected.returned, isolated.returned, self.models.b.calls[layer.path_b].returned
         assert a is not None and b is not None
         precision = self.models.precision_of(a, b)
-        if self._is_incomplete(layer) or self._receives_other_indices(layer, isolated):
+        # The state of a recurrent cell, which receives a token [n, features], is another input, which is not known
+        is_cell = layer.kind in RECURRENT and expected.received is not None and expected.received.ndim == 2
+        is_cell = is_cell and not list_different_settings(layer.settings_a, layer.settings_b)
+        if is_cell or self._is_incomplete(layer) or self._receives_other_indices(layer, isolated):
             self.stage.compare_arrays(layer.title, a, b, noise, may_begin_here=False, precision=precision)
         elif self.stage.compare_arrays(layer.title, a, b, noise, precision=precision).differs:
             masks = list_masks(self.models.batch)
@@ -180,7 +185,10 @@ class _LayerComparison:
 
         A layer that one model lacks is the cause of the first difference of the code after it.
         """
-        if self._pop_unpaired(layer) or self._comes_from_unpaired(a, b):
+        is_repeated = (
+            layer is not None and layer.name in self.explained_names
+        )  # the code before an earlier call differs
+        if self._pop_unpaired(layer) or self._comes_from_unpaired(a, b) or is_repeated:
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
             return
         models = self.models
@@ -189,6 +197,8 @@ class _LayerComparison:
         explanations = explain_code(section)
         for explanation in explanations:
             self.stage.add_explanation(tensor, explanation)
+        if layer is not None and layer.name and explanations:
+            self.explained_names.add(layer.name)
         if not explanations:  # an earlier difference explains this one
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
 

@@ -8,11 +8,13 @@ from common.diagnose.layout_conversion import (
     convert_calls,
     convert_layout,
     has_comparable_call,
+    list_comparable_calls,
+    list_crossed_layers,
     perturb_calls,
     unpack_tokens,
 )
 from common.diagnose.observation import Observation
-from common.map.description import RecordedCall
+from common.map.description import RecordedCall, name_call
 
 X = np.arange(48.0).reshape(2, 3, 8)
 
@@ -73,3 +75,26 @@ def test_first_calls_of_a_shared_layer_are_compared_if_they_receive_the_same(
     a = Observation([], [], {"dense": RecordedCall(received, received)}, {}, {}, counts={"dense": count})
     b = Observation([], [], {"dense": RecordedCall(received if is_equal else -received, received)}, {}, {})
     assert has_comparable_call(LayerMatch("linear", "dense", "dense", "dense"), a, b) is expected
+
+
+def observe(received: list[np.ndarray]) -> Observation:
+    """Return the observation of a model that calls a layer once with each of these arrays."""
+    calls = {name_call("dense", count): RecordedCall(array, array) for count, array in enumerate(received)}
+    return Observation([], [], calls, {}, {}, counts={"dense": len(received)})
+
+
+def test_all_calls_of_a_layer_are_compared_if_both_models_call_it_equally_often() -> None:
+    first, second, other = np.random.default_rng(0).standard_normal((3, 4, 6))
+    layer = LayerMatch("linear", "dense", "dense", "dense")
+    a = observe([first, second])
+    for received, expected in (
+        ([first, second], ["dense", "dense (call 2)"]),
+        ([other, 2 * other], ["dense", "dense (call 2)"]),  # the code before the layer differs
+        ([first], ["dense"]),
+        ([second, first], []),  # in another order
+    ):
+        matches = list_comparable_calls([layer], a, observe(received))
+        assert [match.path_a for match in matches] == [match.path_b for match in matches] == expected
+    matches = list_comparable_calls([layer], a, observe([other, 2 * other]))
+    assert list_crossed_layers(matches, a, observe([second, first])) == {"dense"}
+    assert list_crossed_layers(matches, a, observe([first, other])) == set()

@@ -12,7 +12,7 @@ from common.diagnose.layout_conversion import convert_calls, unpack_tokens
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation, measure_perturbation
 from common.diagnose.stages.activations import compare_layers
-from common.map.description import RecordedCall
+from common.map.description import RecordedCall, name_call
 
 STREAM = np.random.default_rng(0)
 REAL = (np.arange(5) < np.array([3, 5, 2])[:, None]).astype(int)
@@ -89,3 +89,26 @@ def test_a_fault_is_named(calls_b: dict[str, RecordedCall], cause: str, sentence
     (known,) = compare(calls_b).causes
     assert (known.cause, known.confirmed) == (cause, True)
     assert sentence in known.sentence
+
+
+def compare_repeated(layer: LayerMatch, received_b: np.ndarray, returned_b: np.ndarray) -> list[tuple[str, str]]:
+    """Compare three calls of a layer, each of which receives and returns the same in B."""
+    matches = [replace(layer, path_a=name_call("cell", count), path_b=name_call("cell", count)) for count in range(3)]
+    calls_a = {match.path_a: RecordedCall(TOKENS, TOKENS) for match in matches}
+    a = Observation([OUTPUTS], [], calls_a, {}, {})
+    b = replace(a, calls={path: RecordedCall(received_b, returned_b) for path in calls_a})
+    noise = measure_perturbation(a, a)
+    stage = compare_layers("activations", ModelObservations(a, noise, noise, b, b, matches, {}, {}))
+    return [(cause.cause, cause.tensor) for cause in stage.causes]
+
+
+def test_the_code_before_a_repeated_layer_is_explained_once() -> None:
+    layer = LayerMatch("linear", "cell", "cell", "cell")
+    assert compare_repeated(layer, TOKENS[:, ::-1], TOKENS) == [("reversed_axis", "input of cell")]
+
+
+@pytest.mark.parametrize("settings_b", [{}, {"epsilon": 1.0}])
+def test_outputs_of_a_recurrent_cell_are_a_cause_only_if_its_settings_differ(settings_b: dict[str, object]) -> None:
+    layer = LayerMatch("GRU", "cell", "cell", "cell", {"epsilon": 0.5} if settings_b else {}, settings_b)
+    causes = compare_repeated(layer, TOKENS, np.sin(TOKENS))
+    assert bool(causes) is bool(settings_b)
