@@ -57,7 +57,7 @@ def test_a_users_own_model_takes_its_turns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(["tf_multiworker", "plain_ddp", "link_rate", "torch_ddp"], id="some"),
+        pytest.param(["tf_multiworker", "link_rate", "torch_ddp"], id="some"),
         pytest.param(ALL, id="all", marks=pytest.mark.matrix),
     ],
 )

@@ -113,7 +113,7 @@ def test_training_moved_the_weights(runs: Runs, experiment: str) -> None:
     assert not [name for name in before if ".key.bias" not in name and np.array_equal(before[name], after[name])]
 
 
-@pytest.mark.parametrize(("experiment", "count"), [("adamw", 122), ("dropout", 122), ("convnet_dropout64", 360)])
+@pytest.mark.parametrize(("experiment", "count"), [("adamw", 122), ("dropout64", 122), ("convnet_dropout64", 360)])
 def test_evaluation_counts_every_example_once(runs: Runs, experiment: str, count: int) -> None:
     comparison = compare_runs(runs.paths(experiment, PAIRED[experiment]), TOLERANCES)
     for run in comparison.runs:

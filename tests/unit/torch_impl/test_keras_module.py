@@ -34,22 +34,7 @@ with torch.no_grad():
     dict(model.named_parameters())["dense/kernel"].mul_(2)
 assert not torch.equal(model.eval()(x), model.train()(x))
 assert before.dtype == torch.float64
-print("tensorflow" in sys.modules)
 """
-
-
-@pytest.mark.slow
-def test_variables_are_parameters_and_buffers_by_path(python: Python) -> None:
-    parameters, layers, has_tensorflow = python(CODE).strip().splitlines()[-3:]
-    names = [*(f"{layer}/{role}" for layer in ("dense", "dense_1") for role in ("bias", "kernel"))]
-    assert parameters == str(["batch_normalization/beta", "batch_normalization/gamma", *names])
-    assert layers == (
-        "['batch_normalization/moving_mean', 'batch_normalization/moving_variance'] "
-        "['input_layer', 'dense', 'batch_normalization', 'dense_1']"
-    )
-    assert has_tensorflow == "False"
-
-
 DEVICE = """
 import torch
 from torch_impl.keras_backend import prepare_keras
@@ -65,13 +50,6 @@ inputs = keras.Input((4,))
 model = KerasModule(keras.Model(inputs, Shift()(keras.layers.Dense(3)(inputs))))
 print(model(torch.ones(2, 4)).device, model.to("meta")(torch.ones(2, 4, device="meta")).device)
 """
-
-
-@pytest.mark.slow
-def test_a_model_computes_on_the_device_of_its_variables(python: Python) -> None:
-    assert python(DEVICE).split() == ["cpu", "meta"]
-
-
 MASKED = """
 import numpy as np
 import torch
@@ -90,11 +68,35 @@ normalized = module.train()(torch.from_numpy(x)).detach().numpy()[real]
 expected = (x[real] - x[real].mean(0)) / np.sqrt(x[real].var(0) + 1e-3)
 print(np.abs(normalized - expected).max())
 """
+END = 'print("tensorflow" in sys.modules)'
+
+
+@pytest.fixture(scope="module")
+def printed(python: Python) -> list[str]:
+    """The lines that one process prints for all tests, because Keras and PyTorch are imported slowly."""
+    return python(CODE + MASKED + DEVICE + END).strip().splitlines()[-5:]
 
 
 @pytest.mark.slow
-def test_masked_values_do_not_count(python: Python) -> None:
-    assert float(python(MASKED).split()[-1]) < 1e-12
+def test_variables_are_parameters_and_buffers_by_path(printed: list[str]) -> None:
+    parameters, layers, *_, has_tensorflow = printed
+    names = [*(f"{layer}/{role}" for layer in ("dense", "dense_1") for role in ("bias", "kernel"))]
+    assert parameters == str(["batch_normalization/beta", "batch_normalization/gamma", *names])
+    assert layers == (
+        "['batch_normalization/moving_mean', 'batch_normalization/moving_variance'] "
+        "['input_layer', 'dense', 'batch_normalization', 'dense_1']"
+    )
+    assert has_tensorflow == "False"
+
+
+@pytest.mark.slow
+def test_a_model_computes_on_the_device_of_its_variables(printed: list[str]) -> None:
+    assert printed[3].split() == ["cpu", "meta"]
+
+
+@pytest.mark.slow
+def test_masked_values_do_not_count(printed: list[str]) -> None:
+    assert float(printed[2]) < 1e-12
 
 
 class Layer:

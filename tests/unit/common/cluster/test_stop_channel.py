@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Thread
 
@@ -21,7 +22,7 @@ from common.cluster.stop_server import StopServer
 from common.errors import Interrupted
 from common.training.stop import SAVE, SIGNALS, Stop
 
-HANG_SECONDS = 5.0
+HANG_SECONDS = 30.0
 TERM = signal.SIGTERM
 
 End = StopServer | StopMember
@@ -107,10 +108,14 @@ def train(stop: Stop, barrier: Barrier, seconds: float, trace: list[str]) -> Non
         trace.append("hung")
 
 
-def run_together(stops: list[Stop], request: Callable[[], None], randomness: random.Random) -> list[list[str]]:
-    """Run all ranks until they end. Return the trace of each rank."""
+def run_together(
+    stops: list[Stop], request: Callable[[], None], randomness: random.Random, first_trace: list[str] | None = None
+) -> list[list[str]]:
+    """Run all ranks until they end. Return the trace of each rank. A request may read `first_trace` meanwhile."""
     barrier = Barrier(len(stops))
     traces: list[list[str]] = [[] for _ in stops]
+    if first_trace is not None:
+        traces[0] = first_trace
     threads = [
         Thread(target=train, args=(stop, barrier, randomness.random() * 0.002, trace))
         for stop, trace in zip(stops, traces, strict=True)
@@ -171,13 +176,18 @@ def test_all_ranks_save_after_the_same_unit(make_ranks: MakeRanks, trial: int) -
 def test_a_checkpoint_is_saved_at_once_and_the_ranks_continue(make_ranks: MakeRanks) -> None:
     stops = [stop for _, stop in make_ranks(3)]
 
+    trace: list[str] = []
+
+    def has_saved(count: int) -> bool:
+        return trace.count("checkpoint") == count
+
     def request() -> None:
-        for _ in range(3):
+        for count in range(1, 4):
             stops[0].save()
-            time.sleep(0.2)
+            wait_until(partial(has_saved, count))
         stops[1].request(TERM)
 
-    traces = run_together(stops, request, random.Random(0))
+    traces = run_together(stops, request, random.Random(0), trace)
     assert traces[0] == traces[1] == traces[2]
     assert traces[0].count("checkpoint") == 3
 
@@ -192,9 +202,9 @@ def test_a_checkpoint_waits_for_a_silent_member_but_a_stop_does_not(
 
     def request() -> None:
         stops[0].save()
-        time.sleep(0.3)
         assert json.loads(silent.recv(4096)) == {"freeze": SAVE}
-        assert all(stop._frozen for stop in stops)
+        wait_until(lambda: all(stop._frozen for stop in stops))
+        time.sleep(0.3)  # longer than a stop waits
         stops[1].request(TERM)
 
     traces = run_together(stops, request, random.Random(0))
@@ -233,7 +243,7 @@ def test_ranks_that_run_ahead_of_each_other(make_ranks: MakeRanks) -> None:
     threads = [Thread(target=count, args=(rank,)) for rank in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(0.1)
+    wait_until(lambda: min(begun) > 10)
     stops[2].request(TERM)
     for thread in threads:
         thread.join(HANG_SECONDS)
@@ -280,8 +290,11 @@ def test_a_member_that_never_answers(
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_member_that_dies(make_ranks: MakeRanks, connect: Connect, server: StopServer, reset: bool) -> None:
+def test_a_member_that_dies(
+    make_ranks: MakeRanks, connect: Connect, server: StopServer, monkeypatch: pytest.MonkeyPatch, reset: bool
+) -> None:
     """No rank waits for a member that dies before the question or instead of an answer."""
+    monkeypatch.setattr(stop_server, "ANSWER_SECONDS", 600)
     early, late = connect(server), connect(server)
     stops = [stop for _, stop in make_ranks(2)]
     if reset:
@@ -295,9 +308,7 @@ def test_a_member_that_dies(make_ranks: MakeRanks, connect: Connect, server: Sto
             late.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         late.close()
 
-    start = time.monotonic()
     traces = run_together(stops, request, random.Random(0))
-    assert time.monotonic() - start < stop_server.ANSWER_SECONDS
     assert traces[0] == traces[1]
 
 
@@ -435,9 +446,7 @@ def test_the_chief_dies_before_it_decides() -> None:
         member.attach(stop)
         wait_until(lambda: stop.signum == TERM)
         threading.Timer(0.05, connections[0].close).start()
-        start = time.monotonic()
         assert list(stop.yield_until_stop(range(3))) == []
-        assert time.monotonic() - start < HANG_SECONDS
 
 
 def test_close_is_idempotent_and_decides_what_is_open(server: StopServer, connect: Connect) -> None:

@@ -9,11 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
 
-from common.cluster.supervisor import GRACE_SECONDS, Process, _ProcessGroup
+from common.cluster import supervisor
+from common.cluster.supervisor import Process, _ProcessGroup
 from tests.conftest import Python, StartPython, wait_until
 
 STRAGGLER_SECONDS = 1.5  # a run waits longer than these tests
@@ -133,9 +136,7 @@ def alive(pid: int) -> bool:
 )
 def test_outcomes(group: Group, codes: list[str], exit_code: int, problem: str | None) -> None:
     supervisor = group(*codes)
-    actual_code, actual_problem, seconds = group.outcome(supervisor)
-    assert (actual_code, actual_problem) == (exit_code, problem)
-    assert seconds < 9
+    assert group.outcome(supervisor)[:2] == (exit_code, problem)
     sleeping = [path for path in group.directory.glob("*-*") if alive(int(path.name.split("-")[1]))]
     assert not sleeping, "the end of one process must end the others"
 
@@ -147,7 +148,7 @@ def test_the_end_of_the_chief_ends_the_others(group: Group) -> None:
     (pid,) = group.pids(1)
     exit_code, problem, seconds = group.outcome(supervisor)
     assert (exit_code, problem) == (0, None)
-    assert STRAGGLER_SECONDS <= seconds < STRAGGLER_SECONDS + 6
+    assert seconds >= STRAGGLER_SECONDS
     assert not alive(pid)
 
 
@@ -161,15 +162,14 @@ def test_output(group: Group) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_goes_to_the_chief(group: Group, signum: signal.Signals) -> None:
-    """The supervisor ends the others after the chief, although they ignore signals."""
+def test_a_signal_goes_to_the_chief(group: Group, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals) -> None:
+    """The supervisor ends the others after the chief, although they ignore signals. It does not wait for them."""
+    monkeypatch.setenv("GRACE", "inf")
     supervisor = group(OBEY, IGNORE)
     pids = group.pids(2)
-    start = time.monotonic()
     supervisor.send_signal(signum)
     exit_code, problem, _ = group.outcome(supervisor)
     assert (exit_code, problem) == (128 + signum, f"stopped by {signum.name}")
-    assert time.monotonic() - start < GRACE_SECONDS - 1, "the supervisor must not wait for the others"
     assert not any(map(alive, pids))
 
 
@@ -193,11 +193,9 @@ def test_a_chief_that_ignores_the_signal(group: Group, monkeypatch: pytest.Monke
     monkeypatch.setenv("GRACE", "2")
     supervisor = group(IGNORE, IGNORE)
     pids = group.pids(2)
-    start = time.monotonic()
     supervisor.send_signal(signal.SIGTERM)
     exit_code, _, _ = group.outcome(supervisor)
     assert exit_code == 128 + signal.SIGTERM
-    assert time.monotonic() - start < 10
     assert not any(map(alive, pids))
 
 
@@ -247,19 +245,16 @@ def test_a_chief_that_fails_while_another_is_stopped(group: Group) -> None:
     assert group.outcome(supervisor)[:2] == (1, "rank 1 has been stopped")
 
 
-@pytest.mark.slow
-def test_a_process_that_is_stopped_for_a_while(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pause is shorter than the supervisor allows."""
-    monkeypatch.setenv("PATIENCE", "2")
-    supervisor = group(UNTIL_ENOUGH, SLEEP)
-    _, pid = group.pids(2)
-    for _ in range(3):
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.8)
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(0.5)
-    (group.directory / "enough").touch()
-    assert group.outcome(supervisor)[:2] == (0, None)
+def test_a_process_that_is_stopped_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause is shorter than the supervisor allows, and all together are longer."""
+    pauses = [True, True, True, False] * 3
+    stopped, seconds = iter([*pauses, True, True, True, True]), iter(range(100, 200))
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(supervisor, "_is_suspended", lambda _: next(stopped))
+    group = _ProcessGroup([], None, MagicMock(), lambda pids: None, max_suspended_seconds=2)
+    group.children = [MagicMock(pid=1)]
+    assert [group._find_suspended() for _ in pauses] == [[]] * len(pauses)
+    assert [group._find_suspended() for _ in range(4)] == [[], [], [], [0]]
 
 
 @pytest.mark.slow
@@ -299,15 +294,16 @@ def test_a_first_process_is_not_started_again_after_a_signal(group: Group, monke
     group.pids(1)
     time.sleep(1.2)
     supervisor.send_signal(signal.SIGTERM)
-    exit_code, _, seconds = group.outcome(supervisor)
-    assert exit_code == 143 and seconds < 5
+    exit_code, _, _ = group.outcome(supervisor)
+    assert exit_code == 143 and len(list(group.directory.glob("0-*"))) == 1
 
 
 @pytest.mark.parametrize("code", [5, 2])
 def test_a_first_process_that_crashes_at_once(group: Group, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setenv("RESTARTABLE", "[0]")
-    outcome = group.outcome(group(f"sys.exit({code})", SLEEP))
-    assert outcome[:2] == (2 if code == 2 else 1, f"rank 0 ended with exit code {code}") and outcome[2] < 3
+    outcome = group.outcome(group(f"ready(); sys.exit({code})", SLEEP))
+    assert outcome[:2] == (2 if code == 2 else 1, f"rank 0 ended with exit code {code}")
+    assert len(list(group.directory.glob("0-*"))) == 1
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ from safetensors.numpy import load_file, save_file
 
 from common.errors import UserError
 from common.models.bert import count_useful_flops, get_parameter_shapes
-from tests.conftest import Python
 from tests.unit.common.models.conftest import OpenInitial, list_equal_parameters
 
 WORDS = "bert.embeddings.word_embeddings.weight"
@@ -31,27 +31,19 @@ def test_random_weights_have_the_distribution_of_bert(open_random: OpenInitial) 
 
 
 @pytest.mark.slow
-def test_names_and_shapes_are_those_of_transformers(
-    open_random: OpenInitial, open_pretrained: OpenInitial, python: Python
-) -> None:
-    code = (
-        "import json, sys, torch; from transformers import BertConfig, BertForSequenceClassification as Bert\n"
-        "for directory in sys.argv[1:]:\n"
-        "    model = Bert.from_pretrained(directory)\n"
-        "    config = model.config\n"
-        "    print(json.dumps([{n: list(p.shape) for n, p in model.state_dict().items()}, config.hidden_act, \n"
-        "        config.num_labels, config.id2label['1' if '1' in config.id2label else 1], config.layer_norm_eps, \n"
-        "        config.hidden_dropout_prob, config.classifier_dropout]))\n"
-    )
-    checkpoints = [open_random("model.dropout=0.2", "model.hidden_act=relu"), open_pretrained()]
-    loaded = [
-        json.loads(line) for line in python(code, *(checkpoint.directory for checkpoint in checkpoints)).splitlines()
-    ]
-    for checkpoint, (shapes, *_) in zip(checkpoints, loaded, strict=True):
-        expected = {name: list(shape) for name, shape in get_parameter_shapes(checkpoint.hf_config).items()}
-        assert {name: list(parameter.shape) for name, parameter in checkpoint.weights().items()} == expected == shapes
-    assert loaded[0][1:] == ["relu", 3, "neutral", 1e-12, 0.2, 0.2]
-    assert loaded[1][1:] == ["gelu_new", 3, "neutral", 1e-12, 0.0, 0.0]
+def test_names_and_shapes_are_those_of_transformers(open_random: OpenInitial, open_pretrained: OpenInitial) -> None:
+    from transformers import BertForSequenceClassification
+
+    settings = []
+    for checkpoint in (open_random("model.dropout=0.2", "model.hidden_act=relu"), open_pretrained()):
+        model: Any = BertForSequenceClassification.from_pretrained(checkpoint.directory)
+        shapes = {name: tuple(parameter.shape) for name, parameter in model.state_dict().items()}
+        written = {name: parameter.shape for name, parameter in checkpoint.weights().items()}
+        assert written == get_parameter_shapes(checkpoint.hf_config) == shapes
+        config = model.config
+        dropout = (config.hidden_dropout_prob, config.classifier_dropout)
+        settings.append((config.hidden_act, config.num_labels, config.id2label[1], config.layer_norm_eps, *dropout))
+    assert settings == [("relu", 3, "neutral", 1e-12, 0.2, 0.2), ("gelu_new", 3, "neutral", 1e-12, 0.0, 0.0)]
 
 
 def test_a_pretrained_encoder_gets_the_current_names(open_pretrained: OpenInitial, old_checkpoint: Path) -> None:

@@ -1,7 +1,7 @@
 """Initial weights of the convnet."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from common.errors import UserError
 from common.models.convnet import get_parameter_shapes
 from common.models.initial_weights import InitialCheckpoint
 from common.run.prepare import prepare_inputs
-from tests.conftest import MakeConfig, Python
+from tests.conftest import MakeConfig
 from tests.unit.common.data.images.idx_samples import write_idx
 
 SHAPES = {
@@ -43,18 +43,22 @@ def test_random_weights_have_the_distribution_of_pytorch(make_config: MakeConfig
 
 
 @pytest.mark.slow
-def test_names_and_shapes_are_those_of_the_module(python: Python) -> None:
+def test_names_and_shapes_are_those_of_the_module() -> None:
     """The image has odd sizes and three channels, and there are two classes."""
-    hf_config = {"image_shape": [11, 6, 3], "channels": [4, 7], "kernel_size": 3, "hidden_size": 5, "dropout": 0.0}
+    from torch_impl.models.convnet import ConvNet
+
+    hf_config: dict[str, Any] = {
+        "image_shape": [11, 6, 3],
+        "channels": [4, 7],
+        "kernel_size": 3,
+        "hidden_size": 5,
+        "dropout": 0.0,
+    }
     hf_config["id2label"] = {"0": "a", "1": "b"}
     hf_config["model_type"] = "convnet"
-    code = (
-        "import json, sys; from torch_impl.models.convnet import ConvNet\n"
-        "print(json.dumps({n: list(p.shape) for n, p in ConvNet(json.loads(sys.argv[1])).named_parameters()}))"
-    )
-    shapes = json.loads(python(code, json.dumps(hf_config)))
-    assert shapes == {name: list(shape) for name, shape in get_parameter_shapes(hf_config).items()}
-    assert shapes["fc1.weight"] == [5, 7 * 2 * 1]
+    shapes = {name: tuple(parameter.shape) for name, parameter in ConvNet(hf_config).named_parameters()}
+    assert shapes == get_parameter_shapes(hf_config)
+    assert shapes["fc1.weight"] == (5, 7 * 2 * 1)
 
 
 def test_the_config_of_the_model(make_config: MakeConfig) -> None:

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -122,19 +121,19 @@ def test_a_tracker_that_fails_is_left_out(
 def test_training_does_not_wait_for_a_tracker(
     small_config: MakeConfig, run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    released = Event()
+    released, answered = Event(), Event()
 
     class Hanging:
         def __init__(self, *arguments: Any) -> None:
-            released.wait(60)
+            released.wait(600)
+            answered.set()
             raise ConnectionError
 
     monkeypatch.setitem(TRACKERS, "mlflow", Hanging)
     monkeypatch.setattr("common.run.trackers.STOPPED_TIMEOUT", 0.1)
     logging.getLogger("lockstep").propagate = True
-    began = time.monotonic()
     train(small_config("trackers=[mlflow]"), run_dir, 1, "interrupted")
-    assert time.monotonic() - began < 30
+    assert not answered.is_set()
     assert caplog.messages == ["trackers=[mlflow]: did not accept the last rows in time; the run directory has them"]
     released.set()
 

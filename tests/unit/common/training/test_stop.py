@@ -246,10 +246,11 @@ def test_a_stop_while_a_checkpoint_is_agreed_on(decided: bool) -> None:
     items = stop.yield_until_stop(iter(range(10)))
     next(items)
     stop.freeze(SAVE)
-    threading.Timer(0.05, lambda: stop.decide(stop.freeze(signal.SIGTERM) + 1)).start()
+    stopping = threading.Timer(0.05, lambda: stop.decide(stop.freeze(signal.SIGTERM) + 1))
+    stopping.start()
     if decided:
         stop.save_after(3)
-        time.sleep(0.1)
+        stopping.join()
     assert list(items) == [1]
     with pytest.raises(Interrupted, match="SIGTERM"):
         stop.check()
@@ -271,12 +272,16 @@ def test_a_storm_of_signals() -> None:
 
         agreeing = threading.Thread(target=agree)
         agreeing.start()
-        for _ in range(5):
-            threading.Timer(randomness.random() * 0.02, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        sending = [
+            threading.Timer(randomness.random() * 0.02, os.kill, (os.getpid(), signal.SIGTERM)) for _ in range(5)
+        ]
+        for timer in sending:
+            timer.start()
         begun = sum(1 for _ in stop.yield_until_stop(iter(int, 1)))
         agreeing.join(5)
         assert stop._begun_units == begun == stop._last_unit
-        time.sleep(0.02)  # wait for late signals
+        for timer in sending:  # late signals
+            timer.join()
         assert channel.requests.empty()
 
 

@@ -10,7 +10,6 @@ from tokenizers import BertWordPieceTokenizer, Tokenizer
 from common.data.text import tokenizer
 from common.data.text.tokenizer import SPECIAL_TOKENS, copy_tokenizer, load_tokenizer, save_trained, train_wordpiece
 from common.errors import UserError
-from tests.conftest import Python
 
 TEXTS = ["The dog saw the cat.", "Anna did not see any dogs.", "Über-café 猫, naïve?"] * 2
 PAIR = ("The DOG saw, naïvely", "any cats?")
@@ -143,13 +142,11 @@ def test_a_directory_without_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_transformers_loads_what_was_saved(tmp_path: Path, python: Python) -> None:
+def test_transformers_loads_what_was_saved(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
     trained = train_wordpiece(TEXTS, 200)
     save_trained(trained, tmp_path)
-    code = (
-        "import json, sys; from transformers import AutoTokenizer; "
-        "print(json.dumps(AutoTokenizer.from_pretrained(sys.argv[1])(*sys.argv[2:]).data))"
-    )
     encoding = trained.encode(*PAIR)
-    loaded = json.loads(python(code, tmp_path, *PAIR))
+    loaded = AutoTokenizer.from_pretrained(tmp_path)(*PAIR)
     assert (loaded["input_ids"], loaded["token_type_ids"]) == (encoding.ids, encoding.type_ids)
