@@ -29,6 +29,11 @@ REMEDY_GROUPS = {
     "computed_in_tf32 computed_in_bfloat16 computed_in_float16 computed_in_float32": (
         "look for casts in the layer, for its `dtype`, and for autocast"
     ),
+    "own_epsilon": "set the same epsilon in the layers that both scripts define",
+    "state_not_carried": "pass the states that the model returns to its next call, in both scripts",
+    "added_variables": (
+        "PyTorch's LSTM adds two biases, which are both trained: train one of them only, or accept the difference"
+    ),
     "epsilon": (
         "set it on both sides: the default of a normalization is 1e-3 in Keras and 1e-5 in PyTorch, that of Adam 1e-7 "
         "in Keras and 1e-8 in PyTorch"

@@ -74,7 +74,8 @@ class Follower:
         if self._record.layers is None:
             return None
         call = RecordedCall(received, returned)
-        return self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
+        array = self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
+        return None if array is None else self._batches.restore_time_axis(array)
 
     def replace_batch(self, batch: Any) -> Any:  # noqa: ANN401  as the script's data set returns it
         """Return the record's next micro-batch in the structure of the script's own batch.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.recording.array_norms import iterate_blocks, sum_squared_differences, sum_squares
-from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
+from tf_impl.record.optimizer_facts import Optimizer, read_config, unwrap_optimizer
 from tf_impl.record.tensors import list_results, to_array
 
 Gradients = Mapping[str, np.ndarray]
@@ -78,7 +78,7 @@ def _find_equation(optimizer: Any, rate: float) -> tuple[float, float] | None:  
 
 
 def _read(optimizer: Any, name: str) -> Any:  # noqa: ANN401  a number or a variable
-    return optimizer.get_config()[name] if hasattr(optimizer, "get_config") else getattr(optimizer, name)
+    return read_config(optimizer)[name] if hasattr(optimizer, "get_config") else getattr(optimizer, name)
 
 
 def _clip(array: np.ndarray, limit: float, norm: float) -> np.ndarray:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+from collections.abc import Mapping
 
 from common.recording.record_format import LossFacts
 from common.recording.record_writer import list_plain_values
 
 CONTAINERS = {"CompileLoss", "LossesContainer"}  # they call the losses that a script passed to compile
+ARRAYS = ("y_true", "y_pred")
 
 
 def describe_loss(loss: object) -> LossFacts | None:
@@ -31,6 +33,18 @@ def describe_loss(loss: object) -> LossFacts | None:
     for key in ("fn", "name", "dtype"):
         arguments.pop(key, None)
     return {"name": name, "arguments": list_plain_values(arguments)}
+
+
+def describe_function(function: object, arguments: Mapping[str, object]) -> LossFacts:
+    """Describe a function of keras.losses. The script itself reduces what the function returns.
+
+    Args:
+        function: The function.
+        arguments: The arguments that the script passes to it.
+    """
+    settings = {**_read_defaults(function), **{name: x for name, x in arguments.items() if name not in ARRAYS}}
+    name = f"keras.losses.{getattr(function, '__name__', function)}"
+    return {"name": name, "arguments": {**list_plain_values(settings), "reduction": None}}
 
 
 def _read_defaults(function: object) -> dict[str, object]:

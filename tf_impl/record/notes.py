@@ -38,7 +38,10 @@ NO_GRADIENTS = (
     "The gradients were not seen: compute them with tf.GradientTape, and pass them to the optimizer of the recorder."
 )
 NO_NUMBERS = "The tensor {} has the type {} and is not recorded: pass the numbers that the script makes of it."
-NO_LOSS = "The loss function was not seen: use an object of keras.losses, such as keras.losses.MeanSquaredError()."
+NO_LOSS = (
+    "The loss function was not seen: use an object or a function of keras.losses, such as "
+    "keras.losses.MeanSquaredError()."
+)
 COMPUTED_GRADIENTS = (
     "The slots of {} do not imply the gradients: gradient/NAME was computed eagerly beside the step, from its batch."
 )

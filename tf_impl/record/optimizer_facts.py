@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from common.recording.record_format import OptimizerFacts, ParameterGroup
 from common.recording.record_writer import list_plain_values
+from tf_impl.record.patches import Patches
 from tf_impl.record.tensors import to_array, view_array
 
 Optimizer = Any  # of Keras 2, its legacy optimizers, or Keras 3
@@ -40,7 +42,7 @@ def describe_optimizer(
         state: The learning rate and the number of updates before the first recorded step, by name.
     """
     inner = unwrap_optimizer(optimizer)
-    hyperparameters = list_plain_values({**inner.get_config(), **state})
+    hyperparameters = list_plain_values({**read_config(inner), **state})
     with_decay = [name for name in updated if name in variables and _has_weight_decay(inner, variables[name])]
     without_decay = [name for name in updated if name in variables and name not in with_decay]
     groups: list[ParameterGroup] = []
@@ -64,7 +66,23 @@ def describe_schedule(optimizer: Optimizer) -> dict[str, object] | None:
     if schedule is None:
         return None
     name = f"{type(schedule).__module__}.{type(schedule).__qualname__}"
-    return {"name": name, **list_plain_values({**schedule.get_config(), "name": name})}
+    config: dict[str, object] = {}
+    with contextlib.suppress(NotImplementedError):  # a schedule of the script without a configuration
+        config = schedule.get_config()
+    return {"name": name, **list_plain_values({**config, "name": name})}
+
+
+def read_config(optimizer: Optimizer) -> dict[str, object]:
+    """Return the configuration of an optimizer, also if its schedule has none."""
+    try:
+        return dict(optimizer.get_config())
+    except NotImplementedError:
+        patches = Patches()
+        patches.replace(_find_schedule(optimizer), "get_config", dict)
+        try:
+            return dict(optimizer.get_config())
+        finally:
+            patches.restore()
 
 
 def read_rate(optimizer: Optimizer) -> float:

@@ -13,7 +13,7 @@ from common.recording.record_format import LossFacts
 from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record import notes
 from tf_impl.record.layer_observer import LayerObserver
-from tf_impl.record.loss_facts import describe_loss
+from tf_impl.record.loss_observer import LossObserver, iterate_functions
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
@@ -77,7 +77,10 @@ class StepObserver:
         self._patch(tf, "reshape", self._reshape)
         self._patch(tf, "clip_by_global_norm", self._clip)
         self._patch(tf.GradientTape, "gradient", self._differentiate)
-        self._patch(losses.Loss, "__call__", self._call_loss)
+        observer = LossObserver(self._see, self._take_loss)
+        self._patch(losses.Loss, "__call__", observer.call_loss)
+        for module, name in iterate_functions(losses):
+            self._patch(module, name, observer.call_function)
         for name in ("apply", "apply_gradients"):
             if hasattr(self._optimizer, name):
                 self._patch(self._optimizer, name, self._apply)
@@ -207,16 +210,7 @@ class StepObserver:
         assert self.step is not None
         self.step.max_norm = float(to_array(norm))
 
-    def _call_loss(self, original: Call, loss: object, *args: object, **kwargs: object) -> object:
-        arguments = {**dict(zip(("y_true", "y_pred", "sample_weight"), args)), **kwargs}  # noqa: B905
-        arguments.pop("y_pred", None)
-        self._see(lambda: self._take_loss(loss, arguments))
-        return original(loss, *args, **kwargs)
-
-    def _take_loss(self, loss: object, arguments: dict) -> None:
-        facts = describe_loss(loss)
-        if facts is None:
-            return
+    def _take_loss(self, loss: object, facts: LossFacts, arguments: dict) -> None:
         batch = self._open_batch()
         labels = self._copies.copy(name_tensors(arguments))
         suffix = f".{len(self._losses)}" if labels.keys() & batch.labels.keys() else ""

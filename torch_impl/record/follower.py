@@ -54,6 +54,7 @@ class Follower:
     def follow(self, model: torch.nn.Module) -> None:
         """Load the initial weights: now, or before the first forward pass if it must show the order of layers first."""
         inner, (entry, has_layers) = unwrap_model(model), find_entry(model)
+        self._batches.may_have_time_first = any(getattr(x, "batch_first", True) is False for x in inner.modules())
         if not (self._record.needs_layers and has_layers):
             self._load_weights(inner, describe_all_layers(inner, name_variables(inner)))
             return
@@ -108,6 +109,7 @@ class Follower:
         array = self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
         if array is None:
             return None
+        array = self._batches.restore_time_axis(array)
         followed = torch.from_numpy(np.array(array)).to(received.device, received.dtype)
         args, kwargs = replace_tensors([args, dict(kwargs)], {name: followed})
         try:

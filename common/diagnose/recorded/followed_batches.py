@@ -4,17 +4,20 @@ A script follows a record if it trains on the recorded examples instead of its o
 own batch, which may be nested; it shows the shape and the type that the script expects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from common.diagnose.recorded.example_order import convert_to_layout
+from common.diagnose.recorded.matched_arrays import match_by_values
 from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide, join_examples
+from common.diagnose.recorded.time_axis import Sizes, find_sizes_of_template, put_examples_first, put_time_first
 from common.errors import UserError
 
 Arrays = dict[str, np.ndarray]
 # Names of the same input in transformers and KerasHub
 SAME_INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
+LABEL_NAMES = ("label", "labels", "target", "targets", "y", "y_true")  # in scripts, PyTorch and Keras
 
 
 class FollowedBatches:
@@ -24,6 +27,7 @@ class FollowedBatches:
 
     Attributes:
         notes: Sentences about arrays of the script's batches that are not replaced.
+        may_have_time_first: Whether a layer of the script's model takes arrays with the time before the examples.
     """
 
     def __init__(self, side: RecordedSide) -> None:
@@ -32,6 +36,8 @@ class FollowedBatches:
         self._steps = list(side.record.steps)
         self._position = 0  # index of the next example within the step
         self.notes: list[str] = []
+        self.may_have_time_first = False
+        self._time_sizes: Sizes | None = None
 
     def fill(self, leaves: Mapping[str, np.ndarray], rank: int, world_size: int) -> Arrays | None:
         """Return the next micro-batch, as a recorded array for each leaf; None after the last one.
@@ -49,6 +55,10 @@ class FollowedBatches:
         step = self._steps[0]
         arrays = self._read_step(step)
         total = len(next(iter(arrays.values())))
+        sizes = find_sizes_of_template(leaves.values(), arrays.values()) if self.may_have_time_first else None
+        self._time_sizes = sizes
+        if sizes is not None:
+            leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
         original_shapes = {name: leaf.shape for name, leaf in leaves.items()}
         leaves = _unflatten(leaves)
         size = max((len(leaf) for leaf in leaves.values() if leaf.ndim), default=0)
@@ -64,10 +74,18 @@ class FollowedBatches:
             self._steps, self._position = self._steps[1:], 0
         names = self._match({name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}, arrays)
         filled = {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
-        return {
+        filled = {
             leaf: array.reshape(-1) if original_shapes[leaf] != leaves[leaf].shape else array
             for leaf, array in filled.items()
         }
+        if sizes is not None:
+            self._time_sizes = sizes = sizes[0], len(share)
+            filled = {leaf: put_time_first(array, sizes) for leaf, array in filled.items()}
+        return filled
+
+    def restore_time_axis(self, array: np.ndarray) -> np.ndarray:
+        """Return what a recorded layer received in the order of the script's last batch, if that has the time first."""
+        return array if self._time_sizes is None else put_time_first(array, self._time_sizes)
 
     def _read_step(self, step: int) -> Arrays:
         """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row."""
@@ -98,30 +116,43 @@ class FollowedBatches:
         return labels
 
     def _match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
-        """Return the name of the recorded array for each leaf: by the same key, otherwise by shape and type."""
-        keys = {name: _get_key(name) for name in leaves}
-        matches = {
-            leaf: next(name for name in arrays if _get_key(name) == key)
-            for leaf, key in keys.items()
-            if not key.isdecimal() and any(_get_key(name) == key for name in arrays)
-        }
+        """Return the name of the recorded array for each leaf: by the same key, otherwise by shape, type and values."""
+        matches: dict[str, str] = {}
+        for leaf in leaves:
+            key = _get_key(leaf)
+            same = [name for name in arrays if name not in matches.values() and _get_key(name) == key]
+            if same and not key.isdecimal():
+                matches[leaf] = same[0]
+        named = {*matches.values()}
         for fits in (_has_same_shape, _has_equal_shape, _has_like_shape):  # from the strictest to the loosest
-            for leaf, array in leaves.items():
-                unused = [name for name in arrays if name not in matches.values()]
-                candidates = [name for name in unused if fits(arrays[name], array)]
-                if leaf not in matches and candidates:
-                    matches[leaf] = candidates[0]
+            unused = {name: array for name, array in arrays.items() if name not in matches.values()}
+            unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
+            matches |= match_by_values(unmatched, unused, fits)
         for leaf, array in leaves.items():
             if leaf not in matches:
-                self._report_unmatched(leaf, array, arrays, matches)
+                self._report_unmatched(leaf, array, arrays, matches, named)
         return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
 
-    def _report_unmatched(self, leaf: str, array: np.ndarray, arrays: Arrays, matches: Mapping[str, str]) -> None:
-        """Note that a leaf keeps its values, if the record has no array left for it. Otherwise raise UserError."""
+    def _report_unmatched(
+        self, leaf: str, array: np.ndarray, arrays: Arrays, matches: Mapping[str, str], named: Collection[str]
+    ) -> None:
+        """Note that a leaf keeps its values, if the record has no array left for it. Otherwise raise UserError.
+
+        Args:
+            leaf: The name of the leaf.
+            array: The script's own array.
+            arrays: The recorded arrays by name.
+            matches: Their names by those of the arrays that they replace.
+            named: Names of recorded arrays that have the key of the array that they replace, so that they fit no other.
+        """
         directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
         are_used = all(any(_are_copies(x, known) for x in used) for known in arrays.values())
         is_known = any(name.startswith("label ") for name in arrays)
-        if is_known and are_used and not any(_has_like_shape(known, array) for known in arrays.values()):
+        if (
+            is_known
+            and are_used
+            and not any(_has_like_shape(known, array) for name, known in arrays.items() if name not in named)
+        ):
             sentence = (
                 f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received "
                 f"only {', '.join(arrays)}"
@@ -150,7 +181,7 @@ class FollowedBatches:
 def _get_key(name: str) -> str:
     """Return the last key of the name of an array."""
     key = name.rpartition(".")[2].rpartition(" ")[2]
-    return SAME_INPUTS.get(key, key)
+    return LABEL_NAMES[0] if key in LABEL_NAMES else SAME_INPUTS.get(key, key)
 
 
 def _unflatten(leaves: Mapping[str, np.ndarray]) -> Arrays:

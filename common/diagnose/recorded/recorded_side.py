@@ -11,6 +11,7 @@ from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
+from common.diagnose.recorded.time_axis import Sizes, find_sizes, put_examples_first, put_layers_second
 from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError, one_line
 from common.map.description import RecordedCall
@@ -163,8 +164,25 @@ class RecordedSide:
         ]
 
     def _read_part(self, step: int, rank: int, number: int, kind: str) -> dict[str, np.ndarray]:
-        """Return the arrays "input", "label" or "output" of one micro-batch."""
-        return self.record.ranks[rank].open_step(step).select(f"batch/{number}/{kind}")
+        """Return the arrays "input", "label" or "output" of one micro-batch, with the examples first."""
+        file = self.record.ranks[rank].open_step(step)
+        arrays = file.select(f"batch/{number}/{kind}")
+        inputs = file.select(f"batch/{number}/input").values()
+        shape = next((array.shape for array in inputs if array.ndim), ())
+        if self._is_time_first and len(shape) > 1:
+            arrays = {name: put_examples_first(array, shape[:2]) for name, array in arrays.items()}
+            shape = shape[1:]
+        return {name: put_layers_second(array, shape[0]) for name, array in arrays.items()} if shape else arrays
+
+    @cached_property
+    def _is_time_first(self) -> bool:
+        """Return whether the model receives arrays with the time in the first axis."""
+        return self._find_time_sizes(self.record.steps[0], 0) is not None if self.record.steps else False
+
+    def _find_time_sizes(self, step: int, rank: int) -> Sizes | None:
+        """Return the sizes of the first micro-batch of a process, whose layers are recorded, if the time is first."""
+        file = self.record.ranks[rank].open_step(step)
+        return find_sizes(self.layers, file.select("layer"), file.select("batch/0/input").values())
 
     def _read_batch(self, step: int, kind: str) -> dict[str, np.ndarray]:
         """Return the arrays of all micro-batches by name, with an example in each row."""
@@ -209,11 +227,16 @@ class RecordedSide:
 
     def read_followed(self, step: int) -> dict[str, np.ndarray]:
         """Return, by path, what the layers returned for the input that their counterparts in a followed record got."""
-        return self.record.ranks[0].open_step(step).select("followed")
+        return self._put_examples_first(step, 0, "followed")
+
+    def _put_examples_first(self, step: int, rank: int, kind: str) -> dict[str, np.ndarray]:
+        """Return the arrays "layer" or "followed" of a process, with the examples first."""
+        arrays, sizes = self.record.ranks[rank].open_step(step).select(kind), self._find_time_sizes(step, rank)
+        return arrays if sizes is None else {name: put_examples_first(x, sizes) for name, x in arrays.items()}
 
     def read_calls(self, step: int) -> dict[str, RecordedCall]:
         """Return what the layers received and returned in the first micro-batches of the processes, by path."""
-        files = [rank.open_step(step).select("layer") for rank in self.record.ranks]
+        files = [self._put_examples_first(step, rank, "layer") for rank in range(len(self.record.ranks))]
         calls = {}
         for layer in self.layers:
             path = layer["path"]

@@ -51,7 +51,7 @@ UNEXPLAINED = (
 )
 # Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
-LAYER_CAUSES = ("mask_zero",)
+LAYER_CAUSES = ("mask_zero", "own_epsilon")
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 
@@ -146,7 +146,7 @@ def _list_notes(pair: RecordPair) -> list[str]:
         notes.append(f"A has {counts[0]} steps and B {counts[1]}; the {len(pair.steps)} common ones are compared")
     notes += [NOISE_NOTE, EVALUATION_NOTE]
     different = [name for name in ("data", "initial weights") if pair.has_difference(name)]
-    if different:
+    if different and not pair.has_followed:
         notes.append(
             f"the {' and the '.join(different)} differ, so that later stages are not compared: add "
             f'follow="{pair.a.record.directory}" to the recorder of B\'s script, and let it loop over '

@@ -33,6 +33,8 @@ def test_the_calls_of_layers_that_were_asked_for_are_recorded_and_replaced() -> 
         model(x)
     assert len(trace.calls) == MOST_CALLS
     first, second, third = (trace.calls[name_call(path, count)] for count in range(3))
+    assert first.returned is not None and second.received is not None and second.returned is not None
+    assert third.received is not None and replacement.returned is not None
     np.testing.assert_allclose(second.received, np.tanh(first.returned), rtol=1e-6)
     np.testing.assert_allclose(second.returned, np.full((3, 2), 5.0) @ model.cell.kernel.numpy(), rtol=1e-6)
     np.testing.assert_allclose(third.received, np.tanh(replacement.returned), rtol=1e-6)

@@ -32,6 +32,8 @@ def test_the_calls_of_layers_that_were_asked_for_are_recorded_and_replaced() -> 
     assert len(trace.calls) == MOST_CALLS
     first, second, third = (trace.calls[name_call("cell", count)] for count in range(3))
     assert first.returned is not None and first.returned is not replacement.returned
+    assert second.received is not None and second.returned is not None
+    assert third.received is not None and replacement.returned is not None
     np.testing.assert_array_equal(second.received, first.returned)
     expected = model.cell(torch.full((3, 2), 5.0)).detach().numpy()
     np.testing.assert_allclose(second.returned, expected, rtol=1e-6)

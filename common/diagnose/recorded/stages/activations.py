@@ -16,6 +16,7 @@ from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import convert_calls
 from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_followed, read_layer_weights
+from common.diagnose.recorded.carried_states import list_carried_states
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.random_layers import find_random_layers
@@ -145,7 +146,8 @@ class _LayerComparison:
     def _compare_outputs(self) -> None:
         """Compare the outputs of the models for all examples of the step."""
         step = self.pair.equal_steps[0]
-        arrays, *_ = pair_arrays(self.pair.a.read_batch(step, "output"), self.pair.b.read_batch(step, "output"))
+        outputs_a, outputs_b = (self._read_outputs(side, step) for side in self.pair.sides)
+        arrays, *_ = pair_arrays(outputs_a, outputs_b)
         for array in arrays:
             if array.a.shape[1:] != array.b.shape[1:]:
                 self.stage.add_mismatch(f"output {array.name}", may_begin_here=not self.differs)
@@ -156,6 +158,16 @@ class _LayerComparison:
                 ordered[self.pair.orders[step]] = array.b
                 self._compare_output(f"output {array.name}", *align_outputs(*self.pair.sides, (array.a, ordered)))
 
+    def _read_outputs(self, side: RecordedSide, step: int) -> dict[str, np.ndarray]:
+        """Return the outputs of a model, without states, with an example in each row."""
+        states = {state.returned for state in list_carried_states(side, step + 1)}
+        outputs = {name: array for name, array in side.read_batch(step, "output").items() if name not in states}
+        count = len(self.pair.orders[step])
+        return {
+            name: array.reshape(count, -1, *array.shape[1:]) if _has_merged_axes(array, count) else array
+            for name, array in outputs.items()
+        }
+
     def _compare_output(self, tensor: str, a: np.ndarray, b: np.ndarray) -> None:
         may_begin_here = not self.differs and not self.pair.why_outputs_differ
         check = self._check(tensor, a, b, may_begin_here)
@@ -164,3 +176,8 @@ class _LayerComparison:
             for explanation in explain_code(section):
                 self.stage.add_explanation(tensor, explanation)
         self.differs |= check.differs
+
+
+def _has_merged_axes(outputs: np.ndarray, count: int) -> bool:
+    """Check whether outputs [n * tokens, features] have all tokens of all examples in one axis."""
+    return outputs.ndim == 2 and len(outputs) > count and len(outputs) % count == 0

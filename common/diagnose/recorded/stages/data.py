@@ -7,6 +7,7 @@ identifies an example: a random weighted sum of its values.
 import numpy as np
 
 from common.diagnose.findings import Explanation, Stage, TensorCheck
+from common.diagnose.recorded.carried_states import explain_reset, list_carried_states
 from common.diagnose.recorded.example_counts import explain_counts
 from common.diagnose.recorded.example_order import (
     ArrayPair,
@@ -55,6 +56,9 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
         # Only the labels differ, so that the inputs show the order of the examples
         arrays = [ArrayPair(x.name, x.a, _sort(x.b, order), x.is_label) for x in arrays]
     elif order is not None:
+        if explanation := explain_reset(pair.a, pair.b, step):
+            stage.add_mismatch(f"step {step}: state")
+            stage.add_explanation("state", explanation)
         if not stage.causes:
             pair.orders[step] = order
         stage.checks.append(TensorCheck(f"step {step}: examples", 0.0))
@@ -73,9 +77,10 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
         {
             name: array
             for name, array in side.read_batch(step, "input").items()
-            if len(array) == count and name != LABELS and not name.startswith(NOT_DATA)
+            if len(array) == count and name not in computed and not name.startswith(NOT_DATA)
         }
         for side in pair.sides
+        for computed in [{LABELS, *(state.received for state in list_carried_states(side, step))}]
     )
     inputs, missing_in_b, missing_in_a = pair_arrays(inputs_a, inputs_b)
     labels_a, labels_b = (side.read_labels(step) for side in pair.sides)

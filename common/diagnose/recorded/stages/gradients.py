@@ -10,6 +10,7 @@ import numpy as np
 
 from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Explanation, Stage
+from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide, count_labels
 from common.diagnose.recorded.stages.loss import find_side_formulas
@@ -91,6 +92,9 @@ def _compare_step(
 
 def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """Add one cause that explains all gradients that differ. If there is none, add a cause for each of them."""
+    if step != pair.equal_steps[0] and (explanation := explain_states(pair.a, pair.b, step)):
+        stage.add_explanation(next(iter(differing)), explanation)
+        return
     all_a, all_b = (np.concatenate([np.ravel(gradients[side]) for gradients in differing.values()]) for side in (0, 1))
     explanation = (
         _explain_factor(pair, step, all_a, all_b)
@@ -104,7 +108,9 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
         for title, (a, b) in differing.items():
             explanation = explain_gradient(a, b, TOLERANCE)
             is_small = relative_difference(a, b) < 10 * TOLERANCE
-            if explanation.confirmed and not is_small:
+            # Two elements, such as the gradients of the biases of two classes, may have a factor by chance
+            is_by_chance = explanation.cause == "scaled_gradient" and a.size <= 2
+            if explanation.confirmed and not is_small and not is_by_chance:
                 stage.add_explanation(title, explanation, prefix=f"step {step}: {title}: ")
     if not stage.causes and not _have_other_updates(pair, step):
         names = ", ".join([*differing][:LISTED]) + (" and others" if len(differing) > LISTED else "")

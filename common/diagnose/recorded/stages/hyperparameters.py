@@ -9,6 +9,7 @@ from dataclasses import fields
 
 from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.recorded.clipping import compare_clipping
+from common.diagnose.recorded.layer_epsilons import compare_own_epsilons
 from common.diagnose.recorded.layer_vocabulary import find_dropout_rate, translate_attributes
 from common.diagnose.recorded.loss_settings import compare_loss_settings
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
@@ -182,6 +183,7 @@ def _compare_layers(stage: Stage, pair: RecordPair) -> None:
             stage.add_mismatch(f"{layer.title}: {name}")
             sentence = f"{layer.title}: {name} is {value_a} in A and {value_b} in B"
             stage.add_cause(name if name != "momentum" else "moving_statistics", "b", layer.title, sentence, False)
+    compare_own_epsilons(stage, pair)
     rates = [[rate for layer in side.layers if (rate := find_dropout_rate(layer))] for side in pair.sides]
     if rates[0] != rates[1] and all(side.is_training for side in pair.sides):
         stage.add_mismatch("dropout rates")

@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 
 from common.diagnose.findings import Stage
+from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.loss_formulas import (
     DOUBLE_SOFTMAX,
     NOT_FROM_LOGITS,
@@ -49,6 +50,9 @@ def compare_losses(pair: RecordPair) -> Stage:
         check = stage.compare_arrays(f"step {step}: loss", a, b, noise, may_begin_here=may_begin_here and is_first)
         if is_first and not check.differs:
             pair.remember(min(check.difference, 1e-5))  # later stages count this difference as noise
+        begins_later = check.differs and may_begin_here and not any(known.begins_here for known in stage.checks)
+        if begins_later and not stage.causes and (explanation := explain_states(pair.a, pair.b, step)):
+            stage.add_explanation("loss", explanation)
     if pair.why_outputs_differ:
         stage.note = f"not compared: {pair.why_outputs_differ}"
     elif not stage.checks:
@@ -161,11 +165,13 @@ def find_side_formulas(
         part, ignored = side.read_part(step, *micro_batch, "label"), find_ignored_class(side)
         fitting = [
             f"{name}{words}"
-            for label in (_shape_labels(array, outputs[0]) for array in labels)
+            for array in labels
+            for logits in _list_class_layouts(outputs[0], array)
+            for label in [_shape_labels(array, logits)]
             for weights in [_read_label_weights(part, label)]
             for subtracted, words in ((0.0, ""), *([(penalty, WITH_PENALTY)] if penalty else []))
             for factor in sorted({1, count})
-            for name in find_formulas(outputs[0], label, loss * factor - subtracted, precision, weights, ignored)
+            for name in find_formulas(logits, label, loss * factor - subtracted, precision, weights, ignored)
         ]
         names = fitting if names is None else [name for name in names if name in fitting]
     # The half of a formula comes last: it may also be the whole formula, divided by two replicas
@@ -206,10 +212,20 @@ def _list_lacking_labels(
     return {micro_batch: arrays[-1] for micro_batch, arrays in labels.items() if arrays}
 
 
+def _list_class_layouts(outputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+    """Return outputs with the classes in the last axis, in each layout that fits the labels; as they are if none does.
+
+    PyTorch's loss functions have the classes in the second axis.
+    """
+    moved = np.moveaxis(outputs, 1, -1)
+    fitting = [array for array in (outputs, moved) if _shape_labels(labels, array).shape == array.shape[:-1]]
+    return [outputs, moved] if len(fitting) == 2 and outputs.ndim > 2 else fitting[:1] or [outputs]
+
+
 def _shape_labels(labels: np.ndarray, outputs: np.ndarray) -> np.ndarray:
     """Return labels in the shape of the outputs without the classes, also if the script flattened them."""
-    if labels.ndim == 2 and labels.shape[1] == 1 < outputs.shape[-1]:
-        labels = labels[:, 0]
+    if labels.ndim > 1 and labels.shape[-1] == 1 < outputs.shape[-1]:
+        labels = labels[..., 0]
     is_flat = labels.ndim == 1 and outputs.ndim > 2 and labels.size == outputs[..., 0].size
     return labels.reshape(outputs.shape[:-1]) if is_flat else labels
 

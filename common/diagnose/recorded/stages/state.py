@@ -25,6 +25,7 @@ ELEMENT_SHARE = 1e-2
 # errors of this size, even if it is 0.
 EARLIER_SHARE = 1e-5
 STEP_NOISE = 2.0**-23  # rounding error of the weights of one step, relative to their norm
+ADDED_SHARE = 1e-2  # relative difference between the movement of a variable and that of the sum of several
 # Relative noise of weights whose updates both follow from the formula: Adam moves an element whose gradient holds only
 # rounding errors at random
 RANDOM_MOVE_NOISE = 1e-4
@@ -71,7 +72,7 @@ def compare_states(pair: RecordPair) -> Stage:
     # If activations differ, the moving statistics of later layers differ, too
     if EVALUATION_MODE not in names and not pair.has_difference("activations"):
         is_frozen = NOT_TRAINED in names
-        _explain(stage, first_steps, may_begin_here, is_frozen)
+        _explain(stage, pair, first_steps, may_begin_here, is_frozen)
     return stage
 
 
@@ -112,11 +113,14 @@ def _update_compared(
         compared[match.title] = None if earlier is None else earlier & is_equal
 
 
-def _explain(stage: Stage, first_steps: list[FirstStep], may_begin_here: bool, is_frozen: bool) -> None:
+def _explain(
+    stage: Stage, pair: RecordPair, first_steps: list[FirstStep], may_begin_here: bool, is_frozen: bool
+) -> None:
     """Add a cause that explains why moving statistics differ, or otherwise the first other variable that differs.
 
     Args:
         stage: The stage.
+        pair: The two records.
         first_steps: The variables before and after the first step.
         may_begin_here: Whether no earlier stage differs.
         is_frozen: Whether one side froze layers.
@@ -134,6 +138,23 @@ def _explain(stage: Stage, first_steps: list[FirstStep], may_begin_here: bool, i
         stage.add_cause("biased_variance", "b", divisor.name, sentence)
         return
     check = next((check for check in stage.checks if check.begins_here), None)
-    if check is not None and may_begin_here:
+    if check is not None and may_begin_here and not _explain_added_variables(stage, pair, first_steps):
         sentence = f"{check.tensor} differs by {check.difference:.1e}, and no earlier stage explains that"
         stage.add_cause("unexplained", "b", check.tensor, sentence, confirmed=False)
+
+
+def _explain_added_variables(stage: Stage, pair: RecordPair, first_steps: list[FirstStep]) -> bool:
+    """Explain a variable that is the sum of several on the other side, each of which moves: PyTorch's LSTM adds two."""
+    by_title = {first.name: first for first in first_steps}
+    for match in pair.models.variables:
+        factor, first = len(match.names_b) / len(match.names_a), by_title.get(match.title)
+        if factor == 1 or first is None or not (expected := (first.a - first.start) * factor).any():
+            continue
+        if np.allclose(first.b - first.start, expected, rtol=ADDED_SHARE, atol=ADDED_SHARE * np.abs(expected).max()):
+            sentence = (
+                f"{match.title} is the sum of {len(match.names_a)} in A and of {len(match.names_b)} in B, each of "
+                f"which moves, so that it moves {factor:g} times as far in B"
+            )
+            stage.add_cause("added_variables", "b", match.title, sentence)
+            return True
+    return False

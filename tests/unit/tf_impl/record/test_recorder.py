@@ -1,10 +1,13 @@
 """Tests of the recorder of a loop."""
 
 from pathlib import Path
+from typing import Any
 
 import keras
+import pytest
 import tensorflow as tf
 
+from common.recording.record_reader import open_record
 from tf_impl.record import Recorder
 
 
@@ -35,3 +38,32 @@ def test_a_record_that_ends_within_a_step_keeps_no_arrays(tmp_path: Path) -> Non
     assert observer.layers is not None
     assert observer.layers.arrays == {}
     observer._open_batch()  # as a pass of another replica does, which is still in progress
+
+
+@pytest.mark.parametrize("losses", [keras.losses, tf.keras.losses])
+def test_functions_of_keras_losses_are_recorded(losses: Any, tmp_path: Path) -> None:
+    optimizer = keras.optimizers.SGD(0.1)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3)])
+    labels = tf.constant([2, 0, 1])
+
+    @tf.function
+    def train_step(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
+        weights = model.trainable_variables
+        optimizer.apply_gradients(list(zip(tape.gradient(loss, weights), weights, strict=True)))
+
+    original = losses.sparse_categorical_crossentropy
+    recorder = Recorder(str(tmp_path), model, optimizer, steps=1)
+    with recorder.step():
+        train_step(tf.ones([3, 4]), labels)
+    record = open_record(tmp_path)
+    loss = record.facts["loss"]
+    assert loss is not None
+    assert loss["name"] == "keras.losses.sparse_categorical_crossentropy"
+    assert loss["arguments"]["from_logits"] is True
+    assert loss["arguments"]["reduction"] is None
+    assert not any("loss function" in note for note in record.notes)
+    assert losses.sparse_categorical_crossentropy is original
+    batch = record.ranks[0].open_step(1).select("batch/0/label")
+    assert batch["y_true"].tolist() == [2, 0, 1]

@@ -155,3 +155,26 @@ def test_a_step_with_fewer_examples_than_processes_is_refused(tmp_path: Path) ->
     batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": LABELS})
     with pytest.raises(UserError, match="too few for 13 processes"):
         batches.fill({"0": IMAGES, "1": LABELS}, 12, 13)
+
+
+def test_an_array_that_the_followed_script_did_not_use_keeps_its_values_if_the_labels_have_a_name(
+    tmp_path: Path,
+) -> None:
+    batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": LABELS})
+    template = {"image": np.zeros((4, 4, 5, 3), np.float32), "length": np.full(4, 9), "label": np.zeros(4, np.int64)}
+    filled = batches.fill(template, 0, 1)
+    assert filled is not None
+    assert {*filled} == {"image", "label"}
+    np.testing.assert_array_equal(filled["label"], LABELS[:4])
+    assert "length" in batches.notes[0]
+
+
+def test_arrays_of_one_shape_are_told_apart_by_their_values(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ids, segments = rng.integers(5, 100, (EXAMPLES, 8)), np.tile(np.arange(8) // 4, (EXAMPLES, 1))
+    batches = write_record(tmp_path, {"0.0": ids, "0.1": segments}, {"y_true": LABELS})
+    template = {"0": segments[:4], "1": rng.integers(5, 100, (4, 8)), "2": np.zeros(4, np.int64)}
+    filled = batches.fill(template, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], segments[:4])
+    np.testing.assert_array_equal(filled["1"], ids[:4])

@@ -1,0 +1,76 @@
+"""Batches that have the time before the examples, as PyTorch's recurrent layers and attentions take them by default.
+
+Recorded arrays are read with the examples first, and a script that follows gets them in the order of its own.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from common.recording.record_format import LayerFacts
+
+Sizes = tuple[int, int]  # numbers of time steps and of examples
+
+
+def find_sizes(
+    layers: Iterable[LayerFacts], calls: Mapping[str, np.ndarray], inputs: Iterable[np.ndarray]
+) -> Sizes | None:
+    """Return the sizes of inputs that have the time first; None if the examples are first, or if it is not known.
+
+    A layer that takes the time first shows it, unless the model itself exchanges the axes before.
+
+    Args:
+        layers: The layers of the model.
+        calls: What the layers received, as "PATH/input".
+        inputs: What the model received.
+    """
+    shapes = {array.shape[:2] for array in inputs if array.ndim > 1}
+    for layer in layers:
+        received = calls.get(f"{layer['path']}/input")
+        if layer["attributes"].get("batch_first") is False and received is not None and received.ndim == 3:
+            time, examples = received.shape[:2]
+            if time != examples and (time, examples) in shapes and (examples, time) not in shapes:
+                return time, examples
+    return None
+
+
+def put_examples_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Return an array with the examples first. The first axis may also be that of all time steps of all examples."""
+    time, examples = sizes
+    if array.shape[:2] == sizes:
+        return array.swapaxes(0, 1)
+    if array.shape[:1] == (time * examples,):
+        return array.reshape(time, examples, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
+    return array
+
+
+def put_layers_second(array: np.ndarray, examples: int) -> np.ndarray:
+    """Return states of several layers [layers, n, features] with the examples first; a single layer has no axis."""
+    if array.ndim != 3 or array.dtype.kind != "f" or array.shape[1] != examples or len(array) == examples:
+        return array
+    return array[0] if len(array) == 1 else array.swapaxes(0, 1)
+
+
+def put_time_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Undo `put_examples_first`."""
+    time, examples = sizes
+    return put_examples_first(array, (examples, time))
+
+
+def find_sizes_of_template(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> Sizes | None:
+    """Return the sizes of a script's own batch if it has the time first, and None otherwise.
+
+    Args:
+        leaves: Arrays of the script's batch.
+        arrays: Those of a record, with the examples first.
+    """
+    known = [array for array in arrays if array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")]
+    for leaf in leaves:
+        if any(leaf.ndim == array.ndim and leaf.shape[1:] == array.shape[1:] for array in known):
+            return None
+    for leaf in leaves:
+        for array in known:
+            is_alike = leaf.ndim == array.ndim and leaf.dtype.kind == array.dtype.kind
+            if is_alike and leaf.shape[0] == array.shape[1] and leaf.shape[2:] == array.shape[2:]:
+                return leaf.shape[0], leaf.shape[1]
+    return None

@@ -1,0 +1,63 @@
+"""Tests of scripts of recurrent language models: states from batch to batch, and the time in the first axis."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from common.diagnose.diagnosis import Diagnosis
+from common.diagnose.recorded.walk import diagnose_records
+from torch_impl.record import Recorder
+
+WORDS, UNITS, EXAMPLES, TIME = 9, 6, 4, 5
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, UNITS)
+        self.recurrent = nn.LSTM(UNITS, UNITS, batch_first=batch_first)
+        self.head = nn.Linear(UNITS, WORDS)
+
+    def forward(
+        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        hidden, states = self.recurrent(self.embedding(tokens), states)
+        return self.head(hidden.flatten(0, 1)), states
+
+
+def train(directory: Path, follow: Path | None, batch_first: bool = True, carries: bool = True) -> None:
+    """Train a language model for three steps of Adam. carries: whether it passes the states on."""
+    torch.manual_seed(0 if follow is None else 1)
+    model = LanguageModel(batch_first)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    recorder = Recorder(str(directory), model, optimizer, follow=None if follow is None else str(follow))
+    texts = [torch.randint(WORDS, (EXAMPLES, TIME + 1)) for _ in range(3)]
+    pairs = [(text[:, :-1], text[:, 1:]) for text in texts]
+    batches = [(x, y.flatten()) if batch_first else (x.t(), y.t().flatten()) for x, y in pairs]
+    states: tuple[torch.Tensor, ...] = (torch.zeros(1, EXAMPLES, UNITS),) * 2
+    for tokens, labels in batches if follow is None else recorder.batches(batches):
+        outputs, returned = model(tokens, states)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(outputs, labels).backward()
+        optimizer.step()
+        states = tuple(state.detach() for state in returned) if carries else states
+
+
+def diagnose(tmp_path: Path, batch_first: bool, carries: bool = True) -> Diagnosis:
+    train(tmp_path / "a", None)
+    train(tmp_path / "b", tmp_path / "a", batch_first, carries)
+    return diagnose_records(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_batches_with_the_time_first_follow_those_with_the_examples_first(batch_first: bool, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, batch_first)
+    assert diagnosis.has_equal_stages, [cause.sentence for cause in diagnosis.causes]
+    assert {stage.name: len(stage.checks) for stage in diagnosis.stages}["activations"] > 2
+
+
+def test_states_that_are_not_passed_on_are_named(tmp_path: Path) -> None:
+    causes = diagnose(tmp_path, batch_first=True, carries=False).causes
+    assert [(cause.cause, cause.side) for cause in causes] == [("state_not_carried", "b")]
