@@ -60,6 +60,15 @@ def test_a_small_difference_in_float64_is_no_order() -> None:
     assert explain_order("outputs", outputs, outputs * (1 + 3e-7)) is None
 
 
+def test_noise_in_dense_values_is_no_order_and_an_order_of_close_values_is_one() -> None:
+    stream = np.random.default_rng(3)
+    dense = stream.standard_normal((1, 200_704))
+    assert explain_order("input", dense, dense * (1 + 1.1e-5 * stream.standard_normal(dense.shape))) is None
+    close = 1 + 1e-7 * stream.standard_normal((4, 512))
+    explanation = explain_order("input", close, close[:, stream.permutation(512)])
+    assert explanation is not None and explanation.cause == "flatten_order"
+
+
 def test_a_single_element_of_an_axis_and_a_vector_with_one_number_have_no_order() -> None:
     single = X[:, :1]
     assert explain_order("input", single, single * (1 + 1e-10)) is None
