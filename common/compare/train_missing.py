@@ -25,7 +25,7 @@ from common.config.compose import collect_values
 from common.config.overrides import expand_sweep, normalize_arguments
 from common.config.strategies import PACKAGES, list_strategies
 from common.errors import USER_ERROR, UserError
-from common.interpreter import check_interpreter
+from common.interpreter import check_import, check_interpreter
 from common.training.stop import interrupt_on_signals
 
 RESERVED_KEYS = ("run_dir", "run_name", "resume", "strategy", "python")  # keys that this command sets
@@ -124,10 +124,11 @@ def _check_environments(names: Sequence[str], environments: Mapping[str, str]) -
         if "@" in name and environment not in environments:
             known = f"there are {', '.join(environments)}" if environments else "environments has none"
             raise UserError(f"run={name}: no environment {environment}; {known}; add {environment}: PATH to it")
-    for name in names:
-        framework, _, environment = _split_name(name)
+    sides = dict.fromkeys((framework, environment) for framework, _, environment in map(_split_name, names))
+    for framework, environment in sides:
         if environment and framework in PACKAGES:
             check_interpreter(f"environments.{environment}", environments[environment], framework)
+            check_import(f"environments.{environment}", environments[environment], framework)
 
 
 def _move_to_environment(run: PlannedRun, name: str, python: str) -> PlannedRun:

@@ -14,6 +14,7 @@ from typing import Any
 
 from common.config.strategies import TITLES
 from common.errors import UserError
+from common.interpreter import check_import
 from common.map.side_messages import encode_message, receive_message, send_parts
 from common.run_module import module_command
 
@@ -35,7 +36,8 @@ class Side:
             python: The interpreter of another environment, which `common.interpreter` has checked; None for this one.
             device: The value of `train.device` of the run: with "cpu", the process sees no GPU.
         """
-        self.title = TITLES[package.removesuffix("_impl")] + (f" ({python})" if python else "")
+        self.framework, self.python, self.has_answered = package.removesuffix("_impl"), python, False
+        self.title = TITLES[self.framework] + (f" ({python})" if python else "")
         self.connection, child_connection = Pipe()
         descriptor = child_connection.fileno()
         command = module_command("common.map.side_process", package, module, str(descriptor), python=python)
@@ -69,6 +71,7 @@ class Side:
             result, error = receive_message(self.connection)
         except (EOFError, OSError):  # the process may end while it sends an array
             raise self._build_end_error() from None
+        self.has_answered = True
         if error is not None:
             raise UserError(error)
         return result
@@ -80,6 +83,8 @@ class Side:
 
     def _build_end_error(self) -> UserError:
         code = self.process.wait()
+        if self.python is not None and not self.has_answered:  # its output during the import is discarded
+            check_import(f"the process of {self.title} ended; python", self.python, self.framework)
         cause = "it was killed, possibly out of memory" if code == -signal.SIGKILL else "its output says why"
         return UserError(f"the process of {self.title} ended with exit code {code}; {cause}")
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from common.compare import train_missing
 from common.compare.train_missing import PlannedRun, plan_runs
 from common.errors import UserError
 
@@ -84,3 +85,15 @@ def test_an_environment_has_a_name() -> None:
 def test_a_mistake_is_named(name: str, override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         plan_runs([name], [*SMALL, override], Path("runs"), {})
+
+
+def test_the_import_of_an_environment_is_tried_once_before_any_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def check_import(key: str, python: str, framework: str) -> None:
+        tried.append((key, framework))
+
+    monkeypatch.setattr(train_missing, "check_interpreter", lambda *arguments: {})
+    monkeypatch.setattr(train_missing, "check_import", check_import)
+    plan_runs(["torch:single@old", "torch:dp@old", "tf:single"], SMALL, Path("runs"), {"old": "/old/python"})
+    assert tried == [("environments.old", "torch")]

@@ -179,7 +179,9 @@ def test_the_interpreter_of_a_process_that_cannot_start_is_named(
 ) -> None:
     with (
         Side("tf_impl", python="/bin/false") as side,
-        pytest.raises(UserError, match=r"^the process of TensorFlow \(/bin/false\) ended with exit code 1;"),
+        pytest.raises(
+            UserError, match=r"^the process of TensorFlow \(/bin/false\) ended; python=/bin/false: cannot import"
+        ),
     ):
         side.call("build")
     (tmp_path / "torch.py").write_text("raise ImportError('no libtorch.so')")
