@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from multiprocessing import Pipe
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import Any
 
 from common.config.strategies import TITLES
 from common.errors import UserError
-from common.interpreter import check_import
+from common.interpreter import MAX_SECONDS, check_import
 from common.map.side_messages import encode_message, receive_message, send_parts
 from common.run_module import module_command
 
@@ -36,7 +37,7 @@ class Side:
             python: The interpreter of another environment, which `common.interpreter` has checked; None for this one.
             device: The value of `train.device` of the run: with "cpu", the process sees no GPU.
         """
-        self.framework, self.python, self.has_answered = package.removesuffix("_impl"), python, False
+        self.framework, self.python, self.has_imported = package.removesuffix("_impl"), python, False
         self.title = TITLES[self.framework] + (f" ({python})" if python else "")
         self.connection, child_connection = Pipe()
         descriptor = child_connection.fileno()
@@ -64,14 +65,10 @@ class Side:
 
     def receive(self) -> Any:  # noqa: ANN401  the result of any method
         """Return the result of the call. Raise a UserError of one line if the call failed or the process ended."""
-        try:
-            while not self.connection.poll(POLL_SECONDS):  # a process that the model forked keeps the connection open
-                if self.process.poll() is not None and not self.connection.poll():
-                    raise EOFError
-            result, error = receive_message(self.connection)
-        except (EOFError, OSError):  # the process may end while it sends an array
-            raise self._build_end_error() from None
-        self.has_answered = True
+        if not self.has_imported:
+            self._receive_message(None if self.python is None else MAX_SECONDS)
+            self.has_imported = True
+        result, error = self._receive_message()
         if error is not None:
             raise UserError(error)
         return result
@@ -81,9 +78,26 @@ class Side:
         self.send(function, **arguments)
         return self.receive()
 
+    def _receive_message(self, max_seconds: float | None = None) -> tuple[Any, str | None]:
+        """Return a message of the process. Raise UserError if it ends, or is silent for so many seconds."""
+        deadline = None if max_seconds is None else time.monotonic() + max_seconds
+        try:
+            while not self.connection.poll(POLL_SECONDS):  # a process that the model forked keeps the connection open
+                if self.process.poll() is not None and not self.connection.poll():
+                    raise EOFError
+                if deadline is not None and time.monotonic() > deadline:
+                    raise UserError(
+                        f"the process of {self.title} has not imported its framework within {max_seconds} s; "
+                        "repair that environment"
+                    )
+            message: tuple[Any, str | None] = receive_message(self.connection)
+        except (EOFError, OSError):  # the process may end while it sends an array
+            raise self._build_end_error() from None
+        return message
+
     def _build_end_error(self) -> UserError:
         code = self.process.wait()
-        if self.python is not None and not self.has_answered:  # its output during the import is discarded
+        if self.python is not None and not self.has_imported:  # its output during the import is discarded
             check_import(f"the process of {self.title} ended; python", self.python, self.framework)
         cause = "it was killed, possibly out of memory" if code == -signal.SIGKILL else "its output says why"
         return UserError(f"the process of {self.title} ended with exit code {code}; {cause}")

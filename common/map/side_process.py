@@ -45,6 +45,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
         failure = f"{title}: cannot be imported with {sys.executable}: {describe_error(error)}"
     model = None
     with suppress(EOFError, OSError):  # the other end is closed, or its process has ended
+        send_parts(connection, encode_message((None, None)))  # the import has ended
         while True:
             function, arguments = receive_message(connection)
             try:

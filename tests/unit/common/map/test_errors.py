@@ -21,6 +21,7 @@ from common.map.input_specs import draw_inputs, parse_input_spec
 from common.map.map_file import read_map
 from common.map.pair_variables import pair_variables
 from common.map.proof import map_weights
+from common.map import side as side_module
 from common.map.side import Side
 from tests.unit.common.conftest import Sides
 from tests.unit.common.map.conftest import PairModels
@@ -188,6 +189,16 @@ def test_the_interpreter_of_a_process_that_cannot_start_is_named(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     expected = f"PyTorch: cannot be imported with {sys.executable}: ImportError: no libtorch.so"
     with Side("torch_impl") as side, pytest.raises(UserError, match=re.escape(expected)):
+        side.call("build")
+
+
+def test_an_import_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("import signal; signal.pause()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(side_module, "MAX_SECONDS", 0)
+    monkeypatch.setattr(side_module, "POLL_SECONDS", 0)
+    expected = f"PyTorch ({sys.executable}) has not imported its framework within 0 s"
+    with pytest.raises(UserError, match=re.escape(expected)), Side("torch_impl", python=sys.executable) as side:
         side.call("build")
 
 
