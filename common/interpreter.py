@@ -55,6 +55,10 @@ MAX_CHARACTERS = 300  # number of characters of the other interpreter's output t
 MAX_OUTPUT = 1 << 20  # bytes that it may print to a stream: a program that is not Python may never stop printing
 
 
+class NoAnswerError(UserError):
+    """A program of another interpreter did not end in time."""
+
+
 def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> dict[str, str]:
     """Check that an interpreter has the packages of the processes of a side, and return their versions.
 
@@ -138,7 +142,7 @@ def _run_probe(label: str, python: str, framework: str, arguments: Sequence[str]
     except OSError as error:
         raise UserError(f"{label}: cannot be started ({error.strerror}); {_advise(framework)}") from error
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"{label}: does not answer within {MAX_SECONDS} s; {_advise(framework)}") from error
+        raise NoAnswerError(f"{label}: does not answer within {MAX_SECONDS} s; {_advise(framework)}") from error
     except subprocess.SubprocessError as error:
         raise UserError(f"{label}: cannot run Lockstep ({error}); {_advise(framework)}") from error
 

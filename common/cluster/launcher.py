@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.processes import RUN_TOKEN
 from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
+from common.cluster.training_command import needs_keras_hub
 from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, report_write_errors
+from common.interpreter import NoAnswerError, check_import
 from common.records.summary import SUMMARY
 from common.run.context import RunContext
 from common.run.files import replace_text
@@ -77,6 +80,8 @@ def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
         (context.run_dir / SUMMARY).unlink(missing_ok=True)
         outcome = _find_peer_outcome(monitor) or _run_attempt(context, hosts, processes, monitor, attempt)
+        if outcome.exit_code == FAILURE:
+            _check_import(context)
         # The first host counts the restarts for all hosts.
         is_last = not config.train.max_restarts or (attempt == last_attempt and not hosts.host_index)
         if outcome.exit_code != FAILURE or monitor.is_final or is_last:
@@ -84,6 +89,15 @@ def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process
         log.warning("%s; restarting from the newest checkpoint", outcome.problem)
         attempt += 1
         monitor.announce_next_attempt(attempt)
+
+
+def _check_import(context: RunContext) -> None:
+    """Raise UserError if a run failed before its first step because its interpreter cannot import the framework."""
+    config, framework = context.config, context.framework
+    if config.python is None or (context.run_dir / "metrics.jsonl").exists():
+        return
+    with suppress(NoAnswerError):  # the failure itself says more
+        check_import("python", config.python, framework, needs_keras_hub(config, framework))
 
 
 def _run_attempt(

@@ -13,8 +13,8 @@ from common.cluster.topology import ClusterMember, DiscoveredCluster, HostGroup,
 from common.config.command_line import PLAN
 from common.config.models import BertSettings
 from common.config.schema import Config
-from common.errors import FAILURE, UserError
-from common.interpreter import check_import, check_interpreter
+from common.errors import UserError
+from common.interpreter import check_interpreter
 from common.records.summary import SUMMARY
 from common.run.context import RunContext
 from common.run.prepare import is_complete, open_run, prepare_inputs
@@ -56,8 +56,6 @@ def run_training(
                 report_end(context.run_dir, 0)
                 return
             exit_code = launch(context, cluster)
-        if exit_code == FAILURE and config.python is not None:
-            check_import("python", config.python, framework, _needs_keras_hub(config, framework))
     if exit_code:
         sys.exit(exit_if_interrupted(exit_code))
 
@@ -71,10 +69,11 @@ def _check_python(config: Config, cluster: DiscoveredCluster, framework: str) ->
             f"python={config.python}: another program has started this process already; start the command itself with "
             "that interpreter, and remove python"
         )
-    check_interpreter("python", config.python, framework, _needs_keras_hub(config, framework))
+    check_interpreter("python", config.python, framework, needs_keras_hub(config, framework))
 
 
-def _needs_keras_hub(config: Config, framework: str) -> bool:
+def needs_keras_hub(config: Config, framework: str) -> bool:
+    """Check whether the processes of a run import KerasHub."""
     return framework == "tf" and isinstance(config.model, BertSettings)
 
 

@@ -26,7 +26,7 @@ def check_metrics(config: Config) -> None:
         module, _, name = metric.metric.partition(":")
         if not (module and name.isidentifier()):
             raise UserError(f"metrics=[{metric.key}]: must be module:function, such as my_metrics:weighted_f1")
-        if name in RESERVED_NAMES or metric.name in {*RESERVED_NAMES, *config.task.values(0.0, 0.0)}:
+        if metric.name in {*RESERVED_NAMES, *config.task.values(0.0, 0.0)}:
             raise UserError(
                 f"metrics=[{metric.key}]: an evaluation has a value {metric.name} already; rename the function"
             )

@@ -7,7 +7,7 @@ the split) are kept here. The arrays are gathered from the cache when the replic
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -59,6 +59,13 @@ class Split(Protocol):
 
     def count_tokens(self, arrays: Arrays) -> int:
         """Return how many tokens, real and padding, a model computes for arrays that were gathered here."""
+
+
+class OutputSplit(Split, Protocol):
+    """Interface of a split whose examples have labels of several outputs. `MultiOutputSplit` implements it."""
+
+    def gather_labels(self, ids: np.ndarray) -> np.ndarray:
+        """Return the labels of all outputs, flat, float64 [n, labels]."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +141,10 @@ class GlobalBatch:
         If there are several outputs, the labels of all outputs, flat, float64 [size, labels].
         """
         is_ragged = None in (self.split.example_shapes.get("labels") or ())
-        if is_ragged or getattr(self.split, "transforms_labels", False) or _has_outputs(self.split):
+        if is_ragged or getattr(self.split, "transforms_labels", False):
             return self.split.gather(self.ids, self.ids)["labels"]
+        if _has_outputs(self.split):
+            return self.split.gather_labels(self.ids)
         return self.split.labels[self.ids]
 
     @property
@@ -230,7 +239,7 @@ class GlobalBatch:
         ]
 
 
-def _has_outputs(split: Split) -> bool:
+def _has_outputs(split: Split) -> TypeGuard[OutputSplit]:
     """Check whether the examples of a split have labels of several outputs."""
     return hasattr(split, "outputs")
 

@@ -17,6 +17,8 @@ def compute_bleu(predictions: Predictions, ignore_label: int | None = None) -> f
     if predictions.kind != CLASSES:
         classes = classes.reshape((*labels.shape, -1)).argmax(-1)
     is_counted = (labels >= 0) & (labels != ignore_label)
+    if not is_counted.any():
+        raise ValueError("all labels are ignored")
     predicted, expected = (
         [" ".join(map(str, row[counted].astype(int))) for row, counted in zip(tokens, is_counted, strict=True)]
         for tokens in (classes, labels)

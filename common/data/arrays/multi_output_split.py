@@ -53,8 +53,12 @@ class MultiOutputSplit(ArraySplit):
 
         They are float64, which has all numbers of int32 and float32.
         """
-        labels = [split.label.gather(ids, batch).reshape(len(ids), -1) for split in self.outputs.values()]
-        return {**super().gather(ids, batch), "labels": np.concatenate(labels, 1, dtype=np.float64)}
+        return {**super().gather(ids, batch), "labels": self.gather_labels(ids)}
+
+    def gather_labels(self, ids: np.ndarray) -> np.ndarray:
+        """Return the labels of all outputs as `gather` does, float64 [n, labels]."""
+        labels = [split.label.gather(ids, ids).reshape(len(ids), -1) for split in self.outputs.values()]
+        return np.concatenate(labels, 1, dtype=np.float64)
 
     @property
     @override

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from common.cluster import launcher
 from common.cluster.launcher import PROCESSES, start
 from common.cluster.supervisor import Process
 from common.cluster.topology import HostGroup
-from common.errors import UserError
+from common.errors import FAILURE, UserError
+from common.interpreter import NoAnswerError
 from common.run.prepare import prepare_run
 from tests.conftest import MakeConfig
 
@@ -45,6 +47,39 @@ def launch(small_config: MakeConfig, run_dir: Path, monkeypatch: pytest.MonkeyPa
         return start(context, HostGroup(), processes)
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("code", "override", "expected"),
+    [
+        ("sys.exit(1)", "train.max_restarts=2", "python=/old/python: cannot import torch"),
+        ("pathlib.Path(sys.argv[1], 'metrics.jsonl').touch(); sys.exit(1)", "train.max_restarts=0", None),
+    ],
+)
+def test_an_interpreter_that_cannot_import_is_named_after_the_first_attempt_without_a_step(
+    launch: Launch, run_dir: Path, monkeypatch: pytest.MonkeyPatch, code: str, override: str, expected: str | None
+) -> None:
+    def check_import(key: str, python: str, framework: str, needs_keras_hub: bool) -> None:
+        raise UserError(f"{key}={python}: cannot import {framework}")
+
+    monkeypatch.setattr(launcher, "check_import", check_import)
+    overrides = (override, "python=/old/python")
+    codes = f"import pathlib; print('attempt', flush=True); {code}", "pass"
+    if expected is None:
+        assert launch(*codes, overrides=overrides) == FAILURE
+    else:
+        with pytest.raises(UserError, match=f"^{expected}$"):
+            launch(*codes, overrides=overrides)
+        assert summary(run_dir)["error"] == expected
+        assert "restarting" not in (run_dir / "train.log").read_text()
+
+
+def test_an_import_that_does_not_end_hides_no_failure(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_import(*arguments: object) -> None:
+        raise NoAnswerError("python: does not answer")
+
+    monkeypatch.setattr(launcher, "check_import", check_import)
+    assert launch("sys.exit(1)", "pass", overrides=("python=/old/python",)) == FAILURE
 
 
 def summary(run_dir: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 import pytest
 
+from common.config.metric_checks import check_metrics
 from common.config.metrics import choose_predictions, is_higher_better, list_values
 from common.config.validate import check_config
 from common.errors import UserError
@@ -163,3 +164,7 @@ def compute_error(predictions: object, labels: object) -> float:
 
 
 compute_error.higher_is_better = False  # type: ignore[attr-defined]
+
+
+def test_a_function_of_an_output_may_be_called_as_a_value_of_the_evaluation(make_config: MakeConfig) -> None:
+    check_metrics(make_config(*OUTPUTS, "metrics=['mask.m:duration']"))

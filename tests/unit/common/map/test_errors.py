@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
+from common.map import side as side_module
 from common.map.factory import collect_plain_attributes
 from common.map.input_specs import draw_inputs, parse_input_spec
 from common.map.map_file import read_map
 from common.map.pair_variables import pair_variables
 from common.map.proof import map_weights
-from common.map import side as side_module
 from common.map.side import Side
 from tests.unit.common.conftest import Sides
 from tests.unit.common.map.conftest import PairModels

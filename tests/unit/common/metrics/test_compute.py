@@ -17,6 +17,7 @@ from common.config.task_kinds import MultiOutputSettings
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
 from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
+from common.data.batches import GlobalBatch
 from common.data.cache import Cache
 from common.errors import UserError
 from common.metrics.class_metrics import compute_binary_metric, compute_class_metric
@@ -137,6 +138,8 @@ def test_bleu_by_its_definition(make_config: MakeConfig) -> None:
     logits = np.eye(10)[classes]
     assert compute_bleu(make_predictions(labels, logits)) == pytest.approx(expected)
     assert compute_bleu(make_predictions(labels, labels, "classes")) == pytest.approx(100)
+    with pytest.raises(ValueError, match="^all labels are ignored$"):
+        compute_bleu(make_predictions(np.full((2, 3), -100), np.zeros((2, 3)), "classes"))
 
 
 def test_bleu_needs_tokens_and_its_package(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +244,19 @@ def test_bleu_of_an_output_with_one_label(make_config: MakeConfig) -> None:
     split = MultiOutputSplit({}, columns["mask"], None, config.task, split_outputs(config.task, columns))
     with pytest.raises(UserError, match=r"^metrics=\[group.bleu\]: needs several labels for each example"):
         check_predictions(config, Cache(Path(), "", split, split, []))
+
+
+def test_labels_of_outputs_are_gathered_without_inputs(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_outputs(make_config, "metrics=[]").task
+    assert isinstance(task, MultiOutputSettings)
+    columns = {"mask": Column(np.eye(3, dtype=np.int32)), "group": Column(np.arange(3, dtype=np.int32))}
+    columns["age"] = Column(np.full(3, 0.5, np.float32))
+    split = MultiOutputSplit({}, columns["mask"], None, task, split_outputs(task, columns))
+    expected = split.gather(np.arange(3), np.arange(3))["labels"]
+    monkeypatch.setattr(MultiOutputSplit, "gather", None)
+    np.testing.assert_array_equal(GlobalBatch(1, np.arange(3), split, "global").labels, expected)
 
 
 def make_outputs(make_config: MakeConfig, override: str) -> Config:
