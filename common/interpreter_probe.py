@@ -1,7 +1,7 @@
 """Program that reports the packages of an environment, in which any package may be missing.
 
 python -m common.interpreter_probe --versions PACKAGE... prints the versions of packages.
-python -m common.interpreter_probe --import MODULE... imports modules, and says that it could.
+python -m common.interpreter_probe --import MODULE... imports modules and confirms it.
 python -m common.interpreter_probe --sources MODULE prints the fingerprints of the files of a package.
 
 `common.interpreter` runs it with the interpreter of the environment. It imports the standard library first of all.

@@ -13,7 +13,7 @@ def predict_classes(outputs: tf.Tensor) -> tf.Tensor:
 
 
 def append_predictions(
-    sums: tf.Tensor, outputs: tf.Tensor, batch: dict[str, tf.Tensor], predict_classes: PredictClasses = predict_classes
+    sums: tf.Tensor, outputs: tf.Tensor, batch: dict[str, tf.Tensor], predict: PredictClasses = predict_classes
 ) -> tf.Tensor:
     """Append the predictions of a micro-batch to its sums, if the batch asks for them.
 
@@ -22,13 +22,13 @@ def append_predictions(
     `common.data.example_places` computes the places.
 
     Args:
-        sums: The sums of the micro-batch [2].
+        sums: The sums of the micro-batch [2], or [2 * outputs] if there are several.
         outputs: The model's outputs [rows, ...], float64.
         batch: The micro-batch.
-        predict_classes: A function of the outputs that returns the predictions of `class_places`, a row for each.
+        predict: A function of the outputs that returns the predictions of `class_places`, a row for each.
     """
     if "class_places" in batch:
-        places, predictions = batch["class_places"], predict_classes(outputs)
+        places, predictions = batch["class_places"], predict(outputs)
     elif "output_places" in batch:
         places, predictions = batch["output_places"], tf.reshape(outputs, [tf.shape(outputs)[0], -1])
     else:

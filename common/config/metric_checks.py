@@ -36,6 +36,11 @@ def check_metrics(config: Config) -> None:
 
 
 def _check_name(metric: RunMetric) -> None:
+    if metric.output and not metric.metric:
+        example = f"{metric.output}.{list_fitting(metric.task)[0]}"
+        raise UserError(
+            f"metrics=[{metric.key}]: names the output {metric.output} without a metric; add one, such as {example}"
+        )
     if metric.metric not in METRICS:
         raise UserError(f"metrics=[{metric.key}]: no such metric; there are {', '.join(METRICS)} and module:function")
     if metric.task.kind not in METRICS[metric.metric].tasks:

@@ -27,7 +27,7 @@ def split_predictions(
         layouts: The layouts of several outputs.
 
     Returns:
-        The predictions in the types and the shapes that a run with this output alone has.
+        The predictions in the types and the shapes that a run with this output alone has; but labels [n, 1] are [n].
     """
     if predictions is None:
         return {}

@@ -44,7 +44,7 @@ class PreparedInputs:
 
     @property
     def output_layouts(self) -> list[OutputLayout]:
-        """Return the layouts of the outputs of the model; none if the task has one output."""
+        """Return the layouts of the model's outputs, if the task has several outputs or is contrastive; else none."""
         return [OutputLayout(**layout) for layout in self.initial.hf_config.get("output_layouts") or ()]
 
     @property

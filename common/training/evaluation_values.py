@@ -27,7 +27,7 @@ def compute_values(
     """Return the values of an evaluation by name. Every rank calls it, and gets the values of the chief.
 
     The values are the loss, the values of the task, and the gathered metrics, which are nan if they are not defined.
-    predictions: those of the evaluation by output; empty if nothing was gathered.
+    predictions: The predictions by output; empty if nothing was gathered.
     """
     values = config.task.values(evaluation.loss, evaluation.metric)
     if gathered := list_gathered_metrics(config):

@@ -27,7 +27,7 @@ class Observer:
 
         Args:
             step: the step.
-            predictions: those of each output by its name; the only output of a task has the name "".
+            predictions: The predictions by output; the only output of a task has the name "".
         """
 
     def save(self, state: State, position: Position) -> None:
