@@ -56,7 +56,8 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
 
 def _sort_and_compare(a: np.ndarray, b: np.ndarray) -> float:
     """Return the relative difference of two arrays after the values of each example are sorted."""
-    return relative_difference(*(np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b)))
+    sorted_a, sorted_b = (np.sort(array.reshape(len(array), -1), axis=1) for array in (a, b))
+    return relative_difference(sorted_a, sorted_b)
 
 
 def _find_rolled(a: np.ndarray, b: np.ndarray) -> str | None:
