@@ -1,6 +1,7 @@
 """Gated sums, such as those of highway networks: a gate times one array, plus one minus the gate times another.
 
-A is the reference run of a diagnosis, and B the run that is compared with it.
+A is the reference run of a diagnosis, and B the run that is compared with it. Sums in bfloat16 are not named: they are
+rounded more coarsely than SAMPLE_TOLERANCE allows, and a larger tolerance would let other sums fit by coincidence.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from common.diagnose.rounding import is_close
 MOST_TERMS = 20  # number of arrays, the latest ones, that are tried
 MOST_GATES = 6  # number of arrays, the latest ones, that may be the argument of the gate
 SAMPLED_ELEMENTS = 200  # number of elements that most candidates are rejected by
-SAMPLE_TOLERANCE = 1e-7
+SAMPLE_TOLERANCE = 1e-7  # largest relative difference of a sum on the sampled elements
+SMALLEST_SHARE = 1e-4  # norm of what a branch adds, relative to that of the sum
+MOST_CHECKS = 8  # number of candidates that fit the sampled elements and are computed in full
 LEAST_ELEMENTS = 32  # of an array in which three free choices are no coincidence
 NAMES = [name for name in ACTIVATIONS if "softmax" not in name and name not in ("exp", "the square", "squared relu")]
 
@@ -75,30 +78,59 @@ def _compare(place: str, known: GatedSum, other: np.ndarray, sides: tuple[str, s
 
 
 def _find_gated_sum(terms: Terms, result: np.ndarray) -> GatedSum | None:
-    """Return the gated sum of two of the terms, or of activations of them, that is an array."""
+    """Return the gated sum of two of the terms, or of activations of them, that is an array.
+
+    An array that is a term or an activation of one is no gated sum, although a gated sum of equal branches is the
+    branch. Of equal candidates, such as a non-negative term and its ReLU, only the first one is tried.
+    """
+    if not terms:
+        return None
     stream = np.random.default_rng(0)
     indices = stream.choice(result.size, min(result.size, SAMPLED_ELEMENTS), replace=False)
     values = result.ravel()[indices]
     direction = stream.standard_normal(len(indices))
     samples = [(title, term, _take(term, indices)) for title, term in terms]
-    rows = np.concatenate([_apply_activations(sample) for _, _, sample in samples]) if samples else np.empty((0, 0))
+    rows = np.concatenate([_apply_activations(sample) for _, _, sample in samples])
+    numbers = _find_distinct(rows)
+    rows = rows[numbers]
+    if any(is_close(row, values, SMALLEST_SHARE) for row in rows):
+        return None
+    checks = 0
     for gate_title, gate_term, gate_sample in samples[:MOST_GATES]:
         gate = expit(gate_sample)
+        if np.ptp(gate) == 0:  # with a constant gate, the sum of a term and its ReLU is a leaky ReLU
+            continue
         products, wanted = (gate * rows) @ direction, (values - (1 - gate) * rows) @ direction
         order = np.argsort(products)
         gap = SAMPLE_TOLERANCE * np.sqrt((values @ values) * (direction @ direction))
         starts, ends = (np.searchsorted(products[order], wanted + sign * gap) for sign in (-1, 1))
         for row_q, (start, end) in enumerate(zip(starts, ends, strict=True)):
             for row_p in order[start:end]:
-                if row_p == row_q:
-                    continue  # a gated sum of one array is the array
-                if not is_close(gate * rows[row_p] + (1 - gate) * rows[row_q], values, SAMPLE_TOLERANCE):
+                if not _has_shares(gate * rows[row_p], (1 - gate) * rows[row_q], values):
                     continue
-                known = _build(gate_title, expit(gate_term), samples, (int(row_p), row_q))
+                known = _build(gate_title, expit(gate_term), samples, (numbers[row_p], numbers[row_q]))
                 p, q = known.branches
                 if is_close(known.gate * p + (1 - known.gate) * q, result):
                     return known
+                checks += 1
+                if checks == MOST_CHECKS:
+                    return None
     return None
+
+
+def _find_distinct(rows: np.ndarray) -> list[int]:
+    """Return the numbers of the rows that equal no earlier row."""
+    numbers: dict[bytes, int] = {}
+    for number, row in enumerate(rows + 0.0):  # -0.0 becomes 0.0
+        numbers.setdefault(row.tobytes(), number)
+    return list(numbers.values())
+
+
+def _has_shares(share_p: np.ndarray, share_q: np.ndarray, values: np.ndarray) -> bool:
+    """Check whether values are the sum of two shares, and neither share alone."""
+    return is_close(share_p + share_q, values, SAMPLE_TOLERANCE) and not any(
+        is_close(share, values, SMALLEST_SHARE) for share in (share_p, share_q)
+    )
 
 
 def _build(

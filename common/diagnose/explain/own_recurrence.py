@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice, permutations, product
+from math import factorial
 
 import numpy as np
 from scipy.special import expit
@@ -20,12 +21,14 @@ from common.diagnose.rounding import is_close
 
 MOST_TOKENS = 256  # of a sequence, beyond which the search takes long
 MOST_CELLS, MOST_SEQUENCES = 8, 3  # that are tried with each other
+MOST_MULTIPLICATIONS = 4e9  # that the search in one section takes; cells and sequences that need more are left out
+STEP_OVERHEAD = 30_000  # number of multiplications that take as long as the rest of a step
 GATE_ACTIVATIONS = {"sigmoid": expit, "hard sigmoid": ACTIVATIONS["hard sigmoid"]}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Weights of a recurrent cell. Each consists of equal blocks along its first axis, one for each gate.
+    """Weights of a recurrent cell in float64. Each consists of equal blocks along its first axis, one for each gate.
 
     Attributes:
         weight_ih: The matrix [gates * units, features] that multiplies a token.
@@ -77,8 +80,13 @@ def explain_recurrence(section: CodeSection) -> Explanation | None:
     a, b = section.a, section.b
     if a.ndim not in (2, 3) or a.size < LEAST_ELEMENTS:
         return None
+    left = MOST_MULTIPLICATIONS
     for name, cell in islice(list_cells(section.weights, a.shape[-1]), MOST_CELLS):
         for x in _list_sequences(section, cell.weight_ih.shape[1]):
+            multiplications = _count_multiplications(cell, x, is_last=a.ndim == 2)
+            if multiplications > left:
+                continue
+            left -= multiplications
             variant_a = find_variant(cell, x, a)
             variant_b = find_variant(cell, x, b) if variant_a else None
             if variant_a and variant_b and variant_a != variant_b:
@@ -92,6 +100,17 @@ def _compare(title: str, a: Variant, b: Variant) -> Explanation:
     name = next(field.name for field in fields(a) if getattr(a, field.name) != getattr(b, field.name))
     values = f"{getattr(a, name)} in A and {getattr(b, name)} in B"
     return Explanation("recurrent_layer", f"{title}: its {name.replace('_', ' ')} is {values}")
+
+
+def _count_multiplications(cell: Cell, x: np.ndarray, is_last: bool) -> float:
+    """Return how many multiplications the search for a variant takes that computes the last state or all states.
+
+    If only the last state is known, every variant computes all tokens of an example; otherwise nearly all compute one.
+    """
+    variants = factorial(len(cell.gates)) * len(list(_list_variants(cell.gates, "")))
+    examples, tokens, _ = x.shape
+    steps = variants * (tokens if is_last else 1) + examples * tokens
+    return steps * (cell.weight_ih.size + cell.weight_hh.size + STEP_OVERHEAD)
 
 
 def _list_sequences(section: CodeSection, features: int) -> Iterator[np.ndarray]:
@@ -136,14 +155,19 @@ def _build_cells(arrays: Sequence[np.ndarray], size: int, units: int) -> Iterato
     bias_ih, bias_hh = (*biases, np.zeros(size), np.zeros(size))[:2]
     if len(matrices) == 1 and matrices[0].shape[1] > units:
         (joined,) = matrices
-        yield Cell(joined[:, :-units], joined[:, -units:], bias_ih, bias_hh)
-        yield Cell(joined[:, units:], joined[:, :units], bias_ih, bias_hh)
+        yield _create_cell(joined[:, :-units], joined[:, -units:], bias_ih, bias_hh)
+        yield _create_cell(joined[:, units:], joined[:, :units], bias_ih, bias_hh)
     elif len(matrices) == 2:
         first, second = matrices
         if second.shape[1] == units:
-            yield Cell(first, second, bias_ih, bias_hh)
+            yield _create_cell(first, second, bias_ih, bias_hh)
         if first.shape[1] == units:
-            yield Cell(second, first, bias_hh, bias_ih)
+            yield _create_cell(second, first, bias_hh, bias_ih)
+
+
+def _create_cell(*weights: np.ndarray) -> Cell:
+    """Return the cell of these weights, converted once, so that no step converts them to the precision of states."""
+    return Cell(*(weight.astype(np.float64) for weight in weights))
 
 
 def _orient(matrix: np.ndarray, size: int) -> np.ndarray:

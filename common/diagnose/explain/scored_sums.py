@@ -28,6 +28,8 @@ def explain_scored_sum(section: CodeSection) -> Explanation | None:
     a, b = section.a, section.b
     if a.ndim != 2 or a.size < LEAST_ELEMENTS:
         return None
+    if not a.any() or not b.any():  # a mask of only zeros, or the inverse of only ones, gives zeros for any scores
+        return None
     for score_title, scores in _list_scores(section):
         for title, rows in reversed(section.shared_terms):
             if rows.ndim != 3 or rows.shape[:2] != scores.shape or rows.shape[2] != a.shape[1] or rows.shape[1] < 2:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from common.diagnose.explain import own_recurrence
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.gates import compute_gru_states, compute_lstm_states
-from common.diagnose.explain.own_recurrence import Cell, Variant, compute_states, explain_recurrence
+from common.diagnose.explain.own_recurrence import Cell, Variant, compute_states, explain_recurrence, list_cells
 
 STREAM = np.random.default_rng(0)
 X, UNITS = STREAM.standard_normal((3, 5, 3)), 4
@@ -69,6 +70,46 @@ def test_states_are_those_of_the_frameworks(count: int) -> None:
     cell = CELLS[count]
     expected = {4: compute_lstm_states, 3: compute_gru_states}[count](X, *vars(cell).values())
     np.testing.assert_allclose(compute_states(cell, X, {4: LSTM, 3: GRU}[count]), expected, rtol=1e-12)
+
+
+def test_weights_are_converted_once() -> None:
+    weights = {name: array.astype(np.float32) for name, array in name_weights(CELLS[4], "linear layers").items()}
+    arrays = [array for _, cell in list_cells(weights, UNITS) for array in vars(cell).values()]
+    assert {array.dtype for array in arrays} == {np.dtype(np.float64)}
+
+
+@pytest.mark.parametrize(("units", "tokens"), [(256, 200), (4, 5)])
+def test_a_search_that_takes_long_is_left_out(monkeypatch: pytest.MonkeyPatch, units: int, tokens: int) -> None:
+    """A last state is compared with that of all tokens if this is fast, and otherwise with that of the first token."""
+    steps = []
+
+    def step(cell: Cell, token: np.ndarray, state: np.ndarray, *_: object) -> tuple[np.ndarray, np.ndarray]:
+        steps.append(len(token))
+        return state, state
+
+    monkeypatch.setattr(own_recurrence, "_step_lstm", step)
+    x, a = np.zeros((2, tokens, 1)), np.ones((2, units))
+    weights = {"cell.x.weight": np.zeros((4 * units, 1)), "cell.h.weight": np.zeros((4 * units, units))}
+    section = CodeSection("input", "head", a, a + 1, [LayerOutput("embedding", x)], {}, weights)
+    assert explain_recurrence(section) is None
+    variants = 24 * 8
+    assert len(steps) == variants * (1 if tokens == 200 else 1 + tokens)
+
+
+def test_all_searches_of_a_section_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each cell alone stay below the bound."""
+    cells = []
+    monkeypatch.setattr(own_recurrence, "find_variant", lambda cell, *_: cells.append(cell))
+    monkeypatch.setattr(own_recurrence, "_list_sequences", lambda *_: [X])
+    weights = {
+        f"cell{i}.{name}": array for i in range(3) for name, array in name_weights(CELLS[4], "parameters").items()
+    }
+    cost = own_recurrence._count_multiplications(CELLS[4], X, is_last=True)
+    section = CodeSection("input", "head", X[:, 0], X[:, 0], [], {}, weights)
+    monkeypatch.setattr(own_recurrence, "MOST_MULTIPLICATIONS", 2.5 * cost)
+    a = np.ones((3, UNITS))
+    assert explain_recurrence(replace(section, a=a, b=a)) is None
+    assert len(cells) == 2
 
 
 def test_a_feed_forward_network_is_no_recurrence() -> None:

@@ -6,6 +6,7 @@ from scipy.special import expit, softmax
 
 from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
+from common.diagnose.explain.scored_sums import explain_scored_sum
 
 STREAM = np.random.default_rng(0)
 ROWS, SCORES = STREAM.standard_normal((3, 9, 4)), STREAM.standard_normal((3, 9, 1))
@@ -33,6 +34,23 @@ def test_the_weights_of_the_rows_are_compared(b: np.ndarray, cause: str, words: 
     ((known, sentence),) = [(explanation.cause, explanation.sentence) for explanation in explain_code(section)]
     assert known == cause
     assert words in sentence and "the rows of the output of encoder" in sentence
+
+
+@pytest.mark.parametrize("is_swapped", [True, False])
+@pytest.mark.parametrize("value", [0, 1])
+def test_zeros_are_no_sum_with_a_mask_that_masks_nothing_or_all(value: int, is_swapped: bool) -> None:
+    arrays = attend(IDS >= 0), np.zeros((3, 4))
+    a, b = reversed(arrays) if is_swapped else arrays
+    outputs = [LayerOutput("encoder", ROWS), LayerOutput("score", SCORES)]
+    section = CodeSection("input of cell", "cell", a, b, outputs, {"mask": np.full((3, 9), value)})
+    assert explain_scored_sum(section) is None
+
+
+def test_zeros_are_no_sum_of_scores_of_zeros() -> None:
+    """Scores of 0 without an activation give zeros, those with one the half of a plain sum."""
+    outputs = [LayerOutput("encoder", ROWS), LayerOutput("score", 0 * SCORES)]
+    section = CodeSection("input of cell", "cell", ROWS.sum(1) / 2, np.zeros((3, 4)), outputs, {})
+    assert explain_scored_sum(section) is None
 
 
 @pytest.mark.parametrize("has_token_axis", [True, False])
