@@ -74,7 +74,7 @@ class ForwardTrace:
         self.counts: Counter[str] = Counter()
         self.noise: list[str] = []
         self._stack: list[str] = []  # the paths of the layers that the pass is in
-        # The activations of the Keras layers that the pass is in for the first time, by the path of the layer.
+        # The activations of the Keras layers that the pass is in, by the path of the layer.
         self._activations: dict[str, ActivationRecorder] = {}
         self._read: dict[str, torch.nn.Module] = {}  # the layers whose parameters were arguments of functions, by path
         self._owners: dict[int, tuple[str, torch.nn.Module]] = {}  # the layer of each parameter, by the parameter's id
@@ -186,17 +186,16 @@ class ForwardTrace:
             self.counts[path] += 1
             activation = self._activations.pop(path, None)
             pre_activation = activation.restore() if activation else None
-            if not self._is_recorded(path, call_path):
-                return None
-            computed_tensor = first_tensor(returned) if pre_activation is None else pre_activation
-            computed = _swap_axes(module, to_array(computed_tensor))
-            if call_path in self._replacements:
-                self.calls[call_path] = RecordedCall(self._received.get(call_path), computed)
-                if pre_activation is not None:
-                    return None
-                return replace_first_tensor(returned, _swap_axes(module, self._replacements[call_path].returned))
-            received = first_tensor((args, order_arguments(_get_call(module), kwargs)))
-            self.calls[call_path] = RecordedCall(_swap_received(module, to_array(received)), computed)
+            replacement = self._replacements.get(call_path)
+            if self._is_recorded(path, call_path):
+                computed_tensor = first_tensor(returned) if pre_activation is None else pre_activation
+                computed = _swap_axes(module, to_array(computed_tensor))
+                received_tensor = first_tensor((args, order_arguments(_get_call(module), kwargs)))
+                received = _swap_received(module, to_array(received_tensor))
+                received = received if replacement is None else self._received[call_path]
+                self.calls[call_path] = RecordedCall(received, computed)
+            if replacement is not None and pre_activation is None:
+                return replace_first_tensor(returned, _swap_axes(module, replacement.returned))
             return None
 
         return leave

@@ -26,6 +26,7 @@ from common.diagnose.model_observations import ModelObservations
 from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, precision_of_weights
 from common.diagnose.side_run import SideRun
 from common.map.array_differences import compute_norm
+from common.map.description import drop_call_number
 from common.map.proof import SMALL_GRADIENT_SHARE
 from common.map.side import Side, receive_all
 from common.map.unpaired_layers import UnpairedLayer
@@ -197,8 +198,9 @@ class SideComparison:
         compute_b = partial(process_b.send, "compute", weights=weights_b, paths=paths_b, **inputs)
         compute_b(replacements=select_replacements(layers, convert_calls(layers, a, b), b))
         a_perturbed, b_isolated = receive_all(process_a, process_b)
-        if crossed := list_crossed_layers(layers, a, b_isolated):
-            layers = [layer for layer in layers if layer.name not in crossed]
+        # The order of a layer's calls is known only after the layers before it no longer return A's arrays
+        while crossed := list_crossed_layers(layers, a, b_isolated):
+            layers = [layer for layer in layers if drop_call_number(layer.path_b) not in crossed]
             compute_b(replacements=select_replacements(layers, convert_calls(layers, a, b), b))
             b_isolated = process_b.receive()
         perturbed_weights = _perturb_weights(weights, precision_of_weights(self.precision))

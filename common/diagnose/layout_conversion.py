@@ -15,7 +15,7 @@ from common.diagnose.observation import Observation
 from common.diagnose.rounding import MACHINE_EPSILON, is_close, perturb
 from common.diagnose.zero_borders import fit_borders
 from common.map.array_differences import move_channels_last, relative_difference
-from common.map.description import RecordedCall, name_call
+from common.map.description import MOST_CALLS, RecordedCall, drop_call_number, name_call
 from common.map.reshaped_features import has_moved
 
 RECURRENT = ("LSTM", "GRU", "RNN")
@@ -97,7 +97,8 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         if call_a is None or call_b is None:
             continue
         # Only single layers flatten; an attention, which may be several layers, does not
-        shape_a, shape_b = a.unflattened_shapes.get(layer.path_a), b.unflattened_shapes.get(layer.path_b)
+        name_a, name_b = drop_call_number(layer.path_a), drop_call_number(layer.path_b)
+        shape_a, shape_b = a.unflattened_shapes.get(name_a), b.unflattened_shapes.get(name_b)
         is_same = shape_a == shape_b and len({*(shape_a or ())}) != 1
         unflattened_shape = None if is_same else shape_a  # equal shapes have equal layouts, unless all sizes are equal
         if shape_b is None and _is_closest_as_it_is(call_a.received, call_b.received, shape_a):
@@ -106,7 +107,7 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         received = None if has_indices else convert_layout(call_a.received, call_b.received, unflattened_shape)
         output_shape = unflattened_shape
         if layer.kind == "linear":  # mixes all features; the model may divide them afterwards
-            divided_a, divided_b = a.reshaped_shapes.get(layer.path_a), b.reshaped_shapes.get(layer.path_b)
+            divided_a, divided_b = a.reshaped_shapes.get(name_a), b.reshaped_shapes.get(name_b)
             output_shape = divided_a if has_moved(divided_a, divided_b) or has_moved(divided_b, divided_a) else None
         returned = convert_layout(call_a.returned, call_b.returned, output_shape)
         # A recurrent layer may return one state in A and all states in B
@@ -123,10 +124,8 @@ def list_comparable_calls(layers: Sequence[LayerMatch], a: Observation, b: Obser
         matches.append(layer)
         if layer.entries_a or layer.entries_b or not _have_equal_counts(layer, a, b):
             continue
-        for count in range(1, a.counts.get(layer.path_a, 1)):
-            path_a, path_b = name_call(layer.path_a, count), name_call(layer.path_b, count)
-            if path_a in a.calls and path_b in b.calls:
-                matches.append(replace(layer, path_a=path_a, path_b=path_b))
+        later = _list_calls(layer, a.counts.get(layer.path_a, 1))[1:]
+        matches += [match for match in later if match.path_a in a.calls and match.path_b in b.calls]
     return matches
 
 
@@ -135,7 +134,7 @@ def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bo
 
     If a layer is called several times, such as one that two branches share, the models may call it in another order.
     The first calls then count as counterparts if they receive the same, or if both models call the layer equally often,
-    and A's first call receives what no call of B does.
+    all calls are known, and what they receive in B is not what they receive in A in another order.
     """
     paths = [(a, path) for path in layer.paths_a] + [(b, path) for path in layer.paths_b]
     if all(observation.counts.get(path, 1) == 1 for observation, path in paths):
@@ -145,22 +144,41 @@ def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bo
         return True
     if _receive_the_same(layer, layer, a, b):
         return True
-    later = [replace(layer, path_b=name_call(layer.path_b, count)) for count in range(1, b.counts.get(layer.path_b, 1))]
-    return _have_equal_counts(layer, a, b) and not any(_receive_the_same(layer, other, a, b) for other in later)
+    if layer.entries_a or layer.entries_b or not _have_equal_counts(layer, a, b):
+        return False
+    count = a.counts.get(layer.path_a, 1)
+    return count <= MOST_CALLS and not _is_crossed(_list_calls(layer, count), a, b)
 
 
 def list_crossed_layers(layers: Sequence[LayerMatch], a: Observation, b_isolated: Observation) -> set[str]:
-    """Return the names of layers that B calls in another order than A.
-
-    A call of B then receives what another call of A does, although the layers before it returned A's arrays.
-    """
-    names = set()
+    """Return the paths in B of the layers that B calls in another order than A, although the layers before agree."""
+    calls: dict[str, list[LayerMatch]] = {}
     for layer in layers:
-        others = [other for other in layers if other.name == layer.name and other is not layer]
-        if others and not _receive_the_same(layer, layer, a, b_isolated):
-            pairs = [replace(layer, path_b=other.path_b) for other in others]
-            names |= {layer.name for pair in pairs if _receive_the_same(layer, pair, a, b_isolated)}
-    return names
+        calls.setdefault(drop_call_number(layer.path_b), []).append(layer)
+    return {path for path, matches in calls.items() if len(matches) > 1 and _is_crossed(matches, a, b_isolated)}
+
+
+def _list_calls(layer: LayerMatch, count: int) -> list[LayerMatch]:
+    """Return the matches of the first calls of two layers."""
+    return [
+        replace(layer, path_a=name_call(layer.path_a, index), path_b=name_call(layer.path_b, index))
+        for index in range(count)
+    ]
+
+
+def _is_crossed(calls: Sequence[LayerMatch], a: Observation, b: Observation) -> bool:
+    """Check whether the calls of a layer receive in B what they receive in A, in another order.
+
+    If the layer has more calls than are recorded, a single call of A that another call of B repeats is enough.
+    """
+    moved = [call for call in calls if not _receive_the_same(call, call, a, b)]
+    remaining = list(moved)
+    for call in moved:
+        same = next((other for other in remaining if _receive_the_same(call, other, a, b)), None)
+        if same is not None:
+            remaining.remove(same)
+    has_all_calls = a.counts.get(drop_call_number(calls[0].path_a), 1) <= MOST_CALLS
+    return len(remaining) < len(moved) if not has_all_calls else bool(moved) and not remaining
 
 
 def _have_equal_counts(layer: LayerMatch, a: Observation, b: Observation) -> bool:

@@ -4,6 +4,7 @@ A process of PyTorch or of Keras creates them and sends them, pickled, to the pr
 parameters and buffers in PyTorch. A role is the name of a variable within its layer, such as "weight" or "kernel".
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -154,6 +155,11 @@ class RecordedCall:
 def name_call(path: str, count: int) -> str:
     """Return the path of a layer with the number of its call, if `count` earlier calls make it not the first one."""
     return f"{path} (call {count + 1})" if count else path
+
+
+def drop_call_number(path: str) -> str:
+    """Return the path of a layer without the number of the call, which `name_call` adds."""
+    return re.sub(r" \(call \d+\)$", "", path)
 
 
 @dataclass(frozen=True)

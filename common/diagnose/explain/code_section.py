@@ -167,7 +167,8 @@ class CodeSection:
         yield self
         if self.a.ndim > 2 and self.a.size == len(self.a) * self.a.shape[-1]:
             a, b = (array.reshape(len(array), -1) for array in (self.a, self.b))
-            yield from replace(self, a=a, b=b, removed=()).list_parts()
+            removed = (self.removed[0], self.removed[-1]) if self.removed else ()
+            yield from replace(self, a=a, b=b, removed=removed).list_parts()
             return
         for axis in reversed(range(1, self.a.ndim)):
             slices = [np.moveaxis(array, axis, 0) for array in (self.a, self.b)]

@@ -5,6 +5,7 @@ counterpart in A received (the isolated computation), so that a difference belon
 two. The noise of a tensor is the difference that rounding alone causes in it.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -15,16 +16,17 @@ from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.indices import explain_indices
 from common.diagnose.explain.layer import explain_layer
-from common.diagnose.findings import Stage
+from common.diagnose.findings import Explanation, Stage
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import RECURRENT, convert_calls, convert_layout
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import CallNoise
 from common.diagnose.rounding import is_close, measure_noise
 from common.map.array_differences import list_different_settings
-from common.map.description import RecordedCall
+from common.map.description import RecordedCall, drop_call_number
 
 EVALUATION_MODE, TRAINING_MODE = "activations", "activations in training mode"  # names of the two stages
+OTHER_STATE = "the outputs differ for the same input, but not in the first call: compare the states that it receives"
 NO_CALL, NO_NOISE = RecordedCall(None, None), CallNoise(None, None)  # for layers that the forward pass did not enter
 
 
@@ -57,12 +59,19 @@ class _LayerComparison:
         # What A's layers received and returned, in B's layout, by the layer's path in B
         self.calls_of_a = convert_calls(models.layers, models.a, models.b)
         self.earlier_outputs: list[LayerOutput] = []
-        self.explained_names: set[str] = set()  # of layers before one of whose calls the code differs
-        # Layers that the other model lacks, by side, until a difference of the code after them is seen
-        self.pending = {"a": set(models.unpaired_a), "b": set(models.unpaired_b)}
-        self.positions = {  # position of each layer in the order of execution, by side and path
-            side: {path: position for position, path in enumerate(observation.calls)}
-            for side, observation in (("a", models.a), ("b", models.b))
+        self.compared_calls = Counter(drop_call_number(layer.path_b) for layer in models.layers)
+        # Paths in B of layers of which an earlier call explains the difference of the input, or of what they return
+        self.explained_inputs: set[str] = set()
+        self.explained_layers: set[str] = set()
+        self.hides_later_code = False  # whether a layer differs of which some calls are not compared
+        sides = (("a", models.a, models.unpaired_a), ("b", models.b, models.unpaired_b))
+        # Calls of layers that the other model lacks, by side, until a difference of the code after them is seen
+        self.pending = {
+            side: {path for path in observation.calls if drop_call_number(path) in unpaired}
+            for side, observation, unpaired in sides
+        }
+        self.positions = {  # position of each call in the order of execution, by side and path
+            side: {path: position for position, path in enumerate(observation.calls)} for side, observation, _ in sides
         }
 
     def compare_layer(self, layer: LayerMatch) -> None:
@@ -84,6 +93,7 @@ class _LayerComparison:
             tensor, precision = f"input of {layer.title}", models.precision_of(a, b)
             if self.stage.compare_arrays(tensor, a, b, noise, precision=precision).differs:
                 self._explain_code(tensor, layer.title, a, b, layer)
+                self.hides_later_code |= self._has_other_calls(layer)
         elif a is None and expected.returned is None:
             return
         if expected.returned is not None and isolated.returned is not None:
@@ -124,18 +134,31 @@ class _LayerComparison:
         a, b, b_whole = expected.returned, isolated.returned, self.models.b.calls[layer.path_b].returned
         assert a is not None and b is not None
         precision = self.models.precision_of(a, b)
-        # The state of a recurrent cell, which receives a token [n, features], is another input, which is not known
-        is_cell = layer.kind in RECURRENT and expected.received is not None and expected.received.ndim == 2
-        is_cell = is_cell and not list_different_settings(layer.settings_a, layer.settings_b)
-        if is_cell or self._is_incomplete(layer) or self._receives_other_indices(layer, isolated):
-            self.stage.compare_arrays(layer.title, a, b, noise, may_begin_here=False, precision=precision)
-        elif self.stage.compare_arrays(layer.title, a, b, noise, precision=precision).differs:
+        path, has_state = drop_call_number(layer.path_b), _is_later_call_of_cell(layer, expected)
+        is_known = path in self.explained_layers or self._is_incomplete(layer)
+        is_known = is_known or self._receives_other_indices(layer, isolated)
+        # The state of a cell is another input, which earlier differences change
+        is_known = is_known or (has_state and any(check.differs for check in self.stage.checks))
+        check = self.stage.compare_arrays(layer.title, a, b, noise, may_begin_here=not is_known, precision=precision)
+        if check.differs and not is_known:
+            self.explained_layers.add(path)
             masks = list_masks(self.models.batch)
-            explanation = explain_layer(layer, expected, isolated, self.models.weights, masks, self._list_memories())
+            explanation = (
+                Explanation("recurrent_layer", f"{layer.title}: {OTHER_STATE}", confirmed=False)
+                if has_state
+                else explain_layer(layer, expected, isolated, self.models.weights, masks, self._list_memories())
+            )
             self.stage.add_explanation(layer.title, explanation)
-        elif b_whole is not None and b_whole.shape == a.shape:
+        elif not is_known and b_whole is not None and b_whole.shape == a.shape:
             tensor = f"{layer.title} (whole model)"
             self.stage.compare_arrays(tensor, a, b_whole, model_noise, may_begin_here=False)
+        self.hides_later_code |= check.differs and self._has_other_calls(layer)
+
+    def _has_other_calls(self, layer: LayerMatch) -> bool:
+        """Check whether some calls of a layer are not compared, so that B's layer returns its own arrays."""
+        path_a, path_b = drop_call_number(layer.path_a), drop_call_number(layer.path_b)
+        count = max(self.models.a.counts.get(path_a, 1), self.models.b.counts.get(path_b, 1))
+        return count > self.compared_calls[path_b]
 
     def _list_memories(self) -> list[np.ndarray]:
         """Return what a cross-attention of both models may attend to: outputs of earlier layers, the latest first."""
@@ -148,7 +171,9 @@ class _LayerComparison:
         if layer.kind != "embedding" or call_a is None or call_a.received is None or isolated.received is None:
             return False
         explanation = explain_indices(layer.title, call_a.received, isolated.received)
-        if explanation is not None:
+        path = drop_call_number(layer.path_b)
+        if explanation is not None and path not in self.explained_inputs:
+            self.explained_inputs.add(path)
             self.stage.add_mismatch(f"input of {layer.title}")
             self.stage.add_explanation(f"input of {layer.title}", explanation)
         return explanation is not None
@@ -156,7 +181,7 @@ class _LayerComparison:
     def _is_incomplete(self, layer: LayerMatch) -> bool:
         """Check whether one of a pair of layers has a parameter that the other lacks, such as a bias."""
         return any(
-            path in unpaired
+            drop_call_number(path) in unpaired
             for paths, unpaired in ((layer.paths_a, self.models.unpaired_a), (layer.paths_b, self.models.unpaired_b))
             for path in paths
         )
@@ -183,12 +208,14 @@ class _LayerComparison:
     ) -> None:
         """Add what the code before a layer, or before the outputs if it is None, computes differently as causes.
 
-        A layer that one model lacks is the cause of the first difference of the code after it.
+        A layer that one model lacks is the cause of the first difference of the code after it. The code before each
+        call of a layer is explained once.
         """
-        is_repeated = (
-            layer is not None and layer.name in self.explained_names
-        )  # the code before an earlier call differs
-        if self._pop_unpaired(layer) or self._comes_from_unpaired(a, b) or is_repeated:
+        path = drop_call_number(layer.path_b) if layer else ""
+        is_known = self._pop_unpaired(layer) or self._comes_from_unpaired(a, b) or path in self.explained_inputs
+        if is_known and layer is not None:
+            self.explained_inputs.add(path)
+        if is_known or self.hides_later_code:
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
             return
         models = self.models
@@ -197,8 +224,8 @@ class _LayerComparison:
         explanations = explain_code(section)
         for explanation in explanations:
             self.stage.add_explanation(tensor, explanation)
-        if layer is not None and layer.name and explanations:
-            self.explained_names.add(layer.name)
+        if layer is not None and explanations:
+            self.explained_inputs.add(path)
         if not explanations:  # an earlier difference explains this one
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
 
@@ -235,8 +262,15 @@ class _LayerComparison:
             (b, self.models.b_isolated.calls, self.models.unpaired_b),
         )
         for array, calls, paths in sides:
-            for returned in (calls[path].returned for path in paths if path in calls):
-                converted = convert_layout(returned, array)
+            for call in (call for path, call in calls.items() if drop_call_number(path) in paths):
+                converted = convert_layout(call.returned, array)
                 if converted is not None and is_close(converted, array):
                     return True
         return False
+
+
+def _is_later_call_of_cell(layer: LayerMatch, expected: RecordedCall) -> bool:
+    """Check whether this is not the first call of a recurrent cell [n, features] that has the same settings in B."""
+    is_cell = layer.kind in RECURRENT and expected.received is not None and expected.received.ndim == 2
+    is_later = layer.path_a != drop_call_number(layer.path_a)
+    return is_cell and is_later and not list_different_settings(layer.settings_a, layer.settings_b)

@@ -38,3 +38,15 @@ def test_the_calls_of_layers_that_were_asked_for_are_recorded_and_replaced() -> 
     np.testing.assert_allclose(second.received, np.tanh(first.returned), rtol=1e-6)
     np.testing.assert_allclose(second.returned, np.full((3, 2), 5.0) @ model.cell.kernel.numpy(), rtol=1e-6)
     np.testing.assert_allclose(third.received, np.tanh(replacement.returned), rtol=1e-6)
+
+
+def test_a_call_that_is_not_recorded_is_replaced_too() -> None:
+    model, x = Loop(), tf.ones((3, 2))
+    model(x)  # builds the layer
+    with ForwardTrace(model) as trace:
+        model(x)
+    (path,) = (path for path in trace.calls if path != "model")
+    replacement = np.full((3, 2), 7, np.float32)
+    with ForwardTrace(model, {name_call(path, MOST_CALLS): RecordedCall(None, replacement)}, [path]):
+        returned = model(x)
+    np.testing.assert_allclose(returned.numpy(), np.tanh(replacement), rtol=1e-6)

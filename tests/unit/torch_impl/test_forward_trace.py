@@ -31,10 +31,18 @@ def test_the_calls_of_layers_that_were_asked_for_are_recorded_and_replaced() -> 
         model(x)
     assert len(trace.calls) == MOST_CALLS
     first, second, third = (trace.calls[name_call("cell", count)] for count in range(3))
-    assert first.returned is not None and first.returned is not replacement.returned
+    np.testing.assert_array_equal(first.returned, model.cell(x).detach().numpy())
     assert second.received is not None and second.returned is not None
     assert third.received is not None and replacement.returned is not None
     np.testing.assert_array_equal(second.received, first.returned)
     expected = model.cell(torch.full((3, 2), 5.0)).detach().numpy()
     np.testing.assert_allclose(second.returned, expected, rtol=1e-6)
     np.testing.assert_array_equal(third.received, replacement.returned)
+
+
+def test_a_call_that_is_not_recorded_is_replaced_too() -> None:
+    model, x = Loop(), torch.ones(3, 2)
+    replacement = np.full((3, 2), 7, np.float32)
+    with ForwardTrace(model, {name_call("cell", MOST_CALLS): RecordedCall(None, replacement)}, ["cell"]):
+        returned = model(x)
+    np.testing.assert_allclose(returned.detach().numpy(), replacement, rtol=1e-6)

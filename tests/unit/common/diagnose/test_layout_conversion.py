@@ -14,7 +14,7 @@ from common.diagnose.layout_conversion import (
     unpack_tokens,
 )
 from common.diagnose.observation import Observation
-from common.map.description import RecordedCall, name_call
+from common.map.description import MOST_CALLS, RecordedCall, name_call
 
 X = np.arange(48.0).reshape(2, 3, 8)
 
@@ -98,3 +98,43 @@ def test_all_calls_of_a_layer_are_compared_if_both_models_call_it_equally_often(
     matches = list_comparable_calls([layer], a, observe([other, 2 * other]))
     assert list_crossed_layers(matches, a, observe([second, first])) == {"dense"}
     assert list_crossed_layers(matches, a, observe([first, other])) == set()
+
+
+def test_calls_in_another_order_are_those_that_receive_the_same_arrays() -> None:
+    arrays = list(np.random.default_rng(0).standard_normal((MOST_CALLS + 1, 4, 6)))
+    layer = LayerMatch("linear", "dense", "dense", "dense")
+    matches = list_comparable_calls([layer], observe(arrays[:3]), observe(arrays[1:4]))
+    assert len(matches) == 3, "moved by one, which is a fault"
+    assert list_crossed_layers(matches, observe(arrays[:3]), observe(arrays[1:4])) == set()
+    assert not has_comparable_call(layer, observe(arrays[:3]), observe([*arrays[1:3], arrays[0]]))
+    assert not has_comparable_call(layer, observe(arrays), observe(arrays[::-1])), "not all calls are recorded"
+    matches = list_comparable_calls([layer], observe(arrays), observe(arrays))
+    assert list_crossed_layers(matches, observe(arrays), observe([arrays[0], *arrays[2:], arrays[1]])) == {"dense"}
+
+
+def test_several_layers_that_are_called_in_another_order_have_no_comparable_call() -> None:
+    first, second = np.random.default_rng(0).standard_normal((2, 4, 6))
+    layer = LayerMatch("attention", "", "attention", "out", entries_b=("query",))
+    a, b = (
+        Observation([], [], {path: RecordedCall(x, x) for path in ("attention", "query", "out")}, {}, {}, counts=counts)
+        for x, counts in ((first, {"attention": 2}), (second, {"query": 2, "out": 2}))
+    )
+    assert not has_comparable_call(layer, a, b)
+
+
+def test_each_call_of_a_layer_is_converted_like_the_first() -> None:
+    images = np.random.default_rng(0).standard_normal((2, 4, 3, 5, 5))
+    weights = np.random.default_rng(1).standard_normal((75, 8))
+    calls_a, calls_b = {}, {}
+    for index, image in enumerate(images):
+        received = image.reshape(4, -1)
+        calls_a[name_call("dense", index)] = RecordedCall(received, received @ weights)
+        received_b = np.moveaxis(image, 1, -1).reshape(4, -1)
+        calls_b[name_call("dense", index)] = RecordedCall(received_b, received @ weights)
+    a = Observation([], [], calls_a, {"dense": (3, 5, 5)}, {}, counts={"dense": 2})
+    b = Observation([], [], calls_b, {"dense": (5, 5, 3)}, {}, counts={"dense": 2})
+    matches = list_comparable_calls([LayerMatch("linear", "dense", "dense", "dense")], a, b)
+    converted = convert_calls(matches, a, b)
+    assert converted.keys() == {"dense", "dense (call 2)"}
+    for path, call in converted.items():
+        np.testing.assert_array_equal(call.received, calls_b[path].received)

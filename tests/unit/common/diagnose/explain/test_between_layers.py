@@ -166,3 +166,11 @@ def test_masked_logits_do_not_hide_a_difference() -> None:
     masked = np.where(np.arange(10) < 5, NUMBERS, -1e9)
     (explanation,) = explain_alone(masked, np.where(np.arange(10) < 5, np.tanh(NUMBERS), -1e9))
     assert explanation.cause == "activation" and "elements 0 to 4 of axis 1" in explanation.sentence
+
+
+def test_a_part_without_an_axis_of_one_token_keeps_the_place_of_its_elements() -> None:
+    a = np.pad(STREAM.standard_normal((3, 1, 5)), ((0, 0), (0, 0), (2, 1)))
+    b = a.copy()
+    b[..., 3:5] += 1
+    section = CodeSection("input of head", "head", a, b, [], {})
+    assert {part.part for part in section.list_parts()} - {""} == {"in the elements 3 to 4 of axis 1"}

@@ -8,11 +8,11 @@ from scipy.special import softmax
 
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import convert_calls, unpack_tokens
+from common.diagnose.layout_conversion import convert_calls, list_comparable_calls, unpack_tokens
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation, measure_perturbation
 from common.diagnose.stages.activations import compare_layers
-from common.map.description import RecordedCall, name_call
+from common.map.description import MOST_CALLS, RecordedCall, name_call
 
 STREAM = np.random.default_rng(0)
 REAL = (np.arange(5) < np.array([3, 5, 2])[:, None]).astype(int)
@@ -107,8 +107,65 @@ def test_the_code_before_a_repeated_layer_is_explained_once() -> None:
     assert compare_repeated(layer, TOKENS[:, ::-1], TOKENS) == [("reversed_axis", "input of cell")]
 
 
-@pytest.mark.parametrize("settings_b", [{}, {"epsilon": 1.0}])
-def test_outputs_of_a_recurrent_cell_are_a_cause_only_if_its_settings_differ(settings_b: dict[str, object]) -> None:
-    layer = LayerMatch("GRU", "cell", "cell", "cell", {"epsilon": 0.5} if settings_b else {}, settings_b)
-    causes = compare_repeated(layer, TOKENS, np.sin(TOKENS))
-    assert bool(causes) is bool(settings_b)
+def observe_loop(received: list[np.ndarray], returned: list[np.ndarray], count: int = 0) -> Observation:
+    """Return the observation of a model that calls `cell` with each of these arrays, and then a layer `head`."""
+    calls = {name_call("cell", index): RecordedCall(*call) for index, call in enumerate(zip(received, returned))}
+    calls["head"] = RecordedCall(np.sin(returned[-1]) if count == 0 else -np.cos(received[-1]), TOKENS)
+    return Observation([OUTPUTS], [], calls, {}, {}, counts={"cell": count or len(received)})
+
+
+def compare_loop(kind: str, a: Observation, b: Observation, unpaired: str = "") -> Stage:
+    """Compare all calls of a layer and of the head that follows."""
+    matches = list_comparable_calls([LayerMatch(kind, name, name, name) for name in ("cell", "head")], a, b)
+    noise = measure_perturbation(a, a)
+    return compare_layers("activations", ModelObservations(a, noise, noise, b, b, matches, {}, {}, unpaired_a=[unpaired]))
+
+
+def test_a_layer_that_differs_in_each_call_is_explained_once() -> None:
+    a, b = observe_loop([TOKENS] * 3, [TOKENS] * 3), observe_loop([TOKENS] * 3, [TOKENS**2] * 3)
+    a.calls["head"], b.calls["head"] = RecordedCall(TOKENS, TOKENS), RecordedCall(TOKENS, TOKENS)  # type: ignore[index]
+    assert [cause.tensor for cause in compare_loop("linear", a, b).causes] == ["cell"]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_recurrent_cell_that_returns_other_outputs_is_a_cause_once(first: int) -> None:
+    tokens = list(STREAM.standard_normal((4, 10, 8)))
+    a = observe_loop(tokens, tokens)
+    calls = {
+        name_call("cell", index): RecordedCall(token, np.sin(token) if index >= first else token)
+        for index, token in enumerate(tokens)
+    }
+    stage = compare_loop("GRU", a, replace(a, calls={**a.calls, **calls}))
+    expected = [("recurrent_layer", name_call("cell", first), False)]
+    assert [(cause.cause, cause.tensor, cause.confirmed) for cause in stage.causes] == expected
+
+
+def test_a_recurrent_cell_after_another_difference_is_no_cause() -> None:
+    tokens = list(STREAM.standard_normal((3, 10, 8)))
+    a = observe_loop([tokens[0]] * 3, tokens)
+    b = observe_loop([tokens[0][:, ::-1]] * 3, [tokens[0], *np.sin(tokens[1:])])
+    b = replace(b, calls={**b.calls, "head": a.calls["head"]})
+    assert [cause.tensor for cause in compare_loop("GRU", a, b).causes] == ["input of cell"]
+
+
+def test_all_calls_of_layers_that_one_model_lacks_are_known() -> None:
+    a = observe_loop([TOKENS] * 2, [TOKENS + 1] * 2)
+    b = replace(a, calls={**a.calls, **{name_call("cell", index): RecordedCall(TOKENS, TOKENS) for index in range(2)}})
+    assert compare_loop("linear", a, b, unpaired="cell").causes == [], "one lacks the bias"
+    received_a, received_b = STREAM.standard_normal((2, 2, 10, 8))
+    calls_a, calls_b = {}, {}
+    for index, (array_a, array_b) in enumerate(zip(received_a, received_b, strict=True)):
+        calls_a[name_call("norm", index)] = RecordedCall(array_b, np.cos(array_a))
+        calls_a[name_call("cell", index)] = RecordedCall(array_a, TOKENS)
+        calls_b[name_call("cell", index)] = RecordedCall(array_b, TOKENS)
+    a, b = (replace(a, calls={**calls, "head": RecordedCall(TOKENS, TOKENS)}) for calls in (calls_a, calls_b))
+    assert compare_loop("linear", a, b, unpaired="norm").causes == []
+
+
+@pytest.mark.parametrize("count", [MOST_CALLS, MOST_CALLS + 1])
+def test_code_after_calls_that_are_not_compared_is_no_cause(count: int) -> None:
+    tokens = list(STREAM.standard_normal((MOST_CALLS, 10, 8)))
+    a, b = (observe_loop(tokens, returned, count) for returned in (tokens, list(np.sin(tokens))))
+    b = replace(b, calls={**b.calls, "head": RecordedCall(np.cos(tokens[0]), TOKENS)})
+    tensors = [cause.tensor for cause in compare_loop("linear", a, b).causes]
+    assert tensors == (["cell", "input of head"] if count == MOST_CALLS else ["cell"])
