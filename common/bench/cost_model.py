@@ -84,7 +84,8 @@ def predict_held_bytes(strategy: str, replicas: int, gradient_bytes: int, slots:
     """Return the bytes of parameters, gradients and slots that a replica holds between two steps.
 
     `zero` may hold more, since it divides the slots by whole parameters. While `fsdp` computes a layer, a replica also
-    holds the parameters of the layer.
+    holds the parameters of the layer. The prediction is for one copy of the model: with `strategy.copies=N`, `fsdp`
+    divides by replicas / N only.
 
     Args:
         strategy: ddp, zero or fsdp.

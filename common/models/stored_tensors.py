@@ -59,9 +59,12 @@ class StoredTensors(Mapping[str, np.ndarray]):
         return self._read(name, start * row_size, rows * row_size).reshape(rows, *row_shape)
 
     def _read(self, name: str, start: int, size: int) -> np.ndarray:
-        """Return `size` elements of a tensor, flat, from the element `start`."""
+        """Return `size` elements of a tensor, flat, from the element `start`. Raise OSError if the file was cut."""
         dtype, begin = NUMPY_TYPES[self._entries[name]["dtype"]], self._entries[name]["data_offsets"][0]
-        return np.fromfile(self._path, dtype, size, offset=self._data_start + begin + start * dtype.itemsize)
+        array = np.fromfile(self._path, dtype, size, offset=self._data_start + begin + start * dtype.itemsize)
+        if array.size < size:
+            raise OSError(f"{self._path}: the file ends within {name}; it became shorter while it was read")
+        return array
 
 
 def read_part(arrays: Mapping[str, np.ndarray], name: str, index: int, count: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch.nn import Module, Parameter
+from torch.utils import swap_tensors
 
 from common.models.initial_weights import InitialCheckpoint
 from common.models.weight_files import check_weights
@@ -22,12 +23,15 @@ AnyModel = TypeVar("AnyModel", bound=Module)
 def build_with_weights(initial: InitialCheckpoint, build: Callable[[], AnyModel]) -> AnyModel:
     """Build a model with the initial weights, so that there is memory for one copy of them and one tensor more.
 
-    The parameters of a deferred checkpoint have no memory: they are on the meta device.
+    The parameters of a deferred checkpoint have no memory: they are on the meta device. Tied parameters stay tied,
+    because every parameter remains the same object.
     """
     with _create_on_meta_device():
         model = build()
     if not initial.is_deferred:
-        model._apply(lambda tensor: torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor)
+        for parameter in model.parameters():
+            if parameter.is_meta:
+                _replace_content(parameter, torch.empty_like(parameter, device="cpu"))
         load_weights(model, initial.weights())
     return model
 
@@ -42,7 +46,7 @@ def _create_on_meta_device() -> Iterator[None]:
 
     def register_on_meta(module: Module, name: str, parameter: Parameter | None) -> None:
         if parameter is not None and not parameter.is_meta:
-            parameter = Parameter(parameter.to("meta"), parameter.requires_grad)
+            _replace_content(parameter, parameter.detach().to("meta"))
         register(module, name, parameter)
 
     Module.register_parameter = register_on_meta  # type: ignore[assignment]
@@ -50,6 +54,11 @@ def _create_on_meta_device() -> Iterator[None]:
         yield
     finally:
         Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def _replace_content(parameter: Parameter, tensor: torch.Tensor) -> None:
+    """Let a parameter have the memory and the device of a tensor. Other references to the parameter remain valid."""
+    swap_tensors(parameter, Parameter(tensor, parameter.requires_grad))
 
 
 def load_weights(model: Module, weights: Mapping[str, np.ndarray]) -> None:

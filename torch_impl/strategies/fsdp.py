@@ -7,7 +7,7 @@ gradients of the layer into the parts of the ranks.
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -208,7 +208,7 @@ class FSDP(Strategy[FsdpSettings]):
     def load(self, checkpoint: SavedState) -> None:
         state = checkpoint.load()
         buffers = self._find_buffers()
-        check_weights(state.weights, {**self.sharded, **buffers})
+        check_weights(state.weights, buffers)
         self._load_parts(state.weights, self.parts)
         for name, buffer in buffers.items():
             buffer.copy_(torch.from_numpy(state.weights[name]))
@@ -221,8 +221,9 @@ class FSDP(Strategy[FsdpSettings]):
         return torch.empty_like(tensor, device=self.device) if is_part else tensor
 
     @torch.no_grad()
-    def _load_parts(self, weights: Mapping[str, np.ndarray], names: Iterable[str]) -> None:
-        """Set this rank's parts of the parameters with these names."""
+    def _load_parts(self, weights: Mapping[str, np.ndarray], names: Collection[str]) -> None:
+        """Set this rank's parts of the parameters with these names. Raise UserError if a weight is missing."""
+        check_weights(weights, names)
         for name in names:
             self.parts[name].copy_(torch.from_numpy(read_part(weights, name, self.rank % self.shards, self.shards)))
 

@@ -37,31 +37,29 @@ def list_carried_states(side: RecordedSide, step: int) -> list[CarriedState]:
 
 
 def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation | None:
-    """Explain a difference that begins after the first step: only one script passes the states of a batch on."""
-    has_states = [bool(list_carried_states(side, step)) for side in (a, b)]
-    if has_states[0] == has_states[1]:
+    """Explain a difference that begins after the first step: only one script passes the states of a batch on.
+
+    The explanation is confirmed if the other model receives a constant state. Otherwise it may keep its state itself.
+    """
+    states = [list_carried_states(side, step) for side in (a, b)]
+    if bool(states[0]) == bool(states[1]):
         return None
-    side, other = ("b", "a") if has_states[0] else ("a", "b")
+    lacking, carrying = (b, a) if states[0] else (a, b)
+    inputs, others = (side.read_batch(step, "input") for side in (lacking, carrying))
+    sizes = {others[state.received].size for state in states[0] or states[1] if state.received in others}
+    constants = {array.size for array in inputs.values() if array.dtype.kind == "f" and not np.ptp(array)}
+    is_confirmed = bool(sizes & constants)
     sentence = (
-        f"step {step}: {other.upper()}'s model receives the state that it returned for the batch before, and "
-        f"{side.upper()}'s does not"
+        f"step {step}: {carrying.name.upper()}'s model receives the state that it returned for the batch before, and "
+        f"{lacking.name.upper()}'s does not{'' if is_confirmed else ', unless it keeps its state itself'}"
     )
-    return Explanation("state_not_carried", sentence, side=side)
+    return Explanation("state_not_carried", sentence, is_confirmed, lacking.name)
 
 
 def explain_reset(a: RecordedSide, b: RecordedSide, step: int) -> Explanation | None:
-    """Explain batches of which one comes with the state of the batch before, and the other one with a constant state.
-
-    A side without an input for the state may keep it in its model, which does not show here.
-    """
+    """Explain batches of which one has the state of the batch before, and the other one has a constant state."""
     explanation = explain_states(a, b, step)
-    if explanation is None:
-        return None
-    lacking, carrying = (b, a) if explanation.side == "b" else (a, b)
-    inputs, others = (side.read_batch(step, "input") for side in (lacking, carrying))
-    sizes = {others[state.received].size for state in list_carried_states(carrying, step) if state.received in others}
-    constants = {array.size for array in inputs.values() if array.dtype.kind == "f" and not np.ptp(array)}
-    return explanation if sizes & constants else None
+    return explanation if explanation is not None and explanation.confirmed else None
 
 
 def _is_same_state(received: np.ndarray, returned: np.ndarray) -> bool:

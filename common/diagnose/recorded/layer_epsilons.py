@@ -12,11 +12,12 @@ EPSILON = re.compile(r"(^|_)eps(ilon)?$")
 
 def compare_own_epsilons(stage: Stage, pair: RecordPair) -> None:
     """Compare the epsilons of layers of unknown kinds, which are counterparts if their variables are."""
-    known = {path for layer in pair.models.layers if layer.kind for path in (layer.path_a, layer.path_b)}
+    known_a = {layer.path_a for layer in pair.models.layers if layer.kind}
+    known_b = {layer.path_b for layer in pair.models.layers if layer.kind}
     compared = set()
     for match in pair.models.variables:
         owners = _find_owner(pair.a, match.names_a), _find_owner(pair.b, match.names_b)
-        if None in owners or owners in compared or known.intersection(owners):
+        if None in owners or owners in compared or owners[0] in known_a or owners[1] in known_b:
             continue
         compared.add(owners)
         a, b = (_read_epsilon(side, path) for side, path in zip(pair.sides, owners, strict=True))

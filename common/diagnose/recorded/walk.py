@@ -48,10 +48,12 @@ UNEXPLAINED = (
     "code_between_layers",
     "repeated_indices",
     "recurrent_layer",
+    "state_not_carried",
 )
 # Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
-LAYER_CAUSES = ("mask_zero", "own_epsilon")
+MASK_CAUSE, EPSILON_CAUSE = "mask_zero", "own_epsilon"
+PARTIAL_CAUSE = "added_variables"  # a confirmed cause that explains its own tensor only
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 
@@ -105,16 +107,32 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
         # Causes of the optimizer have sentences such as "the optimizer's momentum is ..."
         is_of_optimizer = cause.tensor not in ("loss", "clipping") and "optimizer's" in cause.sentence
         has_effect = are_reproduced if is_of_optimizer else loss_differs and cause.cause in LOSS_CAUSES
-        has_effect |= cause.cause in LAYER_CAUSES and pair.has_difference("activations")
+        has_effect |= cause.cause == MASK_CAUSE and pair.has_difference("activations")
+        has_effect |= cause.cause == EPSILON_CAUSE and _begins_at(pair, cause.tensor)
         has_effect |= cause.tensor in layers
         confirmed.append(replace(cause, confirmed=cause.confirmed or has_effect))
     stage.causes = confirmed
 
 
+def _begins_at(pair: RecordPair, title: str) -> bool:
+    """Check whether the activations begin to differ at a layer, or directly after it if it is not compared itself."""
+    checks = pair.get_stage("activations").checks
+    order = {layer["path"]: index for index, layer in enumerate(pair.a.layers)}
+    indices = [order.get(check.tensor.removeprefix("input of ").partition(" | ")[0], len(order)) for check in checks]
+    index = order[title.partition(" | ")[0]]
+    if index in indices:
+        return any(check.begins_here and check.tensor == title for check in checks)
+    differs_before = any(check.differs for check, other in zip(checks, indices, strict=True) if other < index)
+    following = next((check for check, other in zip(checks, indices, strict=True) if other > index), None)
+    return not differs_before and following is not None and following.begins_here
+
+
 def _drop_needless_causes(pair: RecordPair) -> None:
     """Remove unexplained causes if a confirmed one explains the difference, and repetitions of earlier causes."""
     causes = [cause for stage in pair.stages for cause in stage.causes]
-    is_explained = any(cause.confirmed or cause.cause == "precision" for cause in causes)
+    is_explained = any(
+        cause.cause == "precision" or (cause.confirmed and cause.cause != PARTIAL_CAUSE) for cause in causes
+    )
     kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:

@@ -92,8 +92,9 @@ def _compare_step(
 
 def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """Add one cause that explains all gradients that differ. If there is none, add a cause for each of them."""
-    if step != pair.equal_steps[0] and (explanation := explain_states(pair.a, pair.b, step)):
-        stage.add_explanation(next(iter(differing)), explanation)
+    states = explain_states(pair.a, pair.b, step) if step != pair.equal_steps[0] else None
+    if states is not None and states.confirmed:
+        stage.add_explanation(next(iter(differing)), states)
         return
     all_a, all_b = (np.concatenate([np.ravel(gradients[side]) for gradients in differing.values()]) for side in (0, 1))
     explanation = (
@@ -112,6 +113,8 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
             is_by_chance = explanation.cause == "scaled_gradient" and a.size <= 2
             if explanation.confirmed and not is_small and not is_by_chance:
                 stage.add_explanation(title, explanation, prefix=f"step {step}: {title}: ")
+    if not stage.causes and states is not None:
+        stage.add_explanation(next(iter(differing)), states)
     if not stage.causes and not _have_other_updates(pair, step):
         names = ", ".join([*differing][:LISTED]) + (" and others" if len(differing) > LISTED else "")
         count = len(differing)

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from common.diagnose.findings import Stage
+from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.loss_formulas import (
     DOUBLE_SOFTMAX,
@@ -40,6 +40,7 @@ def compare_losses(pair: RecordPair) -> Stage:
         stage.note = f"not compared: the {'initial weights' if pair.equal_steps else 'examples'} differ"
         return stage
     may_begin_here = not pair.has_difference("activations")
+    differing_steps = []
     for step in pair.equal_steps if not pair.why_outputs_differ else []:
         losses = find_closest_losses(pair, step)
         if losses is None:
@@ -50,18 +51,29 @@ def compare_losses(pair: RecordPair) -> Stage:
         check = stage.compare_arrays(f"step {step}: loss", a, b, noise, may_begin_here=may_begin_here and is_first)
         if is_first and not check.differs:
             pair.remember(min(check.difference, 1e-5))  # later stages count this difference as noise
-        begins_later = check.differs and may_begin_here and not any(known.begins_here for known in stage.checks)
-        if begins_later and not stage.causes and (explanation := explain_states(pair.a, pair.b, step)):
-            stage.add_explanation("loss", explanation)
+        if check.differs:
+            differing_steps.append(step)
     if pair.why_outputs_differ:
         stage.note = f"not compared: {pair.why_outputs_differ}"
     elif not stage.checks:
         stage.note = "the recorders saw no loss"
+    states = _explain_states(pair, differing_steps) if may_begin_here else None
+    if states is not None and states.confirmed:
+        stage.add_explanation("loss", states)
     explain_formulas(stage, pair, pair.equal_steps[0])
     losses = find_closest_losses(pair, pair.equal_steps[0])
     if losses is not None and stage.checks and stage.checks[0].begins_here and not stage.causes:
         _explain_factor(stage, pair, losses[1] / losses[0] if losses[0] else 0.0)
+    if states is not None and not stage.causes:
+        stage.add_explanation("loss", states)
     return stage
+
+
+def _explain_states(pair: RecordPair, differing_steps: list[int]) -> Explanation | None:
+    """Explain losses that differ only after the first step by the states that one script does not pass on."""
+    if pair.equal_steps[0] in differing_steps:
+        return None
+    return next(filter(None, (explain_states(pair.a, pair.b, step) for step in differing_steps)), None)
 
 
 def find_closest_losses(pair: RecordPair, step: int) -> tuple[float, float] | None:

@@ -14,7 +14,7 @@ from common.diagnose.explain.moving_statistics import (
     is_moving_statistic,
     name_moving_variance,
 )
-from common.diagnose.findings import EQUAL, Stage
+from common.diagnose.findings import EQUAL, Stage, TensorCheck
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT_TRAINED
 from common.diagnose.recorded.variable_pairs import VariableMatch
@@ -137,24 +137,35 @@ def _explain(
         sentence = f"in B {divisor.name} moves towards {divisor.factor:.6g} times A's variance: one divides by n - 1"
         stage.add_cause("biased_variance", "b", divisor.name, sentence)
         return
-    check = next((check for check in stage.checks if check.begins_here), None)
-    if check is not None and may_begin_here and not _explain_added_variables(stage, pair, first_steps):
-        sentence = f"{check.tensor} differs by {check.difference:.1e}, and no earlier stage explains that"
-        stage.add_cause("unexplained", "b", check.tensor, sentence, confirmed=False)
+    checks = [check for check in stage.checks if check.begins_here] if may_begin_here else []
+    added = _find_added_variables(pair, first_steps)
+    if checks and (title := _get_title(checks[0])) in added:
+        stage.add_cause("added_variables", "b", title, added[title])
+        first_tensors = {f"step {pair.equal_steps[0]}: {step.name}" for step in first_steps if step.name not in added}
+        checks = [check for check in checks if check.tensor in first_tensors]  # later steps inherit the difference
+    if checks:
+        sentence = f"{checks[0].tensor} differs by {checks[0].difference:.1e}, and no earlier stage explains that"
+        stage.add_cause("unexplained", "b", checks[0].tensor, sentence, confirmed=False)
 
 
-def _explain_added_variables(stage: Stage, pair: RecordPair, first_steps: list[FirstStep]) -> bool:
-    """Explain a variable that is the sum of several on the other side, each of which moves: PyTorch's LSTM adds two."""
-    by_title = {first.name: first for first in first_steps}
+def _get_title(check: TensorCheck) -> str:
+    """Return the title of the variable of a check, whose tensor is, for example, "step 1: fc.weight"."""
+    return check.tensor.partition(": ")[2]
+
+
+def _find_added_variables(pair: RecordPair, first_steps: list[FirstStep]) -> dict[str, str]:
+    """Return sentences about variables that are the sum of several on the other side, each of which moves, by title.
+
+    PyTorch's LSTM, for example, adds two biases.
+    """
+    by_title, sentences = {first.name: first for first in first_steps}, {}
     for match in pair.models.variables:
         factor, first = len(match.names_b) / len(match.names_a), by_title.get(match.title)
         if factor == 1 or first is None or not (expected := (first.a - first.start) * factor).any():
             continue
         if np.allclose(first.b - first.start, expected, rtol=ADDED_SHARE, atol=ADDED_SHARE * np.abs(expected).max()):
-            sentence = (
+            sentences[match.title] = (
                 f"{match.title} is the sum of {len(match.names_a)} in A and of {len(match.names_b)} in B, each of "
                 f"which moves, so that it moves {factor:g} times as far in B"
             )
-            stage.add_cause("added_variables", "b", match.title, sentence)
-            return True
-    return False
+    return sentences

@@ -61,6 +61,14 @@ def test_a_part_of_an_array_in_memory_does_not_keep_the_whole_array() -> None:
     assert rows.tolist() == [3, 4, 5] and rows.base is None
 
 
+def test_a_file_that_becomes_shorter_is_named(path: Path) -> None:
+    stored = StoredTensors(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    last = max(stored, key=lambda name: stored._entries[name]["data_offsets"])
+    with pytest.raises(OSError, match=f"{path}: the file ends within {last}"):
+        stored[last]
+
+
 def test_a_damaged_file_is_refused(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SafetensorError):

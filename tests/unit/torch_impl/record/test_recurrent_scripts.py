@@ -27,27 +27,50 @@ class LanguageModel(nn.Module):
         return self.head(hidden.flatten(0, 1)), states
 
 
-def train(directory: Path, follow: Path | None, batch_first: bool = True, carries: bool = True) -> None:
-    """Train a language model for three steps of Adam. carries: whether it passes the states on."""
+class KeepingModel(LanguageModel):
+    """A language model that keeps its states itself, as a stateful layer of Keras does."""
+
+    kept: tuple[torch.Tensor, ...] = (torch.zeros(1, EXAMPLES, UNITS),) * 2
+
+    def forward(
+        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...] = ()
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        outputs, states = super().forward(tokens, self.kept)
+        self.kept = tuple(state.detach() for state in states)
+        return outputs, ()
+
+
+def train(
+    directory: Path, follow: Path | None, batch_first: bool = True, carries: bool | None = True, factor: float = 1.0
+) -> None:
+    """Train a language model for three steps of Adam.
+
+    Args:
+        directory: The directory of the record.
+        follow: The directory of the record that the script follows.
+        batch_first: Whether the examples are in the first axis.
+        carries: Whether the script passes the states on; None if the model keeps them itself.
+        factor: The factor of the loss after the first step.
+    """
     torch.manual_seed(0 if follow is None else 1)
-    model = LanguageModel(batch_first)
+    model = KeepingModel(batch_first) if carries is None else LanguageModel(batch_first)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     recorder = Recorder(str(directory), model, optimizer, follow=None if follow is None else str(follow))
     texts = [torch.randint(WORDS, (EXAMPLES, TIME + 1)) for _ in range(3)]
     pairs = [(text[:, :-1], text[:, 1:]) for text in texts]
     batches = [(x, y.flatten()) if batch_first else (x.t(), y.t().flatten()) for x, y in pairs]
     states: tuple[torch.Tensor, ...] = (torch.zeros(1, EXAMPLES, UNITS),) * 2
-    for tokens, labels in batches if follow is None else recorder.batches(batches):
-        outputs, returned = model(tokens, states)
+    for step, (tokens, labels) in enumerate(batches if follow is None else recorder.batches(batches)):
+        outputs, returned = model(tokens) if carries is None else model(tokens, states)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(outputs, labels).backward()
+        (nn.functional.cross_entropy(outputs, labels) * (factor if step else 1.0)).backward()
         optimizer.step()
         states = tuple(state.detach() for state in returned) if carries else states
 
 
-def diagnose(tmp_path: Path, batch_first: bool, carries: bool = True) -> Diagnosis:
+def diagnose(tmp_path: Path, batch_first: bool, carries: bool | None = True, factor: float = 1.0) -> Diagnosis:
     train(tmp_path / "a", None)
-    train(tmp_path / "b", tmp_path / "a", batch_first, carries)
+    train(tmp_path / "b", tmp_path / "a", batch_first, carries, factor)
     return diagnose_records(tmp_path / "a", tmp_path / "b")
 
 
@@ -60,4 +83,13 @@ def test_batches_with_the_time_first_follow_those_with_the_examples_first(batch_
 
 def test_states_that_are_not_passed_on_are_named(tmp_path: Path) -> None:
     causes = diagnose(tmp_path, batch_first=True, carries=False).causes
-    assert [(cause.cause, cause.side) for cause in causes] == [("state_not_carried", "b")]
+    assert [(cause.cause, cause.side, cause.confirmed) for cause in causes] == [("state_not_carried", "b", True)]
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, []), (1.5, [("state_not_carried", False)])])
+def test_states_that_a_model_keeps_itself_are_no_confirmed_cause(
+    factor: float, expected: list[tuple[str, bool]], tmp_path: Path
+) -> None:
+    causes = diagnose(tmp_path, batch_first=True, carries=None, factor=factor).causes
+    assert [(cause.cause, cause.confirmed) for cause in causes] == expected
+    assert all("unless it keeps its state itself" in cause.sentence for cause in causes)

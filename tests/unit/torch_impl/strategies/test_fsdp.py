@@ -1,4 +1,4 @@
-"""Tests of the strategy fsdp on three ranks: it computes what `single` and `ddp` compute, and divides its state."""
+"""Tests of the strategy fsdp on several ranks: it computes what `single` and `ddp` compute, and divides its state."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +39,13 @@ def build_with_experts(*arguments: Any) -> Module:
     return model
 
 
+def build_with_added_layer(*arguments: Any) -> Module:
+    """Build a model with a layer that the initial checkpoint lacks."""
+    model: Any = build_model(*arguments)
+    model.added = Linear(3, 3, device="meta")
+    return model
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     group = Ranks(RANKS, tmp_path_factory.mktemp("ranks"))
@@ -57,6 +64,24 @@ def test_every_option_draws_the_curve_of_single_and_keeps_its_state(
     for results in ranks(train_all, ["fsdp", "single"], configs):
         for case, (trained, single) in zip(cases, results, strict=True):
             assert_equal(trained, single, case)
+
+
+def test_copies_of_several_parts_draw_the_curve_of_single_and_keep_their_state(
+    small_config: MakeConfig, tmp_path: Path
+) -> None:
+    """The classifier has three rows, so that the two parts of a copy have different sizes."""
+    overrides = (
+        "strategy=fsdp", "strategy.replicas=4", "strategy.copies=2", *SIZES, "optimizer.max_grad_norm=0.01",
+        "ema.decay=0.8", "train.evaluate_average=true", "train.precision=float64",
+    )  # fmt: skip
+    config = make_ready(small_config(*overrides)).config
+    ranks = Ranks(4, tmp_path)
+    try:
+        for ((trained, single),) in ranks(train_all, ["fsdp", "single"], [config]):
+            assert trained.state.weights["classifier.weight"].shape[0] % 2
+            assert_equal(trained, single, "two copies of two parts")
+    finally:
+        ranks.close()
 
 
 def test_a_rank_reads_no_more_than_it_holds(ranks: Ranks, small_config: MakeConfig, tmp_path: Path) -> None:
@@ -81,3 +106,9 @@ def test_ranks_that_call_other_layers_are_seen(ranks: Ranks, small_config: MakeC
     config = make_ready(small_config(*STRATEGY, "train.precision=float64")).config
     with pytest.raises(UserError, match="the model calls different layers for different examples, or in a different"):
         ranks(train_all, ["fsdp"], [config], build_with_experts)
+
+
+def test_initial_weights_that_the_checkpoint_lacks_are_named(ranks: Ranks, small_config: MakeConfig) -> None:
+    config = make_ready(small_config(*STRATEGY)).config
+    with pytest.raises(UserError, match=r"the checkpoint has no added\.weight \(2 missing in all\)"):
+        ranks(train_all, ["fsdp"], [config], build_with_added_layer)

@@ -9,11 +9,12 @@ import pytest
 from scipy.special import log_softmax
 
 from common.diagnose.explain.moving_statistics import FirstStep
-from common.diagnose.findings import Stage
+from common.diagnose.findings import DIFFERS, Stage
 from common.diagnose.recorded.layer_epsilons import compare_own_epsilons
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.loss import find_side_formulas
-from common.diagnose.recorded.stages.state import _explain_added_variables
+from common.diagnose.recorded.stages.state import _explain
+from common.diagnose.recorded.walk import _begins_at
 from common.recording.record_format import StepFacts
 from common.recording.record_reader import open_record
 from common.recording.record_writer import RecordWriter
@@ -41,15 +42,71 @@ def test_epsilons_of_layers_of_the_scripts_are_compared() -> None:
     ]
 
 
-@pytest.mark.parametrize(("factor", "is_explained"), [(2, True), (1.5, False)])
-def test_a_sum_of_two_biases_moves_twice_as_far(factor: float, is_explained: bool) -> None:
-    match = SimpleNamespace(names_a=("bias",), names_b=("bias_ih", "bias_hh"), title="bias")
-    pair = cast("Any", SimpleNamespace(models=SimpleNamespace(variables=[GAIN, match])))
+def test_an_epsilon_is_compared_unless_the_same_side_has_a_layer_of_a_known_kind() -> None:
+    for paths, expected in ((("norm", "x"), 0), (("x", "norm"), 0), (("x", "y"), 1)):
+        stage, pair = Stage("hyperparameters"), pair_norms(1e-6, 1e-3)
+        pair.models.layers.append(SimpleNamespace(kind="linear", path_a=paths[0], path_b=paths[1]))
+        compare_own_epsilons(stage, pair)
+        assert len(stage.causes) == expected
+    pair.b.layers[0]["path"] = "other"
+    pair.models.layers[0] = SimpleNamespace(kind="linear", path_a="other", path_b="norm")  # B's norm is another layer
+    compare_own_epsilons(stage := Stage("hyperparameters"), pair)
+    assert len(stage.causes) == 1
+
+
+@pytest.mark.parametrize(
+    ("checks", "begins"),
+    [
+        ([("first", 0), ("input of norm", 0), ("norm", 1), ("last", 1)], True),
+        ([("first", 1), ("input of norm", 1), ("norm", 1), ("last", 1)], False),
+        ([("first", 0), ("norm", 0), ("last", 1)], False),
+        ([("first", 0), ("input of last", 1), ("last", 1)], True),
+        ([("first", 0), ("output 0", 1)], True),
+        ([("first", 0), ("input of last", 0), ("last", 1)], False),
+        ([("first", 1), ("input of last", 1)], False),
+        ([], False),
+    ],
+)
+def test_an_epsilon_counts_only_if_the_difference_begins_at_its_layer(
+    checks: list[tuple[str, float]], begins: bool
+) -> None:
+    stage = Stage("activations")
+    for tensor, difference in checks:
+        stage.compare_arrays(tensor, np.ones(2), np.ones(2) + difference, may_begin_here=stage.verdict != DIFFERS)
+    layers = [{"path": path} for path in ("first", "norm", "last")]
+    pair = cast("Any", SimpleNamespace(a=SimpleNamespace(layers=layers), get_stage=lambda name: stage))
+    assert _begins_at(pair, "norm") == begins
+
+
+KERNEL = SimpleNamespace(names_a=("kernel",), names_b=("kernel",), title="kernel")
+BIAS = SimpleNamespace(names_a=("bias",), names_b=("bias_ih", "bias_hh"), title="bias")
+
+
+@pytest.mark.parametrize(
+    ("factor", "kernel", "later", "expected"),
+    [
+        (2.0, 0.0, 0.1, [("added_variables", "bias")]),
+        (1.5, 0.0, 0.1, [("unexplained", "step 1: bias")]),
+        (2.0, 0.1, 0.1, [("added_variables", "bias"), ("unexplained", "step 1: kernel")]),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_sum_of_two_biases_explains_no_other_variable(
+    factor: float, kernel: float, later: float, expected: list[tuple[str, str]], is_first: bool
+) -> None:
+    if kernel and not is_first:
+        expected = expected[1:]
+    matches = [BIAS, KERNEL] if is_first else [KERNEL, BIAS]
+    pair = cast("Any", SimpleNamespace(models=SimpleNamespace(variables=[GAIN, *matches]), equal_steps=[1, 2]))
     start, change = np.ones(3), np.array([0.1, -0.2, 0.0])
+    moves = {"bias": (change, factor * change), "kernel": (change, change + kernel)}
     stage = Stage("state")
-    step = FirstStep("bias", start, start + change, start + factor * change)
-    assert _explain_added_variables(stage, pair, [step]) == is_explained
-    assert [cause.cause for cause in stage.causes] == ["added_variables"] * is_explained
+    steps = [FirstStep(match.title, start, *(start + move for move in moves[match.title])) for match in matches]
+    for step in steps:
+        stage.compare_arrays(f"step 1: {step.name}", step.a, step.b)
+    stage.compare_arrays("step 2: kernel", start, start + later)
+    _explain(stage, pair, steps, may_begin_here=True, is_frozen=False)
+    assert [(cause.cause, cause.tensor) for cause in stage.causes] == expected
 
 
 @pytest.mark.parametrize("axis", [1, -1])

@@ -213,6 +213,9 @@ MISTAKES: dict[str, tuple[str, NumpyScript, NumpyScript]] = {
     ),
     "double softmax": ("double_softmax", NumpyScript(), DoubleSoftmax()),
     "sum": ("loss_reduction", NumpyScript(), Summed()),
+    "sum by the script": (
+        "loss_reduction", NumpyScript(), Summed(framework="tensorflow", loss_arguments={"reduction": None})
+    ),
     "activation": ("activation", NumpyScript(), Gelu()),
     "zero_grad": ("zero_grad_missing", NumpyScript(optimizer="sgd"), ZeroGradMissing(optimizer="sgd")),
     "not divided": ("accumulation_not_divided", NumpyScript(), NotDivided(micro_batches=4)),
