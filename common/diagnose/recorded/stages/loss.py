@@ -57,7 +57,13 @@ def compare_losses(pair: RecordPair) -> Stage:
         stage.note = f"not compared: {pair.why_outputs_differ}"
     elif not stage.checks:
         stage.note = "the recorders saw no loss"
-    states = _explain_states(pair, differing_steps) if may_begin_here else None
+    _explain(stage, pair, differing_steps if may_begin_here else [])
+    return stage
+
+
+def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None:
+    """Add the causes of losses that differ. differing_steps: the steps whose difference may begin here."""
+    states = _explain_states(pair, differing_steps)
     if states is not None and states.confirmed:
         stage.add_explanation("loss", states)
     explain_formulas(stage, pair, pair.equal_steps[0])
@@ -66,7 +72,6 @@ def compare_losses(pair: RecordPair) -> Stage:
         _explain_factor(stage, pair, losses[1] / losses[0] if losses[0] else 0.0)
     if states is not None and not stage.causes:
         stage.add_explanation("loss", states)
-    return stage
 
 
 def _explain_states(pair: RecordPair, differing_steps: list[int]) -> Explanation | None:
