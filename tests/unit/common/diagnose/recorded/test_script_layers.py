@@ -14,7 +14,7 @@ from common.diagnose.recorded.layer_epsilons import compare_own_epsilons
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.loss import find_side_formulas
 from common.diagnose.recorded.stages.state import _explain
-from common.diagnose.recorded.walk import _begins_at
+from common.diagnose.recorded.walk import _begins_at, _drop_needless_causes
 from common.recording.record_format import StepFacts
 from common.recording.record_reader import open_record
 from common.recording.record_writer import RecordWriter
@@ -107,6 +107,15 @@ def test_a_sum_of_two_biases_explains_no_other_variable(
     stage.compare_arrays("step 2: kernel", start, start + later)
     _explain(stage, pair, steps, may_begin_here=True, is_frozen=False)
     assert [(cause.cause, cause.tensor) for cause in stage.causes] == expected
+
+
+@pytest.mark.parametrize(("cause", "is_kept"), [("added_variables", True), ("momentum", False)])
+def test_an_unexplained_variable_stays_beside_a_sum_of_two(cause: str, is_kept: bool) -> None:
+    stage = Stage("state")
+    stage.add_cause(cause, "b", "bias", "")
+    stage.add_cause("unexplained", "b", "step 1: kernel", "", confirmed=False)
+    _drop_needless_causes(cast("Any", SimpleNamespace(stages=[stage])))
+    assert [known.cause for known in stage.causes] == [cause, *["unexplained"] * is_kept]
 
 
 @pytest.mark.parametrize("axis", [1, -1])
