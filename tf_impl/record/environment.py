@@ -43,6 +43,12 @@ def find_rank() -> tuple[int, int]:
         return 0, 1
 
 
+def find_replica() -> int:
+    """Return the number of the replica that computes now, among those of all processes."""
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else int(context.replica_id_in_sync_group)
+
+
 def _name_device(device_type: str) -> str:
     physical = tf.config.list_physical_devices(device_type)
     details = tf.config.experimental.get_device_details(physical[0]) if device_type == "GPU" and physical else {}

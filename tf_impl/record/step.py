@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from common.recording.record_format import StepFacts
+from common.recording.record_format import LossFacts, StepFacts
 from tf_impl.record.gradients import Gradients
 from tf_impl.record.tensors import Arrays
+
+
+class CalledFunction(NamedTuple):
+    """A call of a function of keras.losses, before a gradient shows whether it computes the loss.
+
+    Attributes:
+        function: The function.
+        facts: Its description.
+        labels: Its arguments other than the outputs of the model.
+        result: What it returned.
+    """
+
+    function: object
+    facts: LossFacts
+    labels: dict[str, object]
+    result: object
 
 
 @dataclass
@@ -25,6 +42,8 @@ class MicroBatch:
         gradients: The gradients as GradientTape returned them, without that factor.
         model_calls: How often the model was called.
         parts: The names of the layers that the script called instead of the model.
+        has_loss_object: Whether the script called a loss object.
+        functions: The functions of keras.losses that it called.
     """
 
     inputs: Arrays = field(default_factory=dict)
@@ -35,6 +54,8 @@ class MicroBatch:
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
     model_calls: int = 0
     parts: list[str] = field(default_factory=list)
+    has_loss_object: bool = False
+    functions: list[CalledFunction] = field(default_factory=list)
 
     def name_arrays(self, number: int) -> Arrays:
         """Return the inputs, labels and outputs as they are named in a record. number: of the micro-batch."""

@@ -12,13 +12,14 @@ import tensorflow as tf
 from common.recording.record_format import LossFacts
 from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record import notes
+from tf_impl.record.environment import find_replica
 from tf_impl.record.layer_observer import LayerObserver
-from tf_impl.record.loss_observer import LossObserver, iterate_functions
+from tf_impl.record.loss_observer import LossObserver, iterate_functions, select_functions
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import NotVisibleError
-from tf_impl.record.step import MicroBatch, Step
+from tf_impl.record.step import CalledFunction, MicroBatch, Step
 from tf_impl.record.tensors import Copies, name_tensors, to_array, view_array
 
 Call = Callable[..., Any]
@@ -77,7 +78,7 @@ class StepObserver:
         self._patch(tf, "reshape", self._reshape)
         self._patch(tf, "clip_by_global_norm", self._clip)
         self._patch(tf.GradientTape, "gradient", self._differentiate)
-        observer = LossObserver(self._see, self._take_loss)
+        observer = LossObserver(self._see, self._take_object, self._take_function)
         self._patch(losses.Loss, "__call__", observer.call_loss)
         for module, name in iterate_functions(losses):
             self._patch(module, name, observer.call_function)
@@ -99,7 +100,8 @@ class StepObserver:
         batches = self.step.micro_batches
         if len(batches) == 1 and not batches[0].labels:
             named = {f"{key}": value for key, value in [*enumerate(args), *kwargs.items()]}
-            tensors = {name: x for name, x in name_tensors(named).items() if not self._is_known(x)}
+            known = {id(tensor) for tensor in self._tensors}
+            tensors = {name: x for name, x in name_tensors(named).items() if id(x) not in known}
             batches[0].labels = Copies(MIN_COPIED_BYTES).copy(tensors)
 
     def end_step(self) -> None:
@@ -130,10 +132,6 @@ class StepObserver:
             return {"name": "several", "arguments": {str(index): dict(loss) for index, loss in enumerate(losses)}}
         return losses[0] if losses else None
 
-    def _is_known(self, tensor: tf.Tensor) -> bool:
-        """Check whether the model received or returned a tensor."""
-        return any(tensor is known for known in self._tensors)
-
     def _see(self, function: Callable[[], None]) -> None:
         """Call a function of the observer. A rehearsal ends at its errors, and a real step must not see them."""
         if self.is_rehearsal:
@@ -149,13 +147,13 @@ class StepObserver:
         """Return the micro-batch of this replica whose gradients are not computed yet."""
         if self.step is None:  # another replica has just ended the record
             return MicroBatch()
-        batches = self.step.replicas.setdefault(_get_replica(), [])
+        batches = self.step.replicas.setdefault(find_replica(), [])
         if not batches or batches[-1].gradients:
             batches.append(MicroBatch())
         return batches[-1]
 
     def _call_layer(self, original: Call, layer: Layer, *args: object, **kwargs: object) -> object:
-        replica = _get_replica()
+        replica = find_replica()
         if not self._depths.get(replica) and (layer is self._model or self._is_part(layer)):
             if not self.is_rehearsal:
                 self._before_call(_refuse if layer is not self._model else lambda: layer(*args, **kwargs))
@@ -178,7 +176,7 @@ class StepObserver:
         is_first = not (batch.model_calls or batch.parts)
         batch.model_calls += is_model
         batch.parts += [] if is_model else [layer.name]
-        if is_first and _get_replica() == 0 and self.layers is None:
+        if is_first and find_replica() == 0 and self.layers is None:
             self.layers, self._observed_batch = LayerObserver(self._model, self._copies, self._see), batch
             self.layers.convert_input = self.convert_input if self.is_rehearsal else None
         if self.layers is not None and batch is self._observed_batch and (is_first or not is_model):
@@ -198,7 +196,7 @@ class StepObserver:
             batch.outputs = self._copies.copy(outputs)
 
     def _reshape(self, original: Call, *args: object, **kwargs: object) -> object:
-        if _get_replica() == 0 and self.layers is not None and self.layers.is_within_layer:
+        if find_replica() == 0 and self.layers is not None and self.layers.is_within_layer:
             return self.layers.reshape(original, args, kwargs)
         return original(*args, **kwargs)
 
@@ -210,8 +208,17 @@ class StepObserver:
         assert self.step is not None
         self.step.max_norm = float(to_array(norm))
 
-    def _take_loss(self, loss: object, facts: LossFacts, arguments: dict) -> None:
+    def _take_object(self, loss: object, facts: LossFacts, arguments: dict) -> None:
         batch = self._open_batch()
+        batch.has_loss_object = True
+        self._take_loss(batch, loss, facts, arguments)
+
+    def _take_function(self, call: CalledFunction) -> None:
+        batches = [] if self.step is None else self.step.replicas.get(find_replica(), [])
+        if batches and not batches[-1].gradients:  # a script may call a function after the gradient to log its value
+            batches[-1].functions.append(call)
+
+    def _take_loss(self, batch: MicroBatch, loss: object, facts: LossFacts, arguments: dict) -> None:
         labels = self._copies.copy(name_tensors(arguments))
         suffix = f".{len(self._losses)}" if labels.keys() & batch.labels.keys() else ""
         batch.labels.update({f"{name}{suffix}": array for name, array in labels.items()})
@@ -233,6 +240,9 @@ class StepObserver:
             terms = [to_array(tensor) for tensor in tf.nest.flatten(target)]
             batch.loss = float(sum(term.sum() for term in terms)) / (self.step.loss_scale or 1.0)
             batch.gradients = named
+            for call in select_functions(batch.functions, batch.loss) if not batch.has_loss_object else ():
+                self._take_loss(batch, call.function, call.facts, call.labels)
+            batch.functions.clear()
 
     def _name_gradients(self, pairs: Iterable[tuple[object, object]]) -> dict[str, Any]:
         """Return the gradients of the model's variables as arrays, without the factor of a loss scale."""
@@ -251,7 +261,7 @@ class StepObserver:
         return self._gradients[id(gradient)][1]
 
     def _apply(self, original: Call, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401  arguments of Keras
-        if _get_replica() in self._updating:
+        if find_replica() in self._updating:
             return original(*args, **kwargs)
         args = tuple(list(value) if hasattr(value, "__next__") else value for value in args)  # scripts pass a zip
         kwargs = {name: list(value) if hasattr(value, "__next__") else value for name, value in kwargs.items()}
@@ -259,18 +269,18 @@ class StepObserver:
         if self.is_rehearsal:
             return unwrap_optimizer(self._optimizer).iterations
         self._before_update()
-        self._updating.add(_get_replica())  # Keras's apply_gradients calls apply
+        self._updating.add(find_replica())  # Keras's apply_gradients calls apply
         try:
             return original(*args, **kwargs)
         finally:
-            self._updating.discard(_get_replica())
+            self._updating.discard(find_replica())
 
     def _take_update(self, pairs: list[tuple[object, object]]) -> None:
         assert self.step is not None
         self._names = name_by_identity(name_variables(self._model))
         named = self._name_gradients(pairs)
-        self.step.received[_get_replica()] = named
-        if _get_replica() == 0:
+        self.step.received[find_replica()] = named
+        if find_replica() == 0:
             self.step.updates += 1
 
     def _pair_gradients(self, method: str, args: tuple, kwargs: dict) -> list[tuple[object, object]]:
@@ -287,8 +297,3 @@ def _refuse() -> None:
 
 def _bind(replacement: Call, original: Call) -> Call:
     return lambda *args, **kwargs: replacement(original, *args, **kwargs)
-
-
-def _get_replica() -> int:
-    context = tf.distribute.get_replica_context()
-    return 0 if context is None else int(context.replica_id_in_sync_group)

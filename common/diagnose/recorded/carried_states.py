@@ -47,7 +47,7 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
     lacking, carrying = (b, a) if states[0] else (a, b)
     inputs, others = (side.read_batch(step, "input") for side in (lacking, carrying))
     sizes = {others[state.received].size for state in states[0] or states[1] if state.received in others}
-    constants = {array.size for array in inputs.values() if array.dtype.kind == "f" and not np.ptp(array)}
+    constants = {array.size for array in inputs.values() if _is_constant(array)}
     is_confirmed = bool(sizes & constants)
     sentence = (
         f"step {step}: {carrying.name.upper()}'s model receives the state that it returned for the batch before, and "
@@ -62,5 +62,10 @@ def explain_reset(a: RecordedSide, b: RecordedSide, step: int) -> Explanation | 
     return explanation if explanation is not None and explanation.confirmed else None
 
 
+def _is_constant(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" and array.size > 0 and not np.ptp(array)
+
+
 def _is_same_state(received: np.ndarray, returned: np.ndarray) -> bool:
-    return received.dtype.kind == "f" and np.ptp(received) > 0 and np.array_equal(received, returned)
+    is_float = received.dtype.kind == "f" and received.size > 0
+    return is_float and not _is_constant(received) and np.array_equal(received, returned)

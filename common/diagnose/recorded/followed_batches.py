@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from common.diagnose.recorded.example_order import convert_to_layout
-from common.diagnose.recorded.matched_arrays import match_by_values
-from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide, join_examples
+from common.diagnose.recorded.example_rows import join_examples
+from common.diagnose.recorded.matched_arrays import match_by_values, match_in_order
+from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide
 from common.diagnose.recorded.time_axis import Sizes, find_sizes_of_template, put_examples_first, put_time_first
 from common.errors import UserError
 
@@ -26,7 +27,7 @@ class FollowedBatches:
     A process takes its share of each micro-batch, so that all processes together take the examples of the step once.
 
     Attributes:
-        notes: Sentences about arrays of the script's batches that are not replaced.
+        notes: Sentences about arrays of the script's batches that are not replaced, or not in their order.
         may_have_time_first: Whether a layer of the script's model takes arrays with the time before the examples.
     """
 
@@ -55,7 +56,7 @@ class FollowedBatches:
         step = self._steps[0]
         arrays = self._read_step(step)
         total = len(next(iter(arrays.values())))
-        sizes = find_sizes_of_template(leaves.values(), arrays.values()) if self.may_have_time_first else None
+        sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._side.count_examples(step)})
         self._time_sizes = sizes
         if sizes is not None:
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
@@ -86,6 +87,25 @@ class FollowedBatches:
     def restore_time_axis(self, array: np.ndarray) -> np.ndarray:
         """Return what a recorded layer received in the order of the script's last batch, if that has the time first."""
         return array if self._time_sizes is None else put_time_first(array, self._time_sizes)
+
+    def _find_time_sizes(
+        self, leaves: Mapping[str, np.ndarray], arrays: Arrays, counts: Collection[int]
+    ) -> Sizes | None:
+        """Return the sizes of the script's batch if it has the time first. Raise UserError if that is not certain.
+
+        Args:
+            leaves: The script's own arrays.
+            arrays: The recorded ones.
+            counts: The numbers of examples of recorded batches. Another number may be that of the script's time steps.
+        """
+        sizes = find_sizes_of_template(leaves.values(), arrays.values()) if self.may_have_time_first else None
+        if sizes is not None and self._time_sizes is None and sizes[1] not in counts:
+            name = next(name for name, leaf in leaves.items() if leaf.shape[:2] == sizes)
+            raise UserError(
+                f"{_describe(name, leaves[name])} of the script's batch may have the time first or the examples; use "
+                f"batches of {max(counts)} examples, or {sizes[0]} time steps"
+            )
+        return sizes
 
     def _read_step(self, step: int) -> Arrays:
         """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row."""
@@ -118,16 +138,20 @@ class FollowedBatches:
     def _match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
         """Return the name of the recorded array for each leaf: by the same key, otherwise by shape, type and values."""
         matches: dict[str, str] = {}
-        for leaf in leaves:
-            key = _get_key(leaf)
-            same = [name for name in arrays if name not in matches.values() and _get_key(name) == key]
-            if same and not key.isdecimal():
-                matches[leaf] = same[0]
+        for are_same in (_have_equal_keys, _are_synonyms):
+            for leaf in leaves:
+                same = [name for name in arrays if name not in matches.values() and are_same(leaf, name)]
+                if leaf not in matches and same:
+                    matches[leaf] = same[0]
         named = {*matches.values()}
         for fits in (_has_same_shape, _has_equal_shape, _has_like_shape):  # from the strictest to the loosest
             unused = {name: array for name, array in arrays.items() if name not in matches.values()}
             unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
-            matches |= match_by_values(unmatched, unused, fits)
+            best, in_order = (match(unmatched, unused, fits) for match in (match_by_values, match_in_order))
+            moved = [f"{leaf} gets {name}" for leaf, name in best.items() if in_order.get(leaf) != name]
+            if moved:
+                self._add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check that")
+            matches |= best
         for leaf, array in leaves.items():
             if leaf not in matches:
                 self._report_unmatched(leaf, array, arrays, matches, named)
@@ -157,13 +181,16 @@ class FollowedBatches:
                 f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received "
                 f"only {', '.join(arrays)}"
             )
-            self.notes += [] if sentence in self.notes else [sentence]
+            self._add_note(sentence)
             return
         recorded = ", ".join(_describe(name, arrays[name]) for name in arrays)
         raise UserError(
             f"{directory}: has nothing for {_describe(leaf, array)} of the script's batch, "
             f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
         )
+
+    def _add_note(self, sentence: str) -> None:
+        self.notes += [] if sentence in self.notes else [sentence]
 
     def _convert(self, leaf: str, array: np.ndarray, template: np.ndarray) -> np.ndarray:
         """Return recorded examples in the layout and the type of the script's array."""
@@ -180,8 +207,20 @@ class FollowedBatches:
 
 def _get_key(name: str) -> str:
     """Return the last key of the name of an array."""
-    key = name.rpartition(".")[2].rpartition(" ")[2]
-    return LABEL_NAMES[0] if key in LABEL_NAMES else SAME_INPUTS.get(key, key)
+    return name.rpartition(".")[2].rpartition(" ")[2]
+
+
+def _have_equal_keys(leaf: str, name: str) -> bool:
+    """Check whether an array of the script's batch and a recorded one have the same last key, which is no position."""
+    return _get_key(leaf) == _get_key(name) and not _get_key(leaf).isdecimal()
+
+
+def _are_synonyms(leaf: str, name: str) -> bool:
+    """Check whether the last keys of an array of the script's batch and of a recorded one are synonyms."""
+    keys = _get_key(leaf), _get_key(name)
+    if name.startswith("label "):
+        return all(key in LABEL_NAMES for key in keys)
+    return keys[0] in {*SAME_INPUTS, *SAME_INPUTS.values()} and len({SAME_INPUTS.get(key, key) for key in keys}) == 1
 
 
 def _unflatten(leaves: Mapping[str, np.ndarray]) -> Arrays:

@@ -11,7 +11,14 @@ from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
-from common.diagnose.recorded.time_axis import Sizes, find_sizes, put_examples_first, put_layers_second
+from common.diagnose.recorded.example_rows import join_calls, join_examples, split_examples
+from common.diagnose.recorded.time_axis import (
+    Sizes,
+    find_sizes,
+    list_state_sizes,
+    put_examples_first,
+    put_layers_second,
+)
 from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError, one_line
 from common.map.description import RecordedCall
@@ -167,17 +174,28 @@ class RecordedSide:
         """Return the arrays "input", "label" or "output" of one micro-batch, with the examples first."""
         file = self.record.ranks[rank].open_step(step)
         arrays = file.select(f"batch/{number}/{kind}")
-        inputs = file.select(f"batch/{number}/input").values()
-        shape = next((array.shape for array in inputs if array.ndim), ())
-        if self._is_time_first and len(shape) > 1:
-            arrays = {name: put_examples_first(array, shape[:2]) for name, array in arrays.items()}
-            shape = shape[1:]
-        return {name: put_layers_second(array, shape[0]) for name, array in arrays.items()} if shape else arrays
+        inputs = file.select(f"batch/{number}/input")
+        examples = next((len(array) for array in inputs.values() if array.ndim), None)
+        timed = inputs.get(self._timed_input) if self._timed_input is not None else None
+        if timed is not None:
+            time, examples = timed.shape[:2]
+            arrays = {name: put_examples_first(array, (time, examples)) for name, array in arrays.items()}
+        if examples is None:
+            return arrays
+        return {name: put_layers_second(array, examples, self._state_sizes) for name, array in arrays.items()}
 
     @cached_property
-    def _is_time_first(self) -> bool:
-        """Return whether the model receives arrays with the time in the first axis."""
-        return self._find_time_sizes(self.record.steps[0], 0) is not None if self.record.steps else False
+    def _timed_input(self) -> str | None:
+        """Return the name of an input of the model with the time in the first axis, or None."""
+        if not self.record.steps:
+            return None
+        step = self.record.steps[0]
+        inputs, sizes = self.record.ranks[0].open_step(step).select("batch/0/input"), self._find_time_sizes(step, 0)
+        return next((name for name, array in inputs.items() if array.shape[:2] == sizes), None)
+
+    @cached_property
+    def _state_sizes(self) -> set[Sizes]:
+        return list_state_sizes(self.layers)
 
     def _find_time_sizes(self, step: int, rank: int) -> Sizes | None:
         """Return the sizes of the first micro-batch of a process, whose layers are recorded, if the time is first."""
@@ -222,7 +240,7 @@ class RecordedSide:
         count = sum(self.count_examples(step))
         inputs = self.read_batch(step, "input")
         labels = {LABELS: inputs[LABELS]} if LABELS in inputs else self.read_batch(step, "label")
-        rows = {name: _split_examples(array, count) for name, array in labels.items() if name not in WEIGHTS_IN_LOSS}
+        rows = {name: split_examples(array, count) for name, array in labels.items() if name not in WEIGHTS_IN_LOSS}
         return {name: array for name, array in rows.items() if len(array) == count}
 
     def read_followed(self, step: int) -> dict[str, np.ndarray]:
@@ -240,7 +258,9 @@ class RecordedSide:
         calls = {}
         for layer in self.layers:
             path = layer["path"]
-            received, returned = (_join([file.get(f"{path}/{kind}") for file in files]) for kind in ("input", "output"))
+            received, returned = (
+                join_calls([file.get(f"{path}/{kind}") for file in files]) for kind in ("input", "output")
+            )
             if received is not None or returned is not None:
                 calls[path] = RecordedCall(received, returned)
         return calls
@@ -267,29 +287,3 @@ def count_labels(side: RecordedSide, step: int) -> list[float]:
         integers = [label for label in labels if label.dtype.kind in "iu" and label.ndim]
         counts.append(float(((integers[0] >= 0) & (integers[0] != ignored)).sum()) if integers else float(examples))
     return counts
-
-
-def join_examples(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Join micro-batches along the first axis. Shorter ones are padded with zeros at the end of the other axes."""
-    if len({array.ndim for array in arrays}) > 1:
-        return arrays[0]
-    longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int).tolist() if arrays[0].ndim > 1 else []
-    padded = [
-        np.pad(array, [(0, 0), *((0, size - length) for size, length in zip(longest, array.shape[1:], strict=True))])
-        for array in arrays
-    ]
-    return np.concatenate(padded)
-
-
-def _split_examples(array: np.ndarray, count: int) -> np.ndarray:
-    """Return an array with an example in each row. A script may have flattened texts for the loss function."""
-    is_flat = array.ndim == 1 and 0 < count < len(array) and len(array) % count == 0
-    return array.reshape(count, -1) if is_flat else array
-
-
-def _join(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """Join the arrays of all processes; None if one is missing or has another shape."""
-    recorded = [array for array in arrays if array is not None]
-    if len(recorded) != len(arrays) or not recorded[0].ndim or len({array.shape[1:] for array in recorded}) > 1:
-        return None
-    return recorded[0] if len(recorded) == 1 else np.concatenate(recorded)

@@ -3,7 +3,7 @@
 Recorded arrays are read with the examples first, and a script that follows gets them in the order of its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -44,9 +44,27 @@ def put_examples_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
     return array
 
 
-def put_layers_second(array: np.ndarray, examples: int) -> np.ndarray:
-    """Return states of several layers [layers, n, features] with the examples first; a single layer has no axis."""
+def list_state_sizes(layers: Iterable[LayerFacts]) -> set[Sizes]:
+    """Return the numbers of layers and of features of the states that PyTorch's recurrent layers take and return."""
+    sizes = set()
+    for attributes in (layer["attributes"] for layer in layers):
+        count, *features = (attributes.get(name) for name in ("num_layers", "hidden_size", "proj_size"))
+        if isinstance(count, int) and "bidirectional" in attributes:
+            sizes |= {(count * (1 + bool(attributes["bidirectional"])), x) for x in features if isinstance(x, int)}
+    return sizes
+
+
+def put_layers_second(array: np.ndarray, examples: int, state_sizes: Collection[Sizes]) -> np.ndarray:
+    """Return states of several layers [layers, n, features] with the examples first; a single layer has no axis.
+
+    Args:
+        array: An array that the model receives or returns.
+        examples: The number of examples.
+        state_sizes: The numbers of layers and of features of states. An array of other sizes is no state.
+    """
     if array.ndim != 3 or array.dtype.kind != "f" or array.shape[1] != examples or len(array) == examples:
+        return array
+    if (array.shape[0], array.shape[2]) not in state_sizes:
         return array
     return array[0] if len(array) == 1 else array.swapaxes(0, 1)
 

@@ -67,3 +67,29 @@ def test_functions_of_keras_losses_are_recorded(losses: Any, tmp_path: Path) -> 
     assert losses.sparse_categorical_crossentropy is original
     batch = record.ranks[0].open_step(1).select("batch/0/label")
     assert batch["y_true"].tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("has_object", [False, True])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_functions_that_a_script_only_logs_are_no_losses(has_object: bool, is_late: bool, tmp_path: Path) -> None:
+    optimizer = keras.optimizers.SGD(0.1)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    x, y = tf.ones([3, 4]), tf.constant([[1.0, 0.0]] * 3)
+    recorder = Recorder(str(tmp_path), model, optimizer, steps=1)
+    with recorder.step():
+        with tf.GradientTape() as tape:
+            outputs = model(x)
+            loss = keras.losses.MeanSquaredError() if has_object else keras.losses.mean_squared_error
+            value = tf.reduce_mean(loss(y, outputs))
+            if not is_late:
+                keras.losses.mean_absolute_error(y, outputs)
+        weights = model.trainable_variables
+        optimizer.apply_gradients(list(zip(tape.gradient(value, weights), weights, strict=True)))
+        if is_late:
+            keras.losses.mean_absolute_error(y, outputs)
+    record = open_record(tmp_path)
+    facts = record.facts["loss"]
+    assert facts is not None
+    assert facts["name"].lower().replace("_", "").endswith("losses.meansquarederror")
+    assert record.get_step_facts(1)[0]["losses"] == [pytest.approx(float(value))]
+    assert [*record.ranks[0].open_step(1).select("batch/0/label")] == ["y_true"]

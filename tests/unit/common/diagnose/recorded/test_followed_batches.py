@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.diagnose.recorded.followed_batches import FollowedBatches
+from common.diagnose.recorded.matched_arrays import match_by_values
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError
 from common.recording.record_format import Environment
@@ -178,3 +179,35 @@ def test_arrays_of_one_shape_are_told_apart_by_their_values(tmp_path: Path) -> N
     assert filled is not None
     np.testing.assert_array_equal(filled["0"], segments[:4])
     np.testing.assert_array_equal(filled["1"], ids[:4])
+    assert batches.notes == [
+        "batches: 0 gets input 0.1, 1 gets input 0.0, because their values contradict the order; check that"
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+@pytest.mark.parametrize("count", [0, 4, 8, 16])
+def test_arrays_of_one_shape_and_distribution_keep_their_order(dtype: type, count: int) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        a, b, x, y = rng.normal(0, 9, (4, count)).astype(dtype)
+        assert match_by_values({"0": x, "1": y}, {"a": a, "b": b}, lambda *_: True) == {"0": "a", "1": "b"}
+
+
+def test_equal_names_come_before_synonyms(tmp_path: Path) -> None:
+    rows = np.arange(EXAMPLES * 3.0).reshape(EXAMPLES, 3)
+    batches = write_record(tmp_path, {"y": rows}, {"target": -rows})
+    filled = batches.fill({"target": rows, "y": rows}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["target"], -rows)
+    np.testing.assert_array_equal(filled["y"], rows)
+
+
+def test_a_batch_that_may_have_the_time_or_the_examples_first_is_refused(tmp_path: Path) -> None:
+    tokens = np.arange(EXAMPLES * 7).reshape(EXAMPLES, 7)
+    batches = write_record(tmp_path, {"0": tokens}, {"target": tokens})
+    batches.may_have_time_first = True
+    with pytest.raises(UserError, match=r"0 int64\[7, 10\] of the script's batch may have the time first"):
+        batches.fill({"0": np.zeros((7, 10), int), "1": np.zeros((7, 10), int)}, 0, 1)
+    filled = batches.fill({"0": np.zeros((7, 6), int), "1": np.zeros((7, 6), int)}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], tokens[:6].T)

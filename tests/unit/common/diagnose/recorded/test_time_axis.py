@@ -1,10 +1,16 @@
 """Tests of batches that have the time before the examples."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import numpy as np
 
+from common.diagnose.recorded.carried_states import explain_reset, list_carried_states
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import (
     find_sizes,
     find_sizes_of_template,
+    list_state_sizes,
     put_examples_first,
     put_layers_second,
     put_time_first,
@@ -45,6 +51,40 @@ def test_a_template_has_the_time_first_if_only_that_fits() -> None:
 
 
 def test_the_states_of_layers_have_the_examples_first() -> None:
-    assert put_layers_second(np.zeros((1, 5, 4)), 5).shape == (5, 4)
-    assert put_layers_second(np.zeros((2, 5, 4)), 5).shape == (5, 2, 4)
-    assert put_layers_second(np.zeros((5, 2, 4)), 5).shape == (5, 2, 4)
+    layer = describe(False)
+    layer["attributes"] = {"num_layers": 1, "bidirectional": True, "hidden_size": 4, "proj_size": 0}
+    sizes = list_state_sizes([layer, describe(False)])
+    assert put_layers_second(np.zeros((1, 5, 4)), 5, {(1, 4)}).shape == (5, 4)
+    assert put_layers_second(np.zeros((2, 5, 4)), 5, sizes).shape == (5, 2, 4)
+    assert put_layers_second(np.zeros((5, 2, 4)), 5, sizes).shape == (5, 2, 4)
+    assert put_layers_second(np.zeros((3, 5, 4)), 5, sizes).shape == (3, 5, 4)  # no states
+
+
+def test_labels_and_outputs_are_read_with_the_examples_first_whatever_the_first_input_is() -> None:
+    arrays = {
+        "batch/0/input": {"lengths": np.array([3, 2]), "tokens": TOKENS},
+        "batch/0/label": {"y": TOKENS}, "layer": {"gru/input": np.zeros((*SIZES, 4))},
+    }  # fmt: skip
+    rank = SimpleNamespace(open_step=lambda _: SimpleNamespace(select=arrays.__getitem__))
+    record = SimpleNamespace(steps=[1], ranks=[rank], facts={"model": {"layers": [describe(False)]}})
+    side = RecordedSide("a", cast(Any, record))
+    np.testing.assert_array_equal(side.read_part(1, 0, 0, "label")["y"], TOKENS.T)
+    np.testing.assert_array_equal(side.read_part(1, 0, 0, "input")["lengths"], [3, 2])
+
+
+def test_empty_arrays_are_no_states() -> None:
+    empty, state = np.zeros((0, 4), np.float32), np.arange(4, dtype=np.float32)
+    parts = {"input": {"x": empty}, "output": {"y": empty}}, {"input": {"x": state}, "output": {"y": state}}
+    resetting, carrying = (
+        SimpleNamespace(
+            name=name,
+            record=SimpleNamespace(steps=[1, 2]),
+            list_micro_batches=lambda _: [(0, 0)],
+            read_part=lambda *key, part=part: part[key[-1]],
+            read_batch=lambda _, kind, part=part: part[kind],
+        )
+        for name, part in zip("ab", parts, strict=True)
+    )
+    assert list_carried_states(cast(Any, resetting), 2) == []
+    assert list_carried_states(cast(Any, carrying), 2) == [("y", "x")]
+    assert explain_reset(cast(Any, resetting), cast(Any, carrying), 2) is None
