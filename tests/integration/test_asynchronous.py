@@ -55,7 +55,7 @@ def assert_every_batch_once(rows: list[dict[str, Any]], parts: int) -> None:
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_no_batch_is_lost_or_doubled(framework: str, cache: Path, tmp_path: Path) -> None:
-    rows, summary = train(framework, tmp_path / "run", cache, *([ONE_SERVER] if framework == "tf" else []))
+    rows, summary = train(framework, tmp_path / "run", cache)
     assert_every_batch_once(rows, WORKERS)
     assert {row["worker"] for row in rows} == set(range(WORKERS))
     assert summary["version"] == summary["steps"] == len(rows)
