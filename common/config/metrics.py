@@ -87,7 +87,7 @@ class RunMetric:
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether a larger value is better. A function of the user may have an attribute that says so."""
+        """Return whether a larger value is better. A function of the user may have an attribute that says so."""
         if self.metric in METRICS:
             return METRICS[self.metric].higher_is_better
         return bool(getattr(import_object(self.metric), "higher_is_better", True))

@@ -201,6 +201,11 @@ MODELS: dict[str, type[ModelSettings]] = {
 }
 
 
+def needs_keras_hub(model: ModelSettings, framework: str) -> bool:
+    """Check whether the processes of a run import KerasHub."""
+    return framework == "tf" and isinstance(model, BertSettings)
+
+
 def check_max_length(max_length: int, positions: int) -> None:
     """Raise UserError if a model has fewer positions than the longest example has tokens."""
     if max_length > positions:

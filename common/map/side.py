@@ -79,7 +79,7 @@ class Side:
         return self.receive()
 
     def _receive_message(self, max_seconds: float | None = None) -> tuple[Any, str | None]:
-        """Return a message of the process. Raise UserError if it ends, or is silent for so many seconds."""
+        """Return a message of the process. Raise UserError if it ends, or sends nothing for `max_seconds`."""
         deadline = None if max_seconds is None else time.monotonic() + max_seconds
         try:
             while not self.connection.poll(POLL_SECONDS):  # a process that the model forked keeps the connection open

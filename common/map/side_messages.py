@@ -77,7 +77,7 @@ class _Decoder(pickle.Unpickler):
         is_own = module.startswith(OWN_PACKAGES) and "." not in name
         if is_own or f"{module}.{name}" in PLAIN_CLASSES:
             member = super().find_class(module, name)
-            # A class that the module has only imported from elsewhere is refused, too
+            # A class that the module has only imported from another module is refused, too
             if (module, name) in RESTORERS or (isinstance(member, type) and member.__module__ == module):
                 return member
         raise pickle.UnpicklingError(f"{module}.{name}: a message has no objects of this class")

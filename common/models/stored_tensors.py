@@ -1,6 +1,6 @@
 """Tensors that stay in a safetensors file until they are used, so that a process holds only what it takes from them.
 
-The library's own functions return all tensors at once, or map the file into memory, where all that was read remains.
+The library's own functions return all tensors at once, or map the file into memory, which keeps all that was read.
 """
 
 import json

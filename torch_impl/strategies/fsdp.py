@@ -71,6 +71,7 @@ class FSDP(Strategy[FsdpSettings]):
         if config.model.has_global_batch_norm:
             synchronize_batch_norm(self.model, make_sum_over_ranks())
         self.shards = self.world_size // self.settings.copies  # number of parts into which each parameter is divided
+        self.shard = self.rank % self.shards  # index of this rank's part
         self.calls = 0  # a hash of the sequence of all calls of layers so far
         self.layers = self._shard()
         self.sharded = dict(self.model.named_parameters())
@@ -212,7 +213,7 @@ class FSDP(Strategy[FsdpSettings]):
         self._load_parts(state.weights, self.parts)
         for name, buffer in buffers.items():
             buffer.copy_(torch.from_numpy(state.weights[name]))
-        slots = {name: read_part(state.slots, name, self.rank % self.shards, self.shards) for name in state.slots}
+        slots = {name: read_part(state.slots, name, self.shard, self.shards) for name in state.slots}
         self.optimizer.load(slots, checkpoint.position)
 
     def _allocate(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -225,7 +226,7 @@ class FSDP(Strategy[FsdpSettings]):
         """Set this rank's parts of the parameters with these names. Raise UserError if a weight is missing."""
         check_weights(weights, names)
         for name in names:
-            self.parts[name].copy_(torch.from_numpy(read_part(weights, name, self.rank % self.shards, self.shards)))
+            self.parts[name].copy_(torch.from_numpy(read_part(weights, name, self.shard, self.shards)))
 
     @override
     def report(self) -> dict[str, object]:
@@ -245,7 +246,8 @@ class PartOptimizer(Optimizer):
         """Return the norm of each parameter's whole gradient. `gradients` are this rank's parts."""
         squares = torch.stack(torch._foreach_norm(gradients)).square()
         dist.all_reduce(squares)
-        copies = require_settings(self.config.strategy, FsdpSettings).copies  # have equal gradients
+        copies = require_settings(self.config.strategy, FsdpSettings).copies
+        # Every copy of a part has the same gradient
         return list((squares / copies).sqrt())
 
 

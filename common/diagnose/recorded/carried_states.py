@@ -25,14 +25,14 @@ def list_carried_states(side: RecordedSide, step: int) -> list[CarriedState]:
     states: dict[CarriedState, None] = {}
     outputs: dict[str, np.ndarray] = {}
     for number in (step - 1, step):
-        for rank, place in side.list_micro_batches(number) if number in side.record.steps else ():
+        for rank, index in side.list_micro_batches(number) if number in side.record.steps else ():
             if rank:
                 continue
-            inputs = side.read_part(number, rank, place, "input")
+            inputs = side.read_part(number, rank, index, "input")
             for name, array in inputs.items() if number == step else ():
                 same = [other for other, output in outputs.items() if _is_same_state(array, output)]
                 states.update({CarriedState(other, name): None for other in same[:1]})
-            outputs = side.read_part(number, rank, place, "output")
+            outputs = side.read_part(number, rank, index, "output")
     return list(states)
 
 

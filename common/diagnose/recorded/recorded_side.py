@@ -18,6 +18,7 @@ from common.diagnose.recorded.time_axis import (
     list_state_sizes,
     put_examples_first,
     put_layers_second,
+    takes_time_first,
 )
 from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError, one_line
@@ -199,6 +200,8 @@ class RecordedSide:
 
     def _find_time_sizes(self, step: int, rank: int) -> Sizes | None:
         """Return the sizes of the first micro-batch of a process, whose layers are recorded, if the time is first."""
+        if not any(map(takes_time_first, self.layers)):
+            return None  # without reading what the layers received
         file = self.record.ranks[rank].open_step(step)
         return find_sizes(self.layers, file.select("layer"), file.select("batch/0/input").values())
 

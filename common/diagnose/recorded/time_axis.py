@@ -12,6 +12,11 @@ from common.recording.record_format import LayerFacts
 Sizes = tuple[int, int]  # numbers of time steps and of examples
 
 
+def takes_time_first(layer: LayerFacts) -> bool:
+    """Check whether a layer takes arrays with the time in the first axis."""
+    return layer["attributes"].get("batch_first") is False
+
+
 def find_sizes(
     layers: Iterable[LayerFacts], calls: Mapping[str, np.ndarray], inputs: Iterable[np.ndarray]
 ) -> Sizes | None:
@@ -27,7 +32,7 @@ def find_sizes(
     shapes = {array.shape[:2] for array in inputs if array.ndim > 1}
     for layer in layers:
         received = calls.get(f"{layer['path']}/input")
-        if layer["attributes"].get("batch_first") is False and received is not None and received.ndim == 3:
+        if takes_time_first(layer) and received is not None and received.ndim == 3:
             time, examples = received.shape[:2]
             if time != examples and (time, examples) in shapes and (examples, time) not in shapes:
                 return time, examples

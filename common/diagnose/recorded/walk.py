@@ -37,7 +37,7 @@ STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
     compare_updates,
     compare_states,
 )
-# Causes that only say where a difference is. They are removed if a confirmed cause explains the difference.
+# Causes that locate a difference without an explanation. They are removed if a confirmed cause explains it.
 UNEXPLAINED = (
     "gradient",
     "loss_function",

@@ -21,11 +21,17 @@ class Loop(keras.Model):
         return x
 
 
-def test_the_calls_of_layers_that_were_asked_for_are_recorded_and_replaced() -> None:
+def trace_loop() -> tuple[Loop, tf.Tensor, ForwardTrace]:
+    """Return a model, its input, and the trace of a pass."""
     model, x = Loop(), tf.ones((3, 2))
     model(x)  # builds the layer
     with ForwardTrace(model) as trace:
         model(x)
+    return model, x, trace
+
+
+def test_the_calls_of_layers_that_were_asked_for_are_recorded_and_replaced() -> None:
+    model, x, trace = trace_loop()
     (path,) = (path for path in trace.calls if path != "model")
     assert trace.counts[path] == MOST_CALLS + 1
     replacement = RecordedCall(np.full((3, 2), 5, np.float32), np.full((3, 2), 7, np.float32))
@@ -41,10 +47,7 @@ def test_the_calls_of_layers_that_were_asked_for_are_recorded_and_replaced() -> 
 
 
 def test_a_call_that_is_not_recorded_is_replaced_too() -> None:
-    model, x = Loop(), tf.ones((3, 2))
-    model(x)  # builds the layer
-    with ForwardTrace(model) as trace:
-        model(x)
+    model, x, trace = trace_loop()
     (path,) = (path for path in trace.calls if path != "model")
     replacement = np.full((3, 2), 7, np.float32)
     with ForwardTrace(model, {name_call(path, MOST_CALLS): RecordedCall(None, replacement)}, [path]):
