@@ -28,6 +28,7 @@ from common.config.schema import Config
 from common.data.text.token_cache import TokenizedSplit
 from common.errors import UserError
 from common.training.stop import SIGNALS
+from tests.keras_process import start_keras
 from tests.slurm_cluster import Slurm, slurm_cluster
 
 settings.register_profile("lockstep", deadline=None)  # a slow machine is not a failure
@@ -185,6 +186,13 @@ def python() -> Python:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def keras_python() -> Iterator[Python]:
+    """A function that runs Python code as `python` does, in a TensorFlow process that the tests of a worker share."""
+    with start_keras(ROOT) as run:
+        yield run
 
 
 @pytest.fixture

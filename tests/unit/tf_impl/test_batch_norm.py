@@ -217,5 +217,5 @@ print(np.abs(normalized - expected).max())
 
 
 @pytest.mark.slow
-def test_masked_values_do_not_count(python: Python) -> None:
-    assert float(python(MASKED).split()[-1]) < 1e-5
+def test_masked_values_do_not_count(keras_python: Python) -> None:
+    assert float(keras_python(MASKED).split()[-1]) < 1e-5

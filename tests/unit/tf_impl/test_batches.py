@@ -88,12 +88,12 @@ def shards(make_split: MakeSplit) -> dict[str, Shard]:
 
 @pytest.fixture(scope="module")
 def converted(
-    shards: dict[str, Shard], tmp_path_factory: pytest.TempPathFactory, python: Python
+    shards: dict[str, Shard], tmp_path_factory: pytest.TempPathFactory, keras_python: Python
 ) -> dict[str, dict[str, Any]]:
     path = tmp_path_factory.mktemp("batches") / "shards.npz"
     arrays: dict[str, Any] = {f"{kind}/{name}": array for kind in shards for name, array in shards[kind].items()}
     np.savez(path, **arrays)
-    results: dict[str, dict[str, Any]] = json.loads(python(CONVERT, path))
+    results: dict[str, dict[str, Any]] = json.loads(keras_python(CONVERT, path))
     return results
 
 

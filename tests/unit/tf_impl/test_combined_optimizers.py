@@ -96,13 +96,15 @@ print(json.dumps(results))
 
 
 @pytest.mark.parametrize("quarter", [0, *map(in_matrix, (1, 2, 3))])
-def test_updates_are_those_of_keras(quarter: int, make_config: MakeConfig, tmp_path: Path, python: Python) -> None:
+def test_updates_are_those_of_keras(
+    quarter: int, make_config: MakeConfig, tmp_path: Path, keras_python: Python
+) -> None:
     """Train a quarter of the combinations, because Keras takes long, and every optimizer whose momentum is cycled."""
     for index, (kind, schedule, preset, overrides) in enumerate(list_combinations("keras")):
         if index % 4 != quarter and not (schedule == "one_cycle" and kind in CYCLED):
             continue
         save_config(expand(make_config(*overrides)), tmp_path / f"{kind},{schedule},{preset}.yaml")
-    differences = json.loads(python(TRAIN, str(tmp_path)).splitlines()[-1])
+    differences = json.loads(keras_python(TRAIN, str(tmp_path)).splitlines()[-1])
     assert {name.partition(",")[0] for name in differences} == {*KINDS} - {"adafactor", "muon"}  # which have no keras
     rounded = ("nadam", "one_cycle")  # Keras rounds their momentum to float32
     assert {

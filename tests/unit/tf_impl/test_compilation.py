@@ -29,12 +29,12 @@ print(json.dumps([shapes, none, rounded, report_compilations()]))
 """
 
 
-def test_shapes_are_rounded_up_and_counted(make_split: MakeSplit, tmp_path: Path, python: Python) -> None:
+def test_shapes_are_rounded_up_and_counted(make_split: MakeSplit, tmp_path: Path, keras_python: Python) -> None:
     lengths = [[20, 30, 15], [21, 30, 17], [22, 31, 16], [40, 40, 40]]
     parts = [make_split(sizes).gather_unpadded(np.arange(3)) for sizes in lengths]
     arrays: dict[str, Any] = {f"{i}/{name}": array for i, part in enumerate(parts) for name, array in part.items()}
     np.savez(tmp_path / "parts.npz", **arrays)
-    shapes, none, rounded, counted = json.loads(python(COUNT, tmp_path / "parts.npz"))
+    shapes, none, rounded, counted = json.loads(keras_python(COUNT, tmp_path / "parts.npz"))
     assert shapes == [[[sum(sizes)]] for sizes in lengths]
     assert none == {"compilations": 0}
     assert rounded == [[80], [80], [80], [128]]

@@ -252,13 +252,15 @@ print(json.dumps([is_exact(load_config(Path(path))) for path in sys.argv[1:]]))
 """
 
 
-def test_weight_decay_has_the_rounded_factor_of_pytorch(composed: Compose, tmp_path: Path, python: Python) -> None:
+def test_weight_decay_has_the_rounded_factor_of_pytorch(
+    composed: Compose, tmp_path: Path, keras_python: Python
+) -> None:
     """100 updates are exact to the last digit, even if workers share the parameters. Rounding errors would add up."""
     settings = ("optimizer=adamw", "optimizer.learning_rate=1e-3", "optimizer.weight_decay=0.01", "schedule=constant")
     paths = {strategy: tmp_path / f"{strategy}.yaml" for strategy in ("single", "parameter_server")}
     for strategy, path in paths.items():
         save_config(parse_config(composed(f"strategy={strategy}", *settings)), path)
-    assert python(DECAY, *paths.values()) == "[true, true]\n"
+    assert keras_python(DECAY, *paths.values()) == "[true, true]\n"
 
 
 PLACES = """

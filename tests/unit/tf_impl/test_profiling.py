@@ -27,9 +27,9 @@ with profile(Path(sys.argv[1])):
 """
 
 
-def test_trace_contains_what_runs_within_the_context(tmp_path: Path, python: Python) -> None:
+def test_trace_contains_what_runs_within_the_context(tmp_path: Path, keras_python: Python) -> None:
     path = tmp_path / "profile" / "rank-0.json.gz"
-    python(PROFILE, path)
+    keras_python(PROFILE, path)
     with gzip.open(path) as file:
         events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
     (product,) = [event for event in events if event["name"].startswith("MatMul:")]

@@ -53,9 +53,9 @@ np.savez(sys.argv[1], **arrays)
 
 
 @pytest.fixture(scope="module")
-def computed(tmp_path_factory: pytest.TempPathFactory, python: Python) -> dict[str, np.ndarray]:
+def computed(tmp_path_factory: pytest.TempPathFactory, keras_python: Python) -> dict[str, np.ndarray]:
     path: Path = tmp_path_factory.mktemp("losses") / "found.npz"
-    python(COMPUTE, path)
+    keras_python(COMPUTE, path)
     return dict(np.load(path))
 
 

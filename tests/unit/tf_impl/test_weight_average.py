@@ -62,7 +62,7 @@ assert all((resumed.slots()[name] == array).all() for name, array in slots.items
 """
 
 
-def test_the_average_is_that_of_keras(make_config: MakeConfig, tmp_path: Path, python: Python) -> None:
+def test_the_average_is_that_of_keras(make_config: MakeConfig, tmp_path: Path, keras_python: Python) -> None:
     keys = ("optimizer=sgd", "optimizer.learning_rate=0.05", "optimizer.momentum=0", "optimizer.weight_decay=0")
     schedule = (
         "optimizer.max_grad_norm=null",
@@ -71,4 +71,4 @@ def test_the_average_is_that_of_keras(make_config: MakeConfig, tmp_path: Path, p
         "train.precision=float64",
     )
     save_config(make_config(*keys, *schedule, "ema.decay=0.8"), tmp_path / "config.yaml")
-    python(SCRIPT, str(tmp_path / "config.yaml"))
+    keras_python(SCRIPT, str(tmp_path / "config.yaml"))

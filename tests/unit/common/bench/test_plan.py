@@ -34,7 +34,11 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, cache_dir: Path) -> Plan:
+def plan(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Plan contestants of few steps, because the preparation checks the rate of each step: a million otherwise."""
+    assert ENDLESS[0] == "train.steps=1000000"
+    monkeypatch.setattr("common.bench.plan.ENDLESS", ["train.steps=1000", *ENDLESS[1:]])
+
     def plan_with(contestants: str, *overrides: str) -> list[PlannedContestant]:
         reference = f"bench.reference={contestants.partition(',')[0]}"
         options, training_overrides = load_options([f"bench.contestants=[{contestants}]", reference, *overrides])

@@ -248,10 +248,10 @@ def configure(make_config: MakeConfig, directory: Path) -> ConfigureModels:
 
 
 @pytest.fixture(scope="module")
-def checkpoints(directory: Path, python: Python) -> Path:
+def checkpoints(directory: Path, python: Python, keras_python: Python) -> Path:
     """A directory of checkpoints that both frameworks have saved."""
     python(SAVE_TORCH, directory)
-    python(SAVE_KERAS, directory)
+    keras_python(SAVE_KERAS, directory)
     return directory
 
 

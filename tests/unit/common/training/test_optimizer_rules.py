@@ -221,7 +221,7 @@ print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
-def trained_by_keras(python: Python) -> dict[str, list[list[float]]]:
+def trained_by_keras(keras_python: Python) -> dict[str, list[list[float]]]:
     """Return the parameter after each update by Keras's optimizers."""
     moments = {"beta_1": BETAS[0], "beta_2": BETAS[1]}
     cases = {
@@ -237,7 +237,7 @@ def trained_by_keras(python: Python) -> dict[str, list[list[float]]]:
         for case, (_, _, name, arguments) in KERAS.items()
     }
     results: dict[str, list[list[float]]] = json.loads(
-        python(TRAIN, json.dumps([cases, make_gradients().tolist(), KERAS_RATES]))
+        keras_python(TRAIN, json.dumps([cases, make_gradients().tolist(), KERAS_RATES]))
     )
     return results
 

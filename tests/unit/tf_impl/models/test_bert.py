@@ -60,12 +60,12 @@ NORM = "transformer_layer_1/self_attention_layer_norm"
 
 
 @pytest.fixture(scope="module")
-def arrays(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> dict[str, np.ndarray]:
+def arrays(composed: Compose, tmp_path_factory: pytest.TempPathFactory, keras_python: Python) -> dict[str, np.ndarray]:
     folder: Path = tmp_path_factory.mktemp("bert")
     small = ("model.hidden_size=8", "model.intermediate_size=16", "model.max_vocabulary=200")
     overrides = (*SMALL_CORPUS, *small, "train.precision=float64", f"cache_dir={folder / 'cache'}")
     save_config(parse_config(composed(*overrides)), folder / "config.yaml")
-    python(COMPUTE, folder / "config.yaml")
+    keras_python(COMPUTE, folder / "config.yaml")
     return dict(np.load(folder / "config.npz"))
 
 

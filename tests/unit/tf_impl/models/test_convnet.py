@@ -40,7 +40,7 @@ TOLERANCES = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 2e-2}
 
 
 @pytest.fixture(scope="module")
-def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Computed:
+def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, keras_python: Python) -> Computed:
     """Return the config and the TensorFlow arrays of each precision. Images are not square, and dropout is high."""
     folder = tmp_path_factory.mktemp("convnet")
     stream, labels = np.random.default_rng(0), np.arange(8, dtype=np.uint8)
@@ -59,7 +59,7 @@ def computed(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python
             )
         )
         save_config(configs[precision], folder / f"{precision}.yaml")
-    python(COMPUTE, *(folder / f"{precision}.yaml" for precision in configs))
+    keras_python(COMPUTE, *(folder / f"{precision}.yaml" for precision in configs))
     return {precision: (config, dict(np.load(folder / f"{precision}.npz"))) for precision, config in configs.items()}
 
 

@@ -81,7 +81,7 @@ def ask() -> Iterator[Keras]:
 
         yield ask
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(600) == 0  # the timeout only ends a hang
 
 
 @dataclass

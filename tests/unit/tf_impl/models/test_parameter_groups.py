@@ -48,7 +48,7 @@ print(json.dumps(results))
 """
 
 
-def test_frozen_variables_are_not_trained(composed: Compose, tmp_path: Path, python: Python) -> None:
+def test_frozen_variables_are_not_trained(composed: Compose, tmp_path: Path, keras_python: Python) -> None:
     groups = [
         "[{match: '1.bias', weight_decay: 0}]",
         "[{match: '1.bias', weight_decay: 0.01}, {match: '0.*', frozen: true}]",
@@ -57,7 +57,7 @@ def test_frozen_variables_are_not_trained(composed: Compose, tmp_path: Path, pyt
     for path, value in zip(paths, [*groups, "[]"], strict=True):
         clipping = ("optimizer.clip_norm=1", "optimizer.max_grad_norm=null") if value == "[]" else ()
         save_config(parse_config(composed(f"optimizer.groups={value}", *clipping)), path)
-    divided, trained, clipped, clipped_part = json.loads(python(FREEZE, *paths))
+    divided, trained, clipped, clipped_part = json.loads(keras_python(FREEZE, *paths))
     assert divided.startswith(
         "optimizer.groups: 1.bias and 2.bias are in different groups, but TensorFlow's sequential/b"
     )

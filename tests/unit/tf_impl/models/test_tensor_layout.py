@@ -102,7 +102,9 @@ def make_arrays(seed: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(stream.normal(size=shape)) for name, shape in SHAPES.items()}
 
 
-def test_adafactor_updates_the_parameters_of_pytorch(make_config: MakeConfig, tmp_path: Path, python: Python) -> None:
+def test_adafactor_updates_the_parameters_of_pytorch(
+    make_config: MakeConfig, tmp_path: Path, keras_python: Python
+) -> None:
     config = make_config(
         "optimizer=adafactor",
         "optimizer.epsilon=1e-6",
@@ -112,7 +114,7 @@ def test_adafactor_updates_the_parameters_of_pytorch(make_config: MakeConfig, tm
         "train.precision=float64",
     )
     save_config(config, tmp_path / "config.yaml")
-    output = python(TRAIN, tmp_path / "config.yaml", tmp_path / "arrays.npz").splitlines()
+    output = keras_python(TRAIN, tmp_path / "config.yaml", tmp_path / "arrays.npz").splitlines()
     rule, weights = build_rule(config.optimizer), make_arrays(0)
     shapes = {name: config.optimizer.list_slots(name, shape) for name, shape in SHAPES.items()}
     slots = {name: [np.zeros(shape) for shape in by_slot.values()] for name, by_slot in shapes.items()}
