@@ -12,6 +12,7 @@ from typing import Any
 RUNNER = """
 import contextlib, io, json, os, sys, traceback
 import keras
+import tensorflow as tf
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -27,6 +28,7 @@ for line in sys.stdin:
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("float32")
     keras.config.set_epsilon(1e-7)
+    tf.config.optimizer.set_experimental_options({"remapping": True})
     print(json.dumps([output.getvalue(), error]), file=answers, flush=True)
 """
 
@@ -35,17 +37,19 @@ for line in sys.stdin:
 def start_keras(directory: Path) -> Iterator[Callable[..., str]]:
     """Yield a function that runs code with arguments in one TensorFlow process, and returns what the code prints.
 
-    Between two scripts, Keras forgets its names, its precision and its epsilon. Code that changes anything else of the
-    process, such as its devices or a function of TensorFlow, needs a process of its own.
+    Between two scripts, Keras forgets its names, its precision and its epsilon, and TensorFlow fuses operations again,
+    which models in float64 turn off. Code that changes anything else of the process, such as its devices or a function
+    of TensorFlow, needs a process of its own.
     """
     with subprocess.Popen(
         [sys.executable, "-c", RUNNER], cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdin is not None and process.stdout is not None
+        questions, answers = process.stdin, process.stdout
+        assert questions is not None and answers is not None
 
         def run(code: str, *arguments: Any) -> str:
-            print(json.dumps([code, *map(str, arguments)]), file=process.stdin, flush=True)
-            answer = process.stdout.readline()
+            print(json.dumps([code, *map(str, arguments)]), file=questions, flush=True)
+            answer = answers.readline()
             assert answer, "the TensorFlow process of the tests has ended"
             output, error = json.loads(answer)
             assert error is None, error
