@@ -138,8 +138,9 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
         return replace(models, agree_without_unmatched=_agree_without_unmatched(torch_side, keras_side, models))
     has_dropout = bool(torch_description.dropouts or keras_description.dropouts)
     if request.prove and parameter_map.is_complete:
-        descriptions = torch_description, keras_description
-        models = replace(models, proof=prove_models(torch_side, keras_side, *descriptions, parameter_map, request.seed))
+        described_map = torch_description, keras_description, parameter_map
+        proof = prove_models(torch_side, keras_side, *described_map, initial_weights, request.seed)
+        models = replace(models, proof=proof)
     elif has_dropout:
         weights = map_weights(parameter_map, initial_weights, keras_description)
         Computation(torch_side, keras_side, initial_weights, weights).run(training=False)

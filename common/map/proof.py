@@ -5,7 +5,7 @@ which variables correspond. The proof is numerical: float64 makes an accidental 
 impossible.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -50,20 +50,22 @@ def prove_models(
     torch_description: ModelDescription,
     keras_description: ModelDescription,
     parameter_map: ParameterMap,
+    initial_weights: Arrays,
     seed: int,
 ) -> Proof:
     """Compute both models in float64, first in evaluation and then in training mode, and compare them.
 
-    The proof ends at the first mode in which they differ. `seed` is the seed of the random factors by which outputs are
-    multiplied, and of the random weights that replace constant ones.
+    The proof ends at the first mode in which they differ. `initial_weights` are those of PyTorch's model. `seed` is the
+    seed of the random factors by which outputs are multiplied, and of the random weights that replace constant ones.
     """
     proof = Proof(
         notes=[*_note_sums(parameter_map), *describe_unused(parameter_map, torch_description, keras_description)]
     )
-    weights = draw_constants(torch_side.call("weights"), torch_description, seed)
+    weights = draw_constants(initial_weights, torch_description, seed)
     computation = Computation(torch_side, keras_side, weights, map_weights(parameter_map, weights, keras_description))
     proof.errors += _compare_trainable(parameter_map, torch_description, keras_description)
-    keras_initial = keras_side.call("weights")
+    paired = computation.keras_weights.keys()
+    keras_unpaired = {name: array for name, array in keras_side.call("weights").items() if name not in paired}
     stream = np.random.default_rng(seed)
     for training, mode in MODES.items():
         torch_pass, keras_pass = computation.run(training)
@@ -80,13 +82,16 @@ def prove_models(
             return proof
         projections = draw_projections(outputs, torch_pass.outputs, stream)
         torch_pass, keras_pass = computation.add_gradients(torch_pass, keras_pass, *projections)
-        difference, error = _compare_gradients(parameter_map, torch_pass, keras_pass)
+        difference, error = _compare_gradients(parameter_map, weights, torch_pass, keras_pass)
+        torch_pass = drop_gradients(torch_pass, parameter_map.torch_names)
+        keras_pass = drop_gradients(keras_pass, paired)
+        torch_pass, keras_pass = computation.add_state(torch_pass, keras_pass)
         proof.measured[f"gradients in {mode}"] = difference
         errors = [
             *([error] if error else []),
             *compare_state(parameter_map, torch_pass, keras_pass, training, OUTPUT_TOLERANCE),
             *find_unpaired_changes(weights, torch_pass, parameter_map.torch_names, "PyTorch"),
-            *find_unpaired_changes(keras_initial, keras_pass, set(computation.keras_weights), "Keras"),
+            *find_unpaired_changes(keras_unpaired, keras_pass, paired, "Keras"),
         ]
         proof.errors += [f"in {mode} {error}" for error in errors]
         if proof.errors:
@@ -145,17 +150,23 @@ class Computation:
         torch_projections: Mapping[str, np.ndarray],
         keras_projections: Mapping[str, np.ndarray],
     ) -> tuple[ComputedPass, ComputedPass]:
-        """Return the last passes with gradients, and with the variables after the pass."""
+        """Return the last passes with gradients."""
         self.torch_side.send("gradients", projections=torch_projections)
         self.keras_side.send("gradients", projections=keras_projections)
         torch_gradients, keras_gradients = receive_all(self.torch_side, self.keras_side)
+        return replace(torch_pass, gradients=torch_gradients), replace(keras_pass, gradients=keras_gradients)
+
+    def add_state(self, torch_pass: ComputedPass, keras_pass: ComputedPass) -> tuple[ComputedPass, ComputedPass]:
+        """Return the last passes with all variables after the pass."""
         for side in (self.torch_side, self.keras_side):
             side.send("weights")
         torch_updated, keras_updated = receive_all(self.torch_side, self.keras_side)
-        return (
-            replace(torch_pass, gradients=torch_gradients, updated=torch_updated),
-            replace(keras_pass, gradients=keras_gradients, updated=keras_updated),
-        )
+        return replace(torch_pass, updated=torch_updated), replace(keras_pass, updated=keras_updated)
+
+
+def drop_gradients(computed: ComputedPass, names: Collection[str]) -> ComputedPass:
+    """Return a pass without the gradients of some variables, which take as much memory as the model."""
+    return replace(computed, gradients={name: array for name, array in computed.gradients.items() if name not in names})
 
 
 def _explain_outputs(
@@ -189,7 +200,7 @@ def _explain_outputs(
 
 
 def _compare_gradients(
-    parameter_map: ParameterMap, torch_pass: ComputedPass, keras_pass: ComputedPass
+    parameter_map: ParameterMap, torch_weights: Arrays, torch_pass: ComputedPass, keras_pass: ComputedPass
 ) -> tuple[float, str]:
     """Return the largest difference between gradients, and an error, which is empty if all gradients agree.
 
@@ -198,7 +209,7 @@ def _compare_gradients(
     """
     norms = [compute_norm(gradient) for gradient in keras_pass.gradients.values()]
     min_norm = SMALL_GRADIENT_SHARE * max(norms, default=0)
-    torch_arrays = {**torch_pass.updated, **torch_pass.gradients}
+    torch_arrays = {**torch_weights, **torch_pass.gradients}
     largest, message = 0.0, ""
     for pair in parameter_map.variable_pairs:
         if pair.keras not in keras_pass.gradients or pair.transformation.sources[0].name not in torch_pass.gradients:

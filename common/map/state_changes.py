@@ -5,7 +5,7 @@ correspond.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def compare_state(
     return errors
 
 
-def find_unpaired_changes(before: Arrays, computed: ComputedPass, paired: set[str], side: str) -> list[str]:
+def find_unpaired_changes(before: Arrays, computed: ComputedPass, paired: Collection[str], side: str) -> list[str]:
     """Return errors for variables without a counterpart that a pass changed or that have a gradient."""
     errors = []
     for name, after in computed.updated.items():

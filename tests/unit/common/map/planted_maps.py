@@ -35,7 +35,7 @@ def check_planted_map(sides: Sides, models: PairedModels, planted: PlantedMap) -
     assert sum(pair.keras in wrong for pair in pairs) == len(wrong)
     wrong_map = replace(parameter_map, variable_pairs=pairs)
     descriptions = models.torch_description, models.keras_description
-    proof = prove_models(sides["torch"], sides["tf"], *descriptions, wrong_map, seed=0)
+    proof = prove_models(sides["torch"], sides["tf"], *descriptions, wrong_map, models.initial_weights, seed=0)
     assert planted.layers in "\n".join(proof.errors), proof.errors
 
 
