@@ -50,7 +50,7 @@ def explain_activations(
 ) -> str | None:
     """Return a sentence if the models apply different known activations between the same two layers; None otherwise.
 
-    The caller appends between which layers it is.
+    The caller appends after which layers it is.
 
     Args:
         torch_before: The call of the layer before the activation in PyTorch's model.

@@ -48,7 +48,7 @@ def explain_first_difference(
         if pair.torch.path == pair.torch.output:  # the sublayer is a whole layer, so that its input is recorded
             input_gap = smallest_difference(torch_call.received, keras_call.received, unflattened_shape)
         if input_gap is not None and input_gap > tolerance:
-            place = f"between {last_equal} and it" if last_equal else "before it"
+            place = f"after {last_equal}, before that layer" if last_equal else "before that layer"
             activations = _explain_between(last_equal, pair, torch_pass, keras_pass)
             advice = f"{activations} {place}" if activations else _advise(place, uncompared or parameters)
             return f"{sentence}; its input differs already, by {input_gap:.1e}: {advice}"

@@ -78,7 +78,7 @@ def test_models_that_are_not(command: Command, tmp_path: Path) -> None:
     assert error.startswith("not the same: in evaluation mode the outputs differ by ")
     assert conversion == "not converted: net.safetensors, because the models are not proven to be the same"
     assert not (tmp_path / "net.weights.h5").exists()
-    place = "between 0 (PyTorch) and sequential/conv2d (Keras) and it"
+    place = "after 0 (PyTorch) and sequential/conv2d (Keras), before that layer"
     assert f"PyTorch computes ReLU, Keras the exact GELU {place}" in done.stdout
 
 

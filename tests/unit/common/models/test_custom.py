@@ -131,7 +131,7 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
     "another activation": (
         ("plain", "tanh"),
         [],
-        r"are not the same: .* PyTorch computes .*, Keras .* between hidden .* and it",
+        r"are not the same: .* PyTorch computes .*, Keras .* after hidden .*, before that layer",
     ),
 }
 MISTAKES = {  # the override, the error
