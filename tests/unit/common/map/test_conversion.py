@@ -1,11 +1,13 @@
 """Weights are converted between models that are proven to be the same, in both directions."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from common.errors import UserError
 from common.map.input_specs import draw_inputs
@@ -72,6 +74,27 @@ def test_weights_survive_both_ways(pair_models: PairModels, stored_sides: Sides,
         np.testing.assert_array_equal(after[key], array, err_msg=key)
     counters = ["1.num_batches_tracked: left out; Keras has no such counters"], ["1.num_batches_tracked: stays 0"]
     assert (there, back) == (counters if name == "batch_norm" else ([], []))
+
+
+def test_sharded_files_are_converted(pair_models: PairModels, stored_sides: Sides, tmp_path: Path) -> None:
+    """Hugging Face's index of shards becomes Keras's, and that one file."""
+    models, request = pair_models("tied", "tied", MODELS["tied"]), build_request("tied", "tied", MODELS["tied"])
+    whole = tmp_path / "whole.safetensors"
+    save_drawn(stored_sides["torch"], request, whole)
+    tensors = load_file(whole)
+    places = {name: f"model-{number}.safetensors" for number, name in enumerate(tensors)}
+    for name, place in places.items():
+        save_file({name: tensors[name]}, tmp_path / place)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    keras_index, back = tmp_path / "a.weights.json", tmp_path / "b.safetensors"
+    for paths in (ConversionPaths(index, keras_index, True), ConversionPaths(keras_index, back, False)):
+        assert convert_weights(paths, models, request, stored_sides).outputs.float64 < 1e-13
+    converted = load_file(back)
+    assert len(places) > 1
+    assert converted.keys() == tensors.keys()
+    for name, array in tensors.items():
+        np.testing.assert_array_equal(converted[name], array, err_msg=name)
 
 
 def test_two_biases_become_one(pair_models: PairModels, stored_sides: Sides, tmp_path: Path) -> None:
