@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 from keras_hub import models
+from keras_hub.src.models.metaclip_2.metaclip_2_text_encoder import MetaCLIP2TextEncoder
 
 from benchmarks.zoo.pairs import CLASSES
 
@@ -108,3 +109,9 @@ def siglip_text() -> keras.Model:
         "max_sequence_length": 12
     }
     return Classifier(models.SigLIPTextEncoder(**sizes, embedding_dim=WIDTH))
+
+
+def metaclip2_text() -> keras.Model:
+    """Return the text encoder of MetaCLIP 2."""
+    sizes: dict[str, Any] = {key: value for key, value in ENCODER.items() if key != "dropout"}
+    return Classifier(MetaCLIP2TextEncoder(**sizes, embedding_dim=WIDTH))

@@ -19,6 +19,7 @@ ENCODERS = (
     ("esm", "EsmModel", "ESMBackbone"),
     ("clip_text", "CLIPTextModel", "CLIPTextEncoder"),
     ("siglip_text", "SiglipTextModel", "SigLIPTextEncoder"),
+    ("metaclip2_text", "MetaClip2TextModel", "MetaCLIP2TextEncoder"),
 )
 DECODERS = (
     ("gpt2", "GPT2Model", "GPT2Backbone"),

@@ -160,3 +160,9 @@ def siglip_text() -> nn.Module:
     """Return the text encoder of SigLIP, which always reads 12 tokens."""
     config = transformers.SiglipTextConfig(**SIZES | {"max_position_embeddings": 12}, attention_dropout=0.0)
     return PooledClassifier(transformers.SiglipTextModel(config))
+
+
+def metaclip2_text() -> nn.Module:
+    """Return the text encoder of MetaCLIP 2."""
+    config = transformers.MetaClip2TextConfig(**SIZES, attention_dropout=0.0, bos_token_id=1, eos_token_id=2)
+    return Classifier(transformers.MetaClip2TextModel(config))

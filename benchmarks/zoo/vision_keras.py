@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import keras_hub
 from keras_hub.src.models.clip.clip_vision_encoder import CLIPVisionEncoder
+from keras_hub.src.models.metaclip_2.metaclip_2_vision_encoder import MetaCLIP2VisionEncoder
 from keras_hub.src.models.siglip.siglip_vision_encoder import SigLIPVisionEncoder
 
 from benchmarks.zoo.pairs import CLASSES
@@ -34,6 +35,14 @@ def number_positions(model: keras.Model) -> keras.Model:
     for variable in model.variables:
         if variable.name == "position_ids":
             variable.assign(keras.ops.arange(variable.shape[1])[None])
+    return model
+
+
+def without_dropout(model: keras.Model) -> keras.Model:
+    """Set the rates of a model's dropout layers to 0."""
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0
     return model
 
 
@@ -78,16 +87,27 @@ def mobilenet_v2() -> keras.Model:
 
 def efficientnet_b0() -> keras.Model:
     """Return EfficientNet-B0 without dropout and stochastic depth, which scales its images itself."""
-    model = keras.applications.EfficientNetB0(**APPLICATION)
-    for layer in model.layers:
-        if isinstance(layer, keras.layers.Dropout):
-            layer.rate = 0
-    return model
+    return without_dropout(keras.applications.EfficientNetB0(**APPLICATION))
 
 
 def convnext_tiny() -> keras.Model:
     """Return ConvNeXt-Tiny."""
     return keras.applications.ConvNeXtTiny(**APPLICATION, include_preprocessing=False)
+
+
+def efficientnet_b1() -> keras.Model:
+    """Return EfficientNet-B1 without dropout and stochastic depth, which scales its images itself."""
+    return without_dropout(keras.applications.EfficientNetB1(**APPLICATION))
+
+
+def convnext_small() -> keras.Model:
+    """Return ConvNeXt-Small without stochastic depth."""
+    return keras.applications.ConvNeXtSmall(**APPLICATION, include_preprocessing=False)
+
+
+def metaclip2() -> keras.Model:
+    """Return the vision model of MetaCLIP 2, whose tokens are not normalized."""
+    return number_positions(add_head(MetaCLIP2VisionEncoder(**VIT_SIZES, intermediate_dim=INNER_WIDTH)))
 
 
 def vgg16() -> keras.Model:

@@ -46,6 +46,11 @@ VISION_PAIRS = (
         "efficientnet_b0", "transformers EfficientNetForImageClassification", "keras.applications EfficientNetB0"
     ),
     _build_pair("convnext_tiny", "transformers ConvNextForImageClassification", "keras.applications ConvNeXtTiny"),
+    _build_pair(
+        "efficientnet_b1", "transformers EfficientNetForImageClassification", "keras.applications EfficientNetB1"
+    ),
+    _build_pair("convnext_small", "transformers ConvNextForImageClassification", "keras.applications ConvNeXtSmall"),
+    _build_pair("metaclip2", "transformers MetaClip2VisionModel", "KerasHub MetaCLIP2VisionEncoder"),
     _build_pair("vit", "transformers ViTModel", "KerasHub ViTBackbone"),
     _build_pair("deit", "transformers DeiTModel", "KerasHub DeiTBackbone"),
     _build_pair("dinov2", "transformers Dinov2Model", "KerasHub DINOV2Backbone"),

@@ -111,6 +111,36 @@ def convnext_tiny() -> nn.Module:
     return Logits(transformers.ConvNextForImageClassification(config))
 
 
+def efficientnet_b1() -> nn.Module:
+    """Return EfficientNet-B1, with the momentum that Keras has in every norm."""
+    config = transformers.EfficientNetConfig(
+        **LABELS,
+        width_coefficient=1.0,
+        depth_coefficient=1.1,
+        image_size=IMAGE_SIZE,
+        hidden_dim=1280,
+        dropout_rate=0,
+        drop_connect_rate=0,
+    )
+    model = Logits(transformers.EfficientNetForImageClassification(config), 1 / 255)
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = 0.01
+    return model
+
+
+def convnext_small() -> nn.Module:
+    """Return ConvNeXt-Small with the epsilon of Keras's norms."""
+    config = transformers.ConvNextConfig(image_size=IMAGE_SIZE, depths=[3, 3, 27, 3], layer_norm_eps=1e-6, **LABELS)
+    return Logits(transformers.ConvNextForImageClassification(config))
+
+
+def metaclip2() -> nn.Module:
+    """Return the vision model of MetaCLIP 2, whose tokens are not normalized."""
+    model = transformers.MetaClip2VisionModel(transformers.MetaClip2VisionConfig(**VIT_SIZES))
+    return PooledClassifier(model, WIDTH)
+
+
 def vit() -> nn.Module:
     """Return a ViT."""
     config = transformers.ViTConfig(**VIT_SIZES)
