@@ -7,7 +7,8 @@ This file replaces the functions that round:
 - `tf.cast` converts a Python float to float32 first. `keras.ops.gelu` and the scale of MultiHeadAttention use it.
 - The operation behind `tf.nn.leaky_relu` has a float32 attribute.
 - `keras.ops.dot_product_attention` computes its scale in float32.
-- `tf.constant`, `tf.eye`, `tf.ones`, `tf.range` and `tf.zeros` are float32 unless the caller says otherwise.
+- `tf.constant`, `tf.eye`, `tf.ones`, `tf.range` and `tf.zeros` are float32 unless the caller says otherwise. KerasHub's
+  Qwen3.5 says float32 for a state that it adds to tensors that it casts to float32.
 - `tf.convert_to_tensor` too. Keras 2 converts the momentum of a BatchNormalization with it.
 - `tf.image.resize`, which also computes `UpSampling2D`, interpolates in float32.
 """
@@ -72,13 +73,13 @@ def _cast(
 
 
 def _make_constant_function(original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Return a function that makes a float64 constant in a float64 model's code if no type is given."""
+    """Return a function that makes a float64 constant in a float64 model's code instead of a float32 one."""
     signature = inspect.signature(original)
 
     def make_constant(*args: object, **kwargs: object) -> tf.Tensor:
         constant = original(*args, **kwargs)
         arguments = signature.bind(*args, **kwargs).arguments
-        if arguments.get("dtype") is not None or constant.dtype != tf.float32 or not _keeps_float64.get():
+        if constant.dtype != tf.float32 or not _keeps_float64.get():
             return constant
         if isinstance(arguments.get("value"), tf.Tensor):
             return tf.cast(constant, tf.float64)

@@ -167,3 +167,17 @@ def smollm3() -> keras.Model:
         partial_rotary_factor=1.0,
     )
     return Classifier(backbone)
+
+
+def qwen3_5() -> keras.Model:
+    """Return Qwen3.5 with a layer of linear attention and one of full attention."""
+    backbone = models.Qwen3_5Backbone(
+        **DECODER,
+        head_dim=16,
+        layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+    )
+    return Classifier(backbone)

@@ -251,3 +251,18 @@ def smollm3() -> nn.Module:
     """Return SmolLM3, of which every second layer has no positions."""
     config = transformers.SmolLM3Config(**DECODER, **ROTARY, no_rope_layers=[1, 0], pad_token_id=0)
     return _classify("SmolLM3", config)
+
+
+def qwen3_5() -> nn.Module:
+    """Return Qwen3.5 with a layer of linear attention and one of full attention."""
+    config = transformers.Qwen3_5TextConfig(
+        **DECODER,
+        head_dim=16,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+        layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+    )
+    return _classify("Qwen3_5Text", config)

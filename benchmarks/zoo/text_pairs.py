@@ -35,6 +35,7 @@ DECODERS = (
     ("qwen2_moe", "Qwen2MoeModel", "QwenMoeBackbone"),
     ("qwen3", "Qwen3Model", "Qwen3Backbone"),
     ("qwen3_moe", "Qwen3MoeModel", "Qwen3MoeBackbone"),
+    ("qwen3_5", "Qwen3_5TextModel", "Qwen3_5Backbone"),
     ("gemma", "GemmaModel", "GemmaBackbone"),
     ("gemma2", "Gemma2Model", "GemmaBackbone"),
     ("gemma3", "Gemma3TextModel", "Gemma3Backbone"),
