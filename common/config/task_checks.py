@@ -13,8 +13,6 @@ def check_named_labels(config: Config) -> None:
     title = f"task={config.task.kind}"
     if not isinstance(config.data, NamedArraysSettings):
         raise UserError(f"data.kind={config.data.kind}: {title} needs named arrays; choose arrays or custom")
-    if config.data.transforms and config.task.output_weights is not None:
-        raise UserError(f"data.transforms: cannot be used with {title}; set it to [], or transform in data.read")
     if isinstance(config.task, MultiOutputSettings):
         for name, value in ((output.name, value) for output in config.task.tasks for value in output.list_values()):
             if value in RESERVED_NAMES:

@@ -21,6 +21,7 @@ from common.config.schema import Config
 from common.config.tasks import BinarySettings, ClassTaskSettings, RegressionSettings, TaskSettings
 from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.cache import Cache
+from common.data.transforms.transformed_split import TransformedOutputsSplit
 from common.errors import UserError, describe_error, one_line
 from common.metrics.predictions import Predictions
 
@@ -52,6 +53,8 @@ def _get_label_shape(cache: Cache, output: str = "") -> tuple[int | None, ...]:
     """Return the shape of the labels of an example, of one of several outputs if it is named."""
     split = cache.validation
     if output:
+        if isinstance(split, TransformedOutputsSplit):
+            split = split.transform_outputs(np.arange(1))
         assert isinstance(split, MultiOutputSplit)
         split = split.outputs[output]
     return split.example_shapes.get("labels") or ()

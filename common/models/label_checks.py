@@ -24,7 +24,7 @@ from common.data.batches import Split
 from common.data.cache import Cache
 from common.data.transforms.transform import KEY
 from common.data.transforms.transformed_data import CHECKED_EXAMPLES
-from common.data.transforms.transformed_split import TransformedSplit, get_source
+from common.data.transforms.transformed_split import TransformedOutputsSplit, TransformedSplit, get_source
 from common.errors import UserError
 
 
@@ -92,9 +92,13 @@ def _iterate_all(config: Config, cache: Cache) -> Iterator[tuple[str, str, TaskS
     """Yield what `_iterate_tasks` does, and the task of the labels that transforms make for the first examples."""
     yield from _iterate_tasks(config, cache)
     split = cache.train
-    is_single = not isinstance(config.task, MultiOutputSettings)
-    if is_single and isinstance(split, TransformedSplit) and split.transforms_labels and not split.transforms.mixing:
+    if isinstance(split, TransformedSplit) and split.transforms_labels and not split.transforms.mixing:
         ids = np.arange(min(CHECKED_EXAMPLES, len(split)))
+        if isinstance(split, TransformedOutputsSplit):
+            assert isinstance(config.task, MultiOutputSettings)
+            outputs = split.transform_outputs(ids).outputs
+            yield from ((KEY, output.key, output.task, outputs[output.name]) for output in config.task.tasks)
+            return
         labels = split.gather(ids, ids)["labels"]
         if labels.dtype.kind in "ub":
             labels = labels.astype(np.int32)  # the type in which the cache stores such labels

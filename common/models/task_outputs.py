@@ -11,7 +11,7 @@ from common.config.task_kinds import ContrastiveSettings, MultiOutputSettings
 from common.config.tasks import ClassificationSettings, TaskSettings
 from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.cache import Cache
-from common.data.transforms.transformed_split import get_source
+from common.data.transforms.transformed_split import TransformedOutputsSplit
 from common.errors import UserError
 from common.models.model_outputs import (
     MOVES,
@@ -85,7 +85,9 @@ def _find_outputs(
     keys: Mapping[str, str], task: MultiOutputSettings, cache: Cache, shapes: Shapes
 ) -> tuple[dict[str, list[TaskOutput]], list[OutputLayout]]:
     """Return the outputs that task=multi_output uses on each side, and their layout. Raises UserError."""
-    train = get_source(cache.train)
+    train = cache.train
+    if isinstance(train, TransformedOutputsSplit):  # transforms may resize the labels
+        train = train.transform_outputs(np.arange(1))
     assert isinstance(train, MultiOutputSplit)
     task_outputs: dict[str, list[TaskOutput]] = {side: [] for side in shapes}
     layouts = []

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from typing_extensions import override
@@ -34,6 +34,23 @@ class MultiOutputSplit(ArraySplit):
     """
 
     outputs: Mapping[str, ArraySplit] = field(default_factory=dict)
+
+    @property
+    def label_columns(self) -> dict[str, Column]:
+        """The labels by the name of the array, which several outputs may share."""
+        assert isinstance(self.task, MultiOutputSettings)
+        return {output.label: self.outputs[output.name].label for output in self.task.tasks}
+
+    def replace_labels(self, labels: Mapping[str, np.ndarray]) -> "MultiOutputSplit":
+        """Return a split without inputs with other labels, by the name of the array."""
+        assert isinstance(self.task, MultiOutputSettings)
+        columns = {name: Column(array) for name, array in labels.items()}
+        return replace(self, inputs={}, label=next(iter(columns.values())), outputs=split_outputs(self.task, columns))
+
+    def gather_named(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
+        """Return the inputs as `ArraySplit` does, and the labels of each output by the name of their array."""
+        inputs = {name: array for name, array in super().gather(ids, batch).items() if name != "labels"}
+        return {**inputs, **{name: column.gather(ids, batch) for name, column in self.label_columns.items()}}
 
     @property
     @override

@@ -25,7 +25,7 @@ TRANSFORMS: dict[str, type[Any]] = {
     "span_corruption": SpanCorruption,
 }
 NORMALIZE = "normalize"
-DERIVED_FIELDS = ("classes", "ignored_label")  # fields that are no arguments: the data and other keys decide them
+DERIVED_FIELDS = ("classes", "ignored_labels")  # fields that are no arguments: the data and other keys decide them
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from typing_extensions import override
 
 from common.data.transforms.transform import (
     KEY,
+    ONE_LABEL,
     Example,
+    IgnoredLabels,
     check_ignored_label,
     describe_arrays,
     is_number,
@@ -27,19 +29,21 @@ from common.errors import UserError
 class ImageTransform:
     """Base of the transforms of images.
 
-    `arrays` are the names of the images, and `labels` if they are labels of pixels. If it is empty, `bind` fills in the
-    only input that is an image, and such labels.
+    `arrays` are the names of the images and of labels of pixels. If it is empty, `bind` fills in the only input that is
+    an image, and such labels.
     """
 
     training_only: ClassVar[bool]
     moves_pixels: ClassVar[bool] = False  # whether it can be applied to labels of pixels
 
     arrays: Sequence[str] = field(default=(), kw_only=True)
+    ignored_labels: IgnoredLabels = field(default_factory=lambda: ONE_LABEL, kw_only=True)
 
     def bind(self, example: Example) -> Self:
         """Return the transform with the names of the arrays. Raise UserError if the examples have no such images."""
         name = type(self).title()
-        arrays = list(self.arrays) or [key for key, array in example.items() if array.ndim == 3 and key != "labels"]
+        labels = self.ignored_labels
+        arrays = list(self.arrays) or [key for key, array in example.items() if array.ndim == 3 and key not in labels]
         axes = (2, 3) if self.moves_pixels else (3,)
         if (not self.arrays and len(arrays) != 1) or any(
             key not in example or example[key].ndim not in axes for key in arrays
@@ -48,13 +52,15 @@ class ImageTransform:
                 f"{KEY}: {name}: needs images [height, width, channels], but an example has {describe_arrays(example)};"
                 f" name them as {{{name}: {{arrays: [NAME]}}}}"
             )
-        if self.moves_pixels and "labels" not in arrays and example["labels"].ndim > 1:
-            if self.arrays or example["labels"].shape[:2] != example[arrays[0]].shape[:2]:
+        for label in labels if self.moves_pixels else ():
+            if label in arrays or example[label].ndim < 2:
+                continue
+            if self.arrays or example[label].shape[:2] != example[arrays[0]].shape[:2]:
                 raise UserError(
-                    f"{KEY}: {name}: would leave the labels where they are; an example has {describe_arrays(example)}; "
+                    f"{KEY}: {name}: would leave {label} where they are; an example has {describe_arrays(example)}; "
                     "name labels of pixels in arrays, too, and give them the height and width of the image"
                 )
-            arrays.append("labels")
+            arrays.append(label)
         if len({example[key].shape[:2] for key in arrays}) > 1:
             raise UserError(f"{KEY}: {name}: {' and '.join(arrays)} have different heights or widths; make them equal")
         return replace(self, arrays=arrays)
@@ -68,15 +74,15 @@ class ImageTransform:
         """Return the example with transformed images."""
         height, width = example[self.arrays[0]].shape[:2]
         draw = self.draw(height, width, generator)
-        moved = {name: self.apply(example[name], draw, name == "labels") for name in self.arrays}
+        moved = {name: self.apply(example[name], draw, name) for name in self.arrays}
         return {**example, **{name: np.ascontiguousarray(array) for name, array in moved.items()}}
 
     def draw(self, height: int, width: int, generator: np.random.Generator) -> Any:  # noqa: ANN401  see apply
         """Return the random values that all images of an example share; None for a transform without any."""
         return None
 
-    def apply(self, image: np.ndarray, draw: Any, is_labels: bool) -> np.ndarray:  # noqa: ANN401  each draws its own
-        """Return the transformed image. is_labels: whether the image is the labels of the pixels."""
+    def apply(self, image: np.ndarray, draw: Any, name: str) -> np.ndarray:  # noqa: ANN401  each draws its own
+        """Return the transformed image. name: the name of the array, which may be labels of the pixels."""
         raise NotImplementedError
 
 
@@ -84,7 +90,7 @@ class ImageTransform:
 class RandomCrop(ImageTransform):
     """Add `padding` pixels of the value `fill` on each side, and cut out a random rectangle of the size.
 
-    `size: null` is the size of the image. Labels of pixels are padded with `ignored_label`, which the task has.
+    `size: null` is the size of the image. Labels of pixels are padded with the label that the task ignores.
     """
 
     training_only = True
@@ -93,7 +99,6 @@ class RandomCrop(ImageTransform):
     padding: int = 0
     size: Any = None
     fill: float = 0.0
-    ignored_label: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         is_count = isinstance(self.padding, int) and not isinstance(self.padding, bool) and self.padding >= 0
@@ -119,8 +124,9 @@ class RandomCrop(ImageTransform):
         bound = super().bind(example)
         height, width = example[bound.arrays[0]].shape[:2]
         self._count_places(height, width)
-        if self.padding and "labels" in bound.arrays:
-            check_ignored_label("random_crop", example["labels"], self.ignored_label)
+        for name in self.ignored_labels if self.padding else ():
+            if name in bound.arrays:
+                check_ignored_label("random_crop", example[name], self.ignored_labels[name])
         return bound
 
     @override
@@ -129,11 +135,12 @@ class RandomCrop(ImageTransform):
         return int(generator.integers(0, tops)), int(generator.integers(0, lefts))
 
     @override
-    def apply(self, image: np.ndarray, draw: tuple[int, int], is_labels: bool) -> np.ndarray:
+    def apply(self, image: np.ndarray, draw: tuple[int, int], name: str) -> np.ndarray:
         top, left = draw[0] - self.padding, draw[1] - self.padding  # of the crop, in the image without padding
         height, width = image.shape[:2]
         rows, columns = self._size(height, width)
-        fill = self.ignored_label if is_labels and self.padding else self.fill
+        ignored_label = self.ignored_labels.get(name)
+        fill = self.fill if ignored_label is None else ignored_label
         cropped = np.full((rows, columns, *image.shape[2:]), fill, image.dtype)
         first_row, first_column = max(0, -top), max(0, -left)
         part = image[max(0, top) : max(0, top + rows), max(0, left) : max(0, left + columns)]
@@ -154,7 +161,7 @@ class CenterCrop(ImageTransform):
         read_size("center_crop: size", self.size)
 
     @override
-    def apply(self, image: np.ndarray, draw: None, is_labels: bool) -> np.ndarray:
+    def apply(self, image: np.ndarray, draw: None, name: str) -> np.ndarray:
         rows, columns = read_size("center_crop: size", self.size)
         fits = rows <= image.shape[0] and columns <= image.shape[1]
         require(fits, "center_crop: size", self.size, f"at most {[*image.shape[:2]]}, the image")
@@ -180,7 +187,7 @@ class _Flip(ImageTransform):
         return generator.random() < self.probability
 
     @override
-    def apply(self, image: np.ndarray, draw: bool, is_labels: bool) -> np.ndarray:
+    def apply(self, image: np.ndarray, draw: bool, name: str) -> np.ndarray:
         return np.flip(image, self.axis) if draw else image
 
 

@@ -35,12 +35,12 @@ class Resize(ImageTransform):
         require(isinstance(self.antialias, bool), "resize: antialias", self.antialias, "true or false")
 
     @override
-    def apply(self, image: np.ndarray, draw: None, is_labels: bool) -> np.ndarray:
+    def apply(self, image: np.ndarray, draw: None, name: str) -> np.ndarray:
         from PIL import Image
 
         rows, columns = read_size("resize: size", self.size)
         height, width = image.shape[:2]
-        if is_labels:
+        if name in self.ignored_labels:
             nearest = [((np.arange(n) + 0.5) * (m / n)).astype(int) for n, m in ((rows, height), (columns, width))]
             return image[np.ix_(*nearest)]
         if image.dtype.kind != "f":
@@ -99,7 +99,7 @@ class ColorJitter(FloatImageTransform):
         return [np.float32(generator.uniform(max(0.0, 1 - x), 1 + x)) for x in (self.brightness, self.contrast)]
 
     @override
-    def apply(self, image: np.ndarray, draw: list[np.float32], is_labels: bool) -> np.ndarray:
+    def apply(self, image: np.ndarray, draw: list[np.float32], name: str) -> np.ndarray:
         brightness, contrast = draw
         if self.brightness:
             image = np.clip(image * brightness, 0, 1)
@@ -149,7 +149,7 @@ class RandomErase(FloatImageTransform):
         return None
 
     @override
-    def apply(self, image: np.ndarray, draw: tuple[slice, slice] | None, is_labels: bool) -> np.ndarray:
+    def apply(self, image: np.ndarray, draw: tuple[slice, slice] | None, name: str) -> np.ndarray:
         if draw is not None:
             image = image.copy()
             image[draw] = self.value
@@ -189,6 +189,6 @@ class Normalize(ImageTransform):
         return bound
 
     @override
-    def apply(self, image: np.ndarray, draw: None, is_labels: bool) -> np.ndarray:
+    def apply(self, image: np.ndarray, draw: None, name: str) -> np.ndarray:
         mean, std = (np.asarray(numbers, np.float32) for numbers in (self.mean, self.std))
         return (image.astype(np.float32, copy=False) - mean) / std

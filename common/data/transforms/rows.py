@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.batches import Arrays, Split
 from common.data.transforms.transform import Example
 
@@ -26,9 +27,11 @@ def gather_examples(source: Split, ids: np.ndarray, batch: np.ndarray) -> tuple[
         batch: The ids to whose longest example ragged arrays are padded.
 
     Returns:
-        The arrays of `Split.gather`, and views of the rows in them, without padding and without masks.
+        The arrays of `Split.gather`, and views of the rows in them, without padding and without masks. If there are
+        several outputs, each array of labels has its own name, and there is no array `labels`.
     """
-    arrays = source.gather(ids, batch)
+    is_multi_output = isinstance(source, MultiOutputSplit)
+    arrays = source.gather_named(ids, batch) if is_multi_output else source.gather(ids, batch)
     lengths: Mapping[str, np.ndarray] = source.array_lengths(ids) if isinstance(source, RaggedSplit) else {}
     masks = {f"{name}_mask" for name in lengths if name != "labels"}
     names = [name for name in arrays if name not in masks]

@@ -1,6 +1,6 @@
 """Transforms of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -8,7 +8,9 @@ import numpy as np
 
 from common.data.transforms.transform import (
     KEY,
+    ONE_LABEL,
     Example,
+    IgnoredLabels,
     check_ignored_label,
     describe_arrays,
     is_number,
@@ -24,6 +26,7 @@ class TokenMasking:
 
     A token is chosen with `probability`, except for the tokens of `special`. 80 % of the chosen tokens become
     `mask_token`, 10 % a random token below `vocabulary`, and 10 % stay. All others get the label that the task ignores.
+    If the task has several outputs, the labels are those that an example has one of for each token.
     """
 
     training_only: ClassVar[bool] = False  # without it, evaluations would have other labels
@@ -33,7 +36,7 @@ class TokenMasking:
     probability: float = 0.15
     special: Sequence[int] = ()
     array: str = ""  # the tokens; empty: the only input of tokens
-    ignored_label: int | None = field(default=None, kw_only=True)
+    ignored_labels: IgnoredLabels = field(default_factory=lambda: ONE_LABEL, kw_only=True)
 
     def __post_init__(self) -> None:
         require_probability("token_masking", self.probability)
@@ -44,25 +47,30 @@ class TokenMasking:
 
     def bind(self, example: Example) -> Self:
         """Return the transform with the name of the tokens. Raise UserError if the examples have none."""
-        array = _find_tokens("token_masking", self.array, example)
-        if example["labels"].shape != example[array].shape:
+        array = _find_tokens("token_masking", self.array, example, self.ignored_labels)
+        labels = {
+            name: label for name, label in self.ignored_labels.items() if example[name].shape == example[array].shape
+        }
+        if len(labels) != 1:
             raise UserError(
-                f"{KEY}: token_masking: needs a label for each token, which it replaces, but an example has "
-                f"{describe_arrays(example)}"
+                f"{KEY}: token_masking: needs {'one array with ' if labels else ''}a label for each token, which it "
+                f"replaces, but an example has {describe_arrays(example)}"
             )
-        check_ignored_label("token_masking", example["labels"], self.ignored_label)
-        return replace(self, array=array)
+        ((name, ignored_label),) = labels.items()
+        check_ignored_label("token_masking", example[name], ignored_label)
+        return replace(self, array=array, ignored_labels=labels)
 
     def __call__(self, example: Example, generator: np.random.Generator) -> Example:
         """Return the example with hidden tokens and new labels."""
-        assert self.ignored_label is not None, "bind the transform first"
+        ((name, ignored_label),) = self.ignored_labels.items()  # `bind` has left one
+        assert ignored_label is not None
         tokens = example[self.array]
         choice, replacement = generator.random((2, len(tokens)))
         random_tokens = generator.integers(0, self.vocabulary, len(tokens), tokens.dtype)
         is_chosen = (choice < self.probability) & ~np.isin(tokens, self.special)
         hidden = np.where(replacement < 0.8, tokens.dtype.type(self.mask_token), random_tokens)
-        labels = np.where(is_chosen, tokens, self.ignored_label).astype(example["labels"].dtype)
-        return {**example, self.array: np.where(is_chosen & (replacement < 0.9), hidden, tokens), "labels": labels}
+        labels = np.where(is_chosen, tokens, ignored_label).astype(example[name].dtype)
+        return {**example, self.array: np.where(is_chosen & (replacement < 0.9), hidden, tokens), name: labels}
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,7 @@ class SpanCorruption:
     mean_length: float = 3.0
     array: str = ""  # the tokens; empty: the only input of tokens
     decoder_array: str = "decoder_input_ids"
+    ignored_labels: IgnoredLabels = field(default_factory=lambda: ONE_LABEL, kw_only=True)
 
     def __post_init__(self) -> None:
         require_probability("span_corruption", self.probability)
@@ -94,7 +103,11 @@ class SpanCorruption:
 
     def bind(self, example: Example) -> Self:
         """Return the transform with the name of the tokens. Raise UserError if it does not fit the examples."""
-        array = _find_tokens("span_corruption", self.array, example)
+        array = _find_tokens("span_corruption", self.array, example, self.ignored_labels)
+        if [*self.ignored_labels] != [*ONE_LABEL]:
+            raise UserError(
+                f"{KEY}: span_corruption: makes the labels of one output, but the task has several; remove it"
+            )
         length = len(example[array])
         if not isinstance(self.decoder_array, str) or self.decoder_array in example:
             raise UserError(
@@ -156,10 +169,10 @@ def _divide(count: int, parts: int, generator: np.random.Generator) -> np.ndarra
     return np.diff(cuts, prepend=0, append=count)
 
 
-def _find_tokens(transform: str, array: str, example: Example) -> str:
+def _find_tokens(transform: str, array: str, example: Example, labels: Iterable[str]) -> str:
     """Return the name of the tokens of an example: `array`, or if it is empty, the only input of tokens."""
     is_tokens = {name: value.ndim == 1 and value.dtype.kind == "i" for name, value in example.items()}
-    names = [array] if array else [name for name in is_tokens if is_tokens[name] and name != "labels"]
+    names = [array] if array else [name for name in is_tokens if is_tokens[name] and name not in labels]
     if len(names) != 1 or not is_tokens.get(names[0]):
         raise UserError(
             f"{KEY}: {transform}: needs tokens [length] of integers, but an example has {describe_arrays(example)}; "

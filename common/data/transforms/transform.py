@@ -10,6 +10,10 @@ from common.errors import UserError
 Example = dict[str, np.ndarray]  # one example by the names of its arrays, among them `labels`
 KEY = "data.transforms"
 
+# The arrays that are labels, by name, with the label that has no loss; None if all labels have one.
+IgnoredLabels = Mapping[str, int | None]
+ONE_LABEL: IgnoredLabels = {"labels": None}
+
 
 class Transform(Protocol):
     """A function of one example and a generator of random numbers.
@@ -39,7 +43,7 @@ def is_number(value: object, at_least: float = 0.0, at_most: float = float("inf"
 
 
 def check_ignored_label(name: str, labels: np.ndarray, ignored_label: int | None) -> None:
-    """Raise UserError if a transform has no label for positions that have no loss. labels: of an example."""
+    """Raise UserError if a transform has no label for positions that have no loss. labels: an array of an example."""
     if labels.dtype.kind == "f" or ignored_label is None:
         reason = "the labels are numbers" if labels.dtype.kind == "f" else "set task.ignore_label"
         raise UserError(f"{KEY}: {name}: needs a label for positions without a loss, which the task ignores; {reason}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from common.config.data import TransformedSettings
 from common.config.schema import Config
+from common.config.task_kinds import MultiOutputSettings
 from common.config.tasks import ClassificationSettings, CustomTaskSettings, LanguageModelSettings, TaskSettings
 from common.data.batches import Split
 from common.data.label_weights import get_padding_label
@@ -18,7 +19,12 @@ from common.data.transforms.builder import TransformList, build_transforms
 from common.data.transforms.rows import gather_examples
 from common.data.transforms.streams import EXAMPLES, Streams, derive_keys
 from common.data.transforms.transform import KEY, Example
-from common.data.transforms.transformed_split import TransformedSplit, check_types, transform_split
+from common.data.transforms.transformed_split import (
+    TransformedOutputsSplit,
+    TransformedSplit,
+    check_types,
+    transform_split,
+)
 from common.errors import UserError
 
 Normalization = dict[str, list[float]] | None
@@ -44,7 +50,7 @@ def transform_data(
     data = config.data
     if not isinstance(data, TransformedSettings) or not data.transforms:
         return train, validation
-    transforms = set_ignored_label(build_transforms(data.transforms, normalization), config.task)
+    transforms = set_ignored_labels(build_transforms(data.transforms, normalization), config.task)
     if transforms.mixing is not None:
         _check_mixing(config.task, train)
     evaluation_steps = tuple(
@@ -62,19 +68,29 @@ def transform_data(
     return transformed_train, transformed_validation
 
 
-def set_ignored_label(transforms: TransformList, task: TaskSettings) -> TransformList:
-    """Return the transforms with the label that the task ignores."""
-    if isinstance(task, LanguageModelSettings):
-        label: int | None = get_padding_label(task)
-    else:
-        label = getattr(task, "ignore_label", None)
+def set_ignored_labels(transforms: TransformList, task: TaskSettings) -> TransformList:
+    """Return the transforms with the names of the labels, and the label that the task of each ignores."""
+    outputs = task.tasks if isinstance(task, MultiOutputSettings) else []
+    tasks = [(output.label, output.task) for output in outputs] or [("labels", task)]
+    labels: dict[str, int | None] = {}
+    for name, label_task in tasks:
+        label = _get_ignored_label(label_task)
+        if labels.setdefault(name, label) != label:
+            raise UserError(f"{KEY}: outputs that share {name} have different ignore_label; give them the same")
     steps = [
-        replace(step, transform=replace(step.transform, ignored_label=label))  # type: ignore[type-var]  # a dataclass
-        if hasattr(step.transform, "ignored_label")
+        replace(step, transform=replace(step.transform, ignored_labels=labels))  # type: ignore[type-var]  # a dataclass
+        if hasattr(step.transform, "ignored_labels")
         else step
         for step in transforms.steps
     ]
     return replace(transforms, steps=tuple(steps))
+
+
+def _get_ignored_label(task: TaskSettings) -> int | None:
+    """Return the label that has no loss; None if all labels have one."""
+    if isinstance(task, LanguageModelSettings):
+        return get_padding_label(task)
+    return getattr(task, "ignore_label", None)
 
 
 def _get_label_dtype(split: Split) -> np.dtype:
@@ -85,6 +101,8 @@ def _get_label_dtype(split: Split) -> np.dtype:
 
 def _check_mixing(task: TaskSettings, train: Split) -> None:
     """Raise UserError if examples have weights, or if the task cannot use the shares of classes of mixed examples."""
+    if task.names_labels:
+        raise UserError(f"{KEY}: the labels of task={task.kind} cannot be mixed; remove mixup or cutmix")
     if getattr(train, "example_weights", None) is not None:
         raise UserError("data.weight: a mixed example has no weight; set it to null, or mix no examples")
     if task.label_weights is not None:
@@ -95,9 +113,13 @@ def _check_mixing(task: TaskSettings, train: Split) -> None:
 
 
 def _check_same_inputs(train: TransformedSplit, validation: TransformedSplit) -> None:
-    """Raise UserError if evaluations give the model inputs of other shapes or types than training."""
+    """Raise UserError if evaluations give the model inputs of other shapes or types than training.
+
+    The labels of several outputs are flat, so that their shapes must be the same, too.
+    """
+    unchecked = () if isinstance(train, TransformedOutputsSplit) else train.label_names
     for name, spec in train.specs.items():
-        if name != "labels" and spec != validation.specs[name]:
+        if name not in unchecked and spec != validation.specs[name]:
             trained, evaluated = (
                 f"{dtype} {[*shape]}" for shape, dtype in (split.specs[name] for split in (train, validation))
             )

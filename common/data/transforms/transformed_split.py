@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
+from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.batches import Arrays, Split
 from common.data.label_weights import count_losses
 from common.data.transforms.builder import Step, TransformList
@@ -82,8 +84,14 @@ class TransformedSplit:
     @property
     def transforms_labels(self) -> bool:
         """Return whether a transform may change labels: they are among its `arrays`, or it has no such attribute."""
-        arrays = [getattr(step.transform, "arrays", ["labels"]) for step in self.transforms.steps]
-        return any("labels" in names for names in arrays)
+        labels = self.label_names
+        arrays = [getattr(step.transform, "arrays", labels) for step in self.transforms.steps]
+        return any({*labels} & {*names} for names in arrays)
+
+    @property
+    def label_names(self) -> list[str]:
+        """The names of the arrays of labels that the transforms get."""
+        return ["labels"]
 
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return the transformed examples. Ragged arrays are padded to the longest of the examples `batch`."""
@@ -149,6 +157,49 @@ class TransformedSplit:
         )
 
 
+@dataclass(frozen=True)
+class TransformedOutputsSplit(TransformedSplit):
+    """A transformed split whose examples have labels of several outputs. The transforms get each array of labels."""
+
+    source: MultiOutputSplit
+
+    @property
+    @override
+    def label_names(self) -> list[str]:
+        return list(self.source.label_columns)
+
+    @property
+    @override
+    def example_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """The shape of an example in every array. `labels` has the labels of all outputs, flat."""
+        inputs = {name: shape for name, shape in super().example_shapes.items() if name not in self.label_names}
+        first = np.arange(1)
+        return {**inputs, "labels": self.transform_outputs(first).gather_labels(first).shape[1:]}
+
+    @override
+    def loss_counts(self, ids: np.ndarray) -> np.ndarray:
+        """Return the number of losses of each example for each output, float64 [n, outputs]."""
+        if not self.transforms_labels:
+            return self.source.loss_counts(ids)
+        return self.transform_outputs(ids).loss_counts(np.arange(len(ids)))
+
+    @override
+    def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
+        """Return the transformed inputs as `TransformedSplit` does, and `labels`: the labels of all outputs, flat."""
+        arrays = self._transform(ids, batch)
+        labels = {name: arrays.pop(name) for name in self.label_names}
+        return {**arrays, "labels": self.source.replace_labels(labels).gather_labels(np.arange(len(ids)))}
+
+    def gather_labels(self, ids: np.ndarray) -> np.ndarray:
+        """Return the transformed labels of all outputs, flat, float64 [n, labels]."""
+        return self.gather(ids, ids)["labels"]
+
+    def transform_outputs(self, ids: np.ndarray) -> MultiOutputSplit:
+        """Return the transformed labels of n examples as a split without inputs, whose ids are 0 to n - 1."""
+        arrays = self._transform(ids, ids)
+        return self.source.replace_labels({name: arrays[name] for name in self.label_names})
+
+
 def transform_split(source: Split, transforms: TransformList, classes: int, seed: int) -> TransformedSplit:
     """Return a split with transforms.
 
@@ -178,7 +229,8 @@ def transform_split(source: Split, transforms: TransformList, classes: int, seed
         name: ((None, *array.shape[1:]) if name in ragged else array.shape, array.dtype)
         for name, array in example.items()
     }
-    return TransformedSplit(source, TransformList(tuple(steps), mixing), specs, seed)
+    schema = TransformedOutputsSplit if isinstance(source, MultiOutputSplit) else TransformedSplit
+    return schema(source, TransformList(tuple(steps), mixing), specs, seed)
 
 
 def _check_ragged(step: str, before: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], after: Example) -> None:

@@ -58,7 +58,6 @@ OUTPUTS = ("task=multi_output", "task.outputs={a: {}}")
         (("task=contrastive",), "train.predictions=true", "train.predictions=true: cannot be used with task=contr"),
         (("task=contrastive",), "data=lines", "data.kind=lines: task=contrastive needs named arrays"),
         (OUTPUTS, "data=lines", "data.kind=lines: task=multi_output needs named arrays"),
-        (OUTPUTS, "data.transforms=[horizontal_flip]", "data.transforms: cannot be used with task=multi_output"),
     ],
 )
 def test_what_does_not_fit_the_labels_of_the_task_is_refused(

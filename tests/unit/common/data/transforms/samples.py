@@ -10,7 +10,7 @@ from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
 from common.data.batches import Arrays, Split
 from common.data.transforms.builder import build_transforms
-from common.data.transforms.transformed_data import set_ignored_label
+from common.data.transforms.transformed_data import set_ignored_labels
 from common.data.transforms.transformed_split import TransformedSplit, transform_split
 
 COUNT, CLASSES = 24, 3
@@ -27,7 +27,7 @@ HERE = __name__
 
 
 def transformed(*transforms: Any, source: Split = IMAGE_SPLIT, seed: int = 7) -> TransformedSplit:
-    built = set_ignored_label(build_transforms(transforms), LANGUAGE_MODEL)
+    built = set_ignored_labels(build_transforms(transforms), LANGUAGE_MODEL)
     return transform_split(source, built, CLASSES if source is IMAGE_SPLIT else 0, seed)
 
 

@@ -196,7 +196,7 @@ def test_evaluations_leave_out_random_transforms(make_config: MakeConfig) -> Non
         ),
         (
             ["data.transforms=[{horizontal_flip: {arrays: [images]}}]"],
-            "data.transforms: horizontal_flip: would leave the labels where they are; an example has images float32 "
+            "data.transforms: horizontal_flip: would leave labels where they are; an example has images float32 "
             "[6, 5, 3], labels int32 [6, 5]; name labels of pixels in arrays, too, and give them the height and width "
             "of the image",
         ),
