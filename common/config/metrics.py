@@ -37,6 +37,8 @@ class Metric:
     package: str = ""
 
 
+# Shares of the examples whose partner is among the first k candidates, with k; only for task=contrastive
+RECALLS = {"recall_at_1": 1, "recall_at_5": 5, "recall_at_10": 10}
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(CLASS_TASKS, NO_PREDICTIONS),
     **dict.fromkeys(("f1", "precision", "recall"), Metric(CLASS_TASKS)),
@@ -46,6 +48,7 @@ METRICS: dict[str, Metric] = {
     **dict.fromkeys(("r2", "pearson", "spearman"), Metric(("regression",), OUTPUTS)),
     "top5": Metric(("classification",), OUTPUTS),
     "bleu": Metric(("classification", "language_model"), package="sacrebleu"),
+    **dict.fromkeys((*RECALLS, "mean_reciprocal_rank"), Metric(("contrastive",), OUTPUTS)),
     "perplexity": Metric(("language_model",), NO_PREDICTIONS, higher_is_better=False),
 }
 # Fields of rows, summaries and comparisons, and axes of plots: no value of the user may have one of these names

@@ -18,8 +18,6 @@ def check_named_labels(config: Config) -> None:
             if value in RESERVED_NAMES:
                 raise UserError(f"task.outputs.{name}: would report {value}, a name that every run has; rename it")
         return
-    if config.metrics:
-        raise UserError(f"metrics: {title} reports its own values only; set it to []")
     if config.train.predictions:
         raise UserError(f"train.predictions=true: cannot be used with {title}; set it to false")
 

@@ -18,6 +18,7 @@ from common.config.metrics import (
     list_run_metrics,
 )
 from common.config.schema import Config
+from common.config.task_kinds import ContrastiveSettings
 from common.config.tasks import BinarySettings, ClassTaskSettings, RegressionSettings, TaskSettings
 from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.cache import Cache
@@ -93,6 +94,10 @@ def _compute_value(task: TaskSettings, metric: str, predictions: Predictions) ->
     from common.metrics.class_metrics import compute_binary_metric, compute_class_metric
     from common.metrics.number_metrics import compute_number_metric
 
+    if isinstance(task, ContrastiveSettings):
+        from common.metrics.retrieval_metrics import compute_retrieval_metric
+
+        return compute_retrieval_metric(metric, task, predictions.outputs)
     if isinstance(task, RegressionSettings):
         numbers = np.exp(predictions.outputs) if task.loss == "poisson" else predictions.outputs
         return compute_number_metric(metric, replace(predictions, outputs=numbers))

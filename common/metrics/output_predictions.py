@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from common.config.metrics import CLASSES, OUTPUTS
-from common.config.task_kinds import MultiOutputSettings
+from common.config.task_kinds import ContrastiveSettings, MultiOutputSettings
 from common.config.tasks import ClassificationSettings, TaskSettings
 from common.metrics.predictions import Predictions
 from common.models.task_outputs import OutputLayout
@@ -24,13 +24,16 @@ def split_predictions(
         predictions: The predictions of an evaluation. If there are several outputs, the outputs and the labels of an
             example stand one after the other. None if nothing was gathered.
         task: The task of the run.
-        layouts: The layouts of several outputs.
+        layouts: The layouts of several outputs, or of the embeddings of task=contrastive.
 
     Returns:
         The predictions in the types and the shapes that a run with this output alone has; but labels [n, 1] are [n].
     """
     if predictions is None:
         return {}
+    if isinstance(task, ContrastiveSettings):
+        (layout,) = layouts
+        return {"": replace(predictions, outputs=predictions.outputs.reshape(-1, *layout.output))}
     if not isinstance(task, MultiOutputSettings):
         return {"": predictions}
     is_classified = [

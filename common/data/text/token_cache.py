@@ -23,7 +23,7 @@ from common.data.ragged import build_mask, compute_padded_width, locate_values
 from common.data.text.token_cache_builder import TokenManifest, build_token_cache, get_max_vocabulary
 from common.data.tokenizer_source import TokenizerSource
 
-FORMAT = 1  # raise it whenever the files change, so that caches of the old format are built again
+FORMAT = 2  # raise it whenever the files change, so that caches of the old format are built again
 ARRAYS = ("tokens", "offsets", "first_lengths", "labels")
 
 

@@ -11,8 +11,10 @@ from common.config.task_kinds import ContrastiveSettings
 from common.data.arrays.array_column import Column
 from common.data.arrays.array_split import ArraySplit
 from common.data.batches import GlobalBatch
+from common.metrics.output_predictions import split_predictions
+from common.models.task_outputs import OutputLayout
 from torch_impl.batches import to_tensors
-from torch_impl.step import backward, compute_evaluation_sums
+from torch_impl.step import backward, compute_evaluation_sums, evaluate
 from torch_impl.strategies.dp import _get_targets
 from torch_impl.task import build_task_functions
 
@@ -90,3 +92,21 @@ def test_an_embedding_of_zeros_has_a_finite_gradient() -> None:
     functions = build_task_functions(TASK, {"output_layouts": [layout(2)]})
     functions.losses(leaf, torch.zeros(2)).sum().backward()
     assert leaf.grad is not None and leaf.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_the_partner_is_searched_among_all_validation_examples(world_size: int) -> None:
+    """The embeddings are gathered by example, also if a batch has fewer examples than replicas."""
+    batches = [
+        replace(make_batch(), ids=ids, predictions="outputs") for ids in (np.arange(4), np.array([6, 5]), np.array([4]))
+    ]
+    settings = {"output_layouts": [layout(2)]}
+
+    def compute_sums(batch: GlobalBatch) -> torch.Tensor:
+        functions = replace(build_task_functions(TASK, settings), gather=None)
+        shards = [to_tensors(batch.shard(rank, world_size), CPU) for rank in range(world_size)]
+        return torch.stack([compute_evaluation_sums(lambda x: x, functions, s, "float64") for s in shards]).sum(0)
+
+    layouts = [OutputLayout([2, SIZE], [], True)]
+    predictions = split_predictions(evaluate(batches, compute_sums).predictions, TASK, layouts)
+    np.testing.assert_array_equal(predictions[""].outputs, EMBEDDINGS[:, :2])

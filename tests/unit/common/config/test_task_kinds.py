@@ -54,7 +54,7 @@ OUTPUTS = ("task=multi_output", "task.outputs={a: {}}")
 @pytest.mark.parametrize(
     ("task", "override", "error"),
     [
-        (("task=contrastive",), "metrics=[f1]", "metrics: task=contrastive reports its own values only"),
+        (("task=contrastive",), "metrics=[f1]", r"metrics=\[f1\]: does not fit task=contrastive; choose recall_at_1"),
         (("task=contrastive",), "train.predictions=true", "train.predictions=true: cannot be used with task=contr"),
         (("task=contrastive",), "data=lines", "data.kind=lines: task=contrastive needs named arrays"),
         (OUTPUTS, "data=lines", "data.kind=lines: task=multi_output needs named arrays"),
