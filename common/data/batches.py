@@ -241,7 +241,7 @@ class GlobalBatch:
 
 def _has_outputs(split: Split) -> TypeGuard[OutputSplit]:
     """Check whether the examples of a split have labels of several outputs."""
-    return hasattr(split, "outputs")
+    return hasattr(split, "gather_labels")
 
 
 def _remove_class_axis(labels: np.ndarray) -> tuple[int, ...]:

@@ -44,7 +44,10 @@ class MultiOutputSplit(ArraySplit):
     def replace_labels(self, labels: Mapping[str, np.ndarray]) -> "MultiOutputSplit":
         """Return a split without inputs with other labels, by the name of the array."""
         assert isinstance(self.task, MultiOutputSettings)
-        columns = {name: Column(array) for name, array in labels.items()}
+        columns = {  # small integers as int32, the type in which the cache stores labels
+            name: Column(array.astype(np.int32) if array.dtype.kind in "ub" else array)
+            for name, array in labels.items()
+        }
         return replace(self, inputs={}, label=next(iter(columns.values())), outputs=split_outputs(self.task, columns))
 
     def gather_named(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:

@@ -52,10 +52,17 @@ class ImageTransform:
                 f"{KEY}: {name}: needs images [height, width, channels], but an example has {describe_arrays(example)};"
                 f" name them as {{{name}: {{arrays: [NAME]}}}}"
             )
+        shape = example[arrays[0]].shape[:2]
+        others = [key for key, array in example.items() if key not in (*arrays, *labels) and array.shape == shape]
+        if self.moves_pixels and not self.arrays and others:
+            raise UserError(
+                f"{KEY}: {name}: may have to move {others[0]}, too, because it has the height and width of {arrays[0]}; "
+                f"name what it moves as {{{name}: {{arrays: [{arrays[0]}, NAME]}}}}"
+            )
         for label in labels if self.moves_pixels else ():
             if label in arrays or example[label].ndim < 2:
                 continue
-            if self.arrays or example[label].shape[:2] != example[arrays[0]].shape[:2]:
+            if self.arrays or example[label].shape[:2] != shape:
                 raise UserError(
                     f"{KEY}: {name}: would leave {label} where they are; an example has {describe_arrays(example)}; "
                     "name labels of pixels in arrays, too, and give them the height and width of the image"

@@ -30,8 +30,8 @@ def gather_examples(source: Split, ids: np.ndarray, batch: np.ndarray) -> tuple[
         The arrays of `Split.gather`, and views of the rows in them, without padding and without masks. If there are
         several outputs, each array of labels has its own name, and there is no array `labels`.
     """
-    is_multi_output = isinstance(source, MultiOutputSplit)
-    arrays = source.gather_named(ids, batch) if is_multi_output else source.gather(ids, batch)
+    gather = source.gather_named if isinstance(source, MultiOutputSplit) else source.gather
+    arrays = gather(ids, batch)
     lengths: Mapping[str, np.ndarray] = source.array_lengths(ids) if isinstance(source, RaggedSplit) else {}
     masks = {f"{name}_mask" for name in lengths if name != "labels"}
     names = [name for name in arrays if name not in masks]

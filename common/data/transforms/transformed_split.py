@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from typing_extensions import override
@@ -44,7 +44,7 @@ class TransformedSplit:
     step: int = 0
     batch_ids: np.ndarray | None = None
 
-    def select_batch(self, epoch: int, step: int, ids: np.ndarray) -> "TransformedSplit":
+    def select_batch(self, epoch: int, step: int, ids: np.ndarray) -> Self:
         """Return the split for a global batch of these ids."""
         return replace(self, epoch=epoch, step=step, batch_ids=ids)
 
@@ -229,8 +229,10 @@ def transform_split(source: Split, transforms: TransformList, classes: int, seed
         name: ((None, *array.shape[1:]) if name in ragged else array.shape, array.dtype)
         for name, array in example.items()
     }
-    schema = TransformedOutputsSplit if isinstance(source, MultiOutputSplit) else TransformedSplit
-    return schema(source, TransformList(tuple(steps), mixing), specs, seed)
+    bound = TransformList(tuple(steps), mixing)
+    if isinstance(source, MultiOutputSplit):
+        return TransformedOutputsSplit(source, bound, specs, seed)
+    return TransformedSplit(source, bound, specs, seed)
 
 
 def _check_ragged(step: str, before: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], after: Example) -> None:

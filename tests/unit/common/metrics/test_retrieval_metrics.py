@@ -40,3 +40,15 @@ def test_equal_embeddings_find_nothing() -> None:
     task = ContrastiveSettings("contrastive", None, "dot", 0.05, False)
     assert compute_retrieval_metric("recall_at_5", task, np.ones((COUNT, 2, 3))) == 0
     assert compute_retrieval_metric("mean_reciprocal_rank", task, np.ones((COUNT, 2, 3))) == pytest.approx(1 / COUNT)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_a_copy_of_the_partner_is_ranked_before_it_despite_rounding(similarity: str) -> None:
+    task = ContrastiveSettings("contrastive", None, similarity, 0.05, False)
+    pairs = np.repeat(np.stack([ANCHORS, ANCHORS], 1), 2, 0)  # each pair twice
+    if similarity == "dot":
+        pairs /= np.linalg.norm(pairs, axis=-1, keepdims=True)
+        pairs *= 100
+    rounded = pairs * (1 + 1e-7 * np.random.default_rng(1).uniform(-1, 1, pairs.shape))
+    assert compute_retrieval_metric("recall_at_1", task, rounded) == 0
+    assert compute_retrieval_metric("mean_reciprocal_rank", task, rounded) == 0.5

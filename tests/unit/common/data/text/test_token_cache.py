@@ -14,7 +14,7 @@ from common.config import compose as configs
 from common.config.data import FilesSettings
 from common.config.schema import Config
 from common.data.text import token_cache_builder
-from common.data.text.token_cache import TokenCache, TokenizedSplit, open_cache
+from common.data.text.token_cache import FORMAT, TokenCache, TokenizedSplit, open_cache
 from common.models.pretrained import find_source
 from tests.conftest import SMALL_MODEL, Compose, MakeSplit
 from tests.unit.common.data.text.conftest import PAIRS, Text, make_corpus_config, with_corpus, with_max_length
@@ -128,6 +128,15 @@ def test_damage_is_reported_and_repaired(
     assert again.fingerprint == built.fingerprint
     assert path.read_bytes() == content
     assert list_examples(again.train) == expected
+
+
+def test_a_cache_of_an_older_format_is_built_again(
+    built_config: Config, built: TokenCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.data.text.token_cache.FORMAT", FORMAT - 1)
+    older = open_cache(built_config, None)
+    assert older.directory != built.directory
+    assert list_examples(older.validation) == list_examples(built.validation)
 
 
 @pytest.mark.slow

@@ -159,6 +159,11 @@ def test_examples_that_do_not_fit() -> None:
     )
     two = ArraySplit({"a": Column(IMAGES), "b": Column(IMAGES)}, Column(LABELS))
     assert "name them as {horizontal_flip: {arrays: [NAME]}}" in explain("horizontal_flip", source=two)
+    depth = ArraySplit({"images": Column(IMAGES), "depth": Column(IMAGES[..., 0])}, Column(LABELS))
+    assert explain("horizontal_flip", source=depth) == (
+        "horizontal_flip: may have to move depth, too, because it has the height and width of images; name what it "
+        "moves as {horizontal_flip: {arrays: [images, NAME]}}"
+    )
     assert explain("mixup", source=TOKEN_SPLIT).startswith("mixup: mixes a class for each example, or shares")
     ragged = ArraySplit({"x": Column(np.arange(5), np.array([0, 2, 5]))}, Column(np.zeros(2, np.int32)))
     assert explain("mixup", source=ragged) == "x has examples of different lengths, which cannot be mixed; pad them"
@@ -192,7 +197,7 @@ def test_evaluations_leave_out_random_transforms(make_config: MakeConfig) -> Non
         (
             ["data.transforms=[{random_crop: {padding: 1, arrays: [images, labels]}}]", "task.ignore_label=null"],
             "data.transforms: random_crop: needs a label for positions without a loss, which the task ignores; set "
-            "task.ignore_label",
+            "task.ignore_label, or that of the output",
         ),
         (
             ["data.transforms=[{horizontal_flip: {arrays: [images]}}]"],

@@ -50,6 +50,10 @@ def blank_depth(example: dict[str, np.ndarray], generator: np.random.Generator) 
     return {**example, "depth": example["depth"] * np.float32(0)}
 
 
+def find_corners(example: dict[str, np.ndarray], generator: np.random.Generator) -> dict[str, np.ndarray]:
+    return {**example, "mask": example["mask"] % WIDTH == 0}
+
+
 @pytest.mark.parametrize(
     "transforms",
     [
@@ -75,6 +79,24 @@ def test_resize_takes_the_nearest_labels() -> None:
     outputs = transformed({"resize": 2}).transform_outputs(IDS).outputs
     np.testing.assert_array_equal(outputs["segments"].labels, NUMBERS[IDS][:, 1::2, 1::3])
     np.testing.assert_array_equal(outputs["depth"].labels, NUMBERS[IDS][:, 1::2, 1::3])
+
+
+@pytest.mark.parametrize("transforms", [["horizontal_flip"], [{"normalize": {"mean": [0], "std": [2]}}]])
+def test_a_shard_has_the_weight_of_each_output(transforms: list[object]) -> None:
+    split = transformed(*transforms)
+    batch = GlobalBatch(1, IDS, split, "global", output_weights=[1, 0.5, 2])
+    plain = replace(batch, split=split.source)
+    for shard, expected in zip(batch.shard(1, 2), plain.shard(1, 2), strict=True):
+        assert shard["weights"].shape[1:] == (3,)
+        np.testing.assert_array_equal(shard["weights"], expected["weights"])
+    np.testing.assert_array_equal(batch.evaluation_weight, plain.evaluation_weight)
+    assert (batch.weight, batch.prediction_shape) == (1, (len(IDS), -1))
+
+
+def test_small_integers_of_a_function_are_labels() -> None:
+    outputs = transformed(f"{__name__}:find_corners").transform_outputs(IDS).outputs
+    assert outputs["segments"].labels.dtype == np.int32
+    np.testing.assert_array_equal(outputs["segments"].labels, NUMBERS[IDS] % 6 == 0)
 
 
 def test_padding_of_a_crop_has_no_loss() -> None:
