@@ -56,7 +56,7 @@ class ImageTransform:
         others = [key for key, array in example.items() if key not in (*arrays, *labels) and array.shape == shape]
         if self.moves_pixels and not self.arrays and others:
             raise UserError(
-                f"{KEY}: {name}: may have to move {others[0]}, too, because it has the height and width of {arrays[0]}; "
+                f"{KEY}: {name}: may have to move {others[0]}, too, which has the height and width of {arrays[0]}; "
                 f"name what it moves as {{{name}: {{arrays: [{arrays[0]}, NAME]}}}}"
             )
         for label in labels if self.moves_pixels else ():

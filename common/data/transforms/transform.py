@@ -45,7 +45,9 @@ def is_number(value: object, at_least: float = 0.0, at_most: float = float("inf"
 def check_ignored_label(name: str, labels: np.ndarray, ignored_label: int | None) -> None:
     """Raise UserError if a transform has no label for positions that have no loss. labels: an array of an example."""
     if labels.dtype.kind == "f" or ignored_label is None:
-        reason = "the labels are numbers" if labels.dtype.kind == "f" else "set task.ignore_label, or that of the output"
+        reason = (
+            "the labels are numbers" if labels.dtype.kind == "f" else "set task.ignore_label, or that of the output"
+        )
         raise UserError(f"{KEY}: {name}: needs a label for positions without a loss, which the task ignores; {reason}")
 
 

@@ -1,50 +1,21 @@
 """Tests that the losses of several outputs are those of PyTorch over the global batch, however it is divided."""
 
-from dataclasses import asdict, replace
-
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
-from common.config.task_kinds import MultiOutputSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.batches import GlobalBatch
 from common.metrics.output_predictions import split_predictions
 from common.models.task_outputs import OutputLayout
 from common.training.evaluation_values import fetch_losses
 from common.training.strategy import Evaluation
-from tests.unit.reference_losses import CLASSIFICATION, REGRESSION
+from tests.unit.output_samples import CLASSES, COUNT, LAYOUTS, NUMBERS, OUTPUTS, PIXELS, SPLIT, TASK, WEIGHTS
 from torch_impl.batches import to_tensors
 from torch_impl.models.custom import _select_outputs
 from torch_impl.step import backward, compute_evaluation_sums, evaluate
 from torch_impl.task import TaskFunctions, build_task_functions
 
-COUNT = 11
-stream = np.random.default_rng(5)
-PIXELS = stream.integers(0, 3, (COUNT, 2, 4)).astype(np.int32)
-PIXELS[stream.random(PIXELS.shape) < np.linspace(0, 1, COUNT)[:, None, None]] = -100  # the last example has none
-CLASSES = stream.integers(0, 4, COUNT).astype(np.int32)
-CLASSES[::3] = -100
-NUMBERS = stream.standard_normal(COUNT).astype(np.float32)
-WEIGHTS = [0.5, 2.0, 1.0, 3.0]
-OUTPUTS = stream.standard_normal((COUNT, 2 * 4 * 3 + 4 + 1))
-TASK = MultiOutputSettings(
-    "multi_output",
-    {
-        "mask": {"output": "mask", "label": "mask", "weight": 0.3, **asdict(CLASSIFICATION)},
-        "group": {"output": 1, "label": "y", "weight": 1, **asdict(replace(CLASSIFICATION, class_weights=WEIGHTS))},
-        "age": {"output": "age", "label": "age", "weight": 2.5, **asdict(REGRESSION)},
-    },
-)
-LAYOUTS = [
-    {"output": [2, 4, 3], "labels": [2, 4], "is_integer": True},
-    {"output": [1, 4], "labels": [1], "is_integer": True},
-    {"output": [1], "labels": [1], "is_integer": False},
-]
-COLUMNS = {"mask": Column(PIXELS), "y": Column(CLASSES), "age": Column(NUMBERS)}
-SPLIT = MultiOutputSplit({"x": Column(OUTPUTS)}, Column(PIXELS), None, TASK, split_outputs(TASK, COLUMNS))
 CPU = torch.device("cpu")
 
 

@@ -161,7 +161,7 @@ def test_examples_that_do_not_fit() -> None:
     assert "name them as {horizontal_flip: {arrays: [NAME]}}" in explain("horizontal_flip", source=two)
     depth = ArraySplit({"images": Column(IMAGES), "depth": Column(IMAGES[..., 0])}, Column(LABELS))
     assert explain("horizontal_flip", source=depth) == (
-        "horizontal_flip: may have to move depth, too, because it has the height and width of images; name what it "
+        "horizontal_flip: may have to move depth, too, which has the height and width of images; name what it "
         "moves as {horizontal_flip: {arrays: [images, NAME]}}"
     )
     assert explain("mixup", source=TOKEN_SPLIT).startswith("mixup: mixes a class for each example, or shares")
