@@ -96,8 +96,7 @@ TEXT = ("data=lines", "data.train={data}/train.txt", "data.validation={data}/val
 # Shards are uneven for 2, 3 and 4 replicas.
 CUSTOM = ("train.steps=30", "schedule=constant", "optimizer.learning_rate=0.003", "train.global_batch_size=31")
 HEADS = "{mask: {loss: dice, weight: 0.3}, group: {class_weights: [1,2,0.5]}, age: {kind: regression, weight: 2}}"
-HEADS_OPTIONS = ("metrics=[mask.iou,group.f1,age.pearson]", "data.transforms=[{random_crop:1},horizontal_flip]")
-PAIRS_OPTIONS = ("task.symmetric=true", "task.temperature=0.2", "metrics=[recall_at_5,mean_reciprocal_rank]")
+HEADS_METRICS = "metrics=[mask.iou,group.f1,age.pearson]"
 EXAMPLES = {  # the example whose data is used, and the settings
     "resnet": ("resnet", (*ARRAYS, "data.channels=[images]", "model.sync_batch_norm=true")),
     "lstm": ("lstm", ARRAYS),
@@ -108,10 +107,10 @@ EXAMPLES = {  # the example whose data is used, and the settings
     "attention": ("lstm", (*ARRAYS, "+model.arguments.dropout=0.1")),
     "tagger": ("tagger", (*ARRAYS, "task.loss=focal", "task.class_weights=[1,2,0.5]")),
     "translation": ("translation", ARRAYS),
-    "pairs": ("pairs", (*ARRAYS, "task=contrastive", *PAIRS_OPTIONS)),
+    "pairs": ("pairs", (*ARRAYS, "task=contrastive", "task.symmetric=true", "task.temperature=0.2")),
     "heads": (
         "heads",
-        (*ARRAYS, "data.channels=[images]", "task=multi_output", f"task.outputs={HEADS}", *HEADS_OPTIONS),
+        (*ARRAYS, "data.channels=[images]", "task=multi_output", f"task.outputs={HEADS}", HEADS_METRICS),
     ),
 }
 EXPERIMENTS = {name: (*CORPUS, *overrides) for name, overrides in BERT.items()} | {
