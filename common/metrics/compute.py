@@ -20,8 +20,8 @@ from common.config.metrics import (
 from common.config.schema import Config
 from common.config.task_kinds import ContrastiveSettings
 from common.config.tasks import BinarySettings, ClassTaskSettings, RegressionSettings, TaskSettings
-from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.cache import Cache
+from common.data.splits.multi_output_split import MultiOutputSplit
 from common.data.transforms.transformed_split import TransformedOutputsSplit
 from common.errors import UserError, describe_error, one_line
 from common.metrics.predictions import Predictions

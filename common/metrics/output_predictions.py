@@ -12,7 +12,7 @@ from common.config.tasks import ClassificationSettings, TaskSettings
 from common.metrics.predictions import Predictions
 from common.models.task_outputs import OutputLayout
 
-ONE_LABEL = [1]  # the layout of a label for each example, which `common.data.arrays.multi_output_split` gives an axis
+ONE_LABEL = [1]  # the layout of a label for each example, which `common.data.splits.multi_output_split` gives an axis
 
 
 def split_predictions(

@@ -17,11 +17,11 @@ from common.config.tasks import (
     TaskSettings,
 )
 from common.data.arrays.array_checks import iterate_blocks
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
-from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.batches import Split
 from common.data.cache import Cache
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
+from common.data.splits.multi_output_split import MultiOutputSplit
 from common.data.transforms.transform import KEY
 from common.data.transforms.transformed_data import CHECKED_EXAMPLES
 from common.data.transforms.transformed_split import TransformedOutputsSplit, TransformedSplit, get_source

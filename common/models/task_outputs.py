@@ -9,8 +9,8 @@ import numpy as np
 from common.config.schema import Config
 from common.config.task_kinds import ContrastiveSettings, MultiOutputSettings
 from common.config.tasks import ClassificationSettings, TaskSettings
-from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.cache import Cache
+from common.data.splits.multi_output_split import MultiOutputSplit
 from common.data.transforms.transformed_split import TransformedOutputsSplit
 from common.errors import UserError
 from common.models.model_outputs import (

@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from common.config.task_kinds import MultiOutputSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
+from common.data.splits.array_column import Column
+from common.data.splits.multi_output_split import MultiOutputSplit, split_outputs
 from tests.unit.reference_losses import CLASSIFICATION, REGRESSION
 
 COUNT = 11

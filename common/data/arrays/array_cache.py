@@ -22,13 +22,13 @@ from common.data.arrays.array_cache_builder import (
     get_label_name,
 )
 from common.data.arrays.array_checks import InputShapes, check_channels
-from common.data.arrays.array_column import Column
 from common.data.arrays.array_readers import OFFSETS
-from common.data.arrays.array_split import ArraySplit
-from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.cache import Cache
 from common.data.identity import identify
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
+from common.data.splits.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.transforms.transformed_split import get_source
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import numpy as np
 
 from common.config.data import NamedArraysSettings
 from common.data.abbreviation import abbreviate
-from common.data.arrays.array_column import Column
 from common.data.arrays.array_files import NamedArrays
+from common.data.splits.array_column import Column
 from common.errors import UserError
 
 BLOCK = 1 << 24  # bytes of an array that are read at once

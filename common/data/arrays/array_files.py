@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from common.config.data import ArraysSettings
-from common.data.arrays.array_column import Column
 from common.data.arrays.array_readers import OFFSETS, LoadedArrays, read_npy, read_npz, read_safetensors
 from common.data.arrays.parquet_columns import read_parquet
 from common.data.identity import Identity, collect_source_keys, identify_file
+from common.data.splits.array_column import Column
 from common.errors import UserError
 
 log = logging.getLogger("lockstep")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.arrays.array_column import Column
+from common.data.splits.array_column import Column
 from common.errors import UserError, describe_error
 
 LoadedArrays = dict[str, np.ndarray | Column]  # by name; only Parquet files have lists, which become a Column

@@ -15,13 +15,13 @@ from common.config.schema import Config
 from common.config.tasks import TaskSettings
 from common.data.array_writer import ArrayWriter
 from common.data.arrays.array_cache import ArrayCache
-from common.data.arrays.array_column import Column
 from common.data.arrays.array_files import find_split, warn_of_same_file
-from common.data.arrays.array_split import ArraySplit
 from common.data.arrays.plain_text_tokens import BYTES, find_tokenizer, open_tokenizer
 from common.data.atomic_directory import Manifest, compute_fingerprint, open_or_build, read_manifest
 from common.data.build_progress import show_progress
 from common.data.identity import Identity, collect_source_keys, identify_file
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from common.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.data.array_writer import ArrayWriter
-from common.data.arrays.array_column import Column
 from common.data.arrays.array_readers import LoadedArrays, open_npy, report_damage
+from common.data.splits.array_column import Column
 from common.errors import UserError
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import numpy as np
 from common.config.data import CustomDataSettings
 from common.config.import_object import import_function
 from common.data.array_writer import ArrayWriter
-from common.data.arrays.array_column import Column
 from common.data.arrays.array_files import NamedArrays, to_named_arrays
 from common.data.arrays.array_readers import LoadedArrays, open_npy
 from common.data.build_progress import show_progress
 from common.data.identity import Identity, collect_source_keys, identify_file
+from common.data.splits.array_column import Column
 from common.errors import UserError, describe_error
 
 SPLITS = ("train", "validation")

@@ -5,8 +5,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.batches import Arrays, Split
+from common.data.splits.multi_output_split import MultiOutputSplit
 from common.data.transforms.transform import Example
 
 

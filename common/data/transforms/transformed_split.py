@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 from typing_extensions import override
 
-from common.data.arrays.multi_output_split import MultiOutputSplit
 from common.data.batches import Arrays, Split
 from common.data.label_weights import count_losses
+from common.data.splits.multi_output_split import MultiOutputSplit
 from common.data.transforms.builder import Step, TransformList
 from common.data.transforms.rows import gather_examples
 from common.data.transforms.streams import BATCHES, EXAMPLES, Streams, derive_keys

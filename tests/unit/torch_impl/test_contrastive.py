@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from common.config.task_kinds import ContrastiveSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import GlobalBatch
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from common.metrics.output_predictions import split_predictions
 from common.models.task_outputs import OutputLayout
 from torch_impl.batches import to_tensors

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.config.tasks import TaskSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import GlobalBatch
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from tests.unit.reference_losses import BINARY, CLASSIFICATION, expected
 from torch_impl.batches import to_tensors
 from torch_impl.step import sum_losses

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from common.config.metric_checks import check_metrics
 from common.config.schema import Config
 from common.config.task_kinds import MultiOutputSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
-from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.batches import GlobalBatch
 from common.data.cache import Cache
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
+from common.data.splits.multi_output_split import MultiOutputSplit, split_outputs
 from common.errors import UserError
 from common.metrics.class_metrics import compute_binary_metric, compute_class_metric
 from common.metrics.compute import check_functions, check_predictions, compute_metrics

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.data import batches as batches_module
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import Arrays, GlobalBatch, evaluation_batches
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from common.errors import UserError
 from common.metrics.predictions import Predictions, collect_predictions
 from torch_impl.predictions import append_predictions

@@ -9,13 +9,13 @@ import pytest
 
 from common.config.schema import Config
 from common.config.tasks import CustomTaskSettings, LanguageModelSettings, TaskSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.cache import Cache
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from common.errors import UserError
 from common.models.label_checks import check_classes, check_labels
 from tests.conftest import MakeConfig
-from tests.unit.common.data.arrays.test_array_column import ragged
+from tests.unit.common.data.splits.test_array_column import ragged
 from tests.unit.common.data.transforms.samples import LANGUAGE_MODEL, TOKEN_SPLIT, transformed
 from tests.unit.reference_losses import BINARY, CLASSIFICATION, REGRESSION
 

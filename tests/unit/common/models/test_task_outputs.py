@@ -11,9 +11,9 @@ import pytest
 
 from common.config.task_kinds import ContrastiveSettings, MultiOutputSettings
 from common.config.tasks import TaskSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.cache import Cache
+from common.data.splits.array_column import Column
+from common.data.splits.multi_output_split import MultiOutputSplit, split_outputs
 from common.errors import UserError
 from common.models.label_checks import check_classes, check_labels
 from common.models.task_outputs import describe_outputs

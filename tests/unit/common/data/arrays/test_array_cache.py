@@ -12,8 +12,8 @@ import pytest
 from common.config.schema import Config
 from common.data.arrays import array_files
 from common.data.arrays.array_cache import open_cache, reopen_cache
-from common.data.arrays.array_split import ArraySplit
 from common.data.cache import open_cache as open_any_cache
+from common.data.splits.array_split import ArraySplit
 from common.errors import UserError
 from tests.conftest import MakeConfig
 from tests.unit.common.data.arrays.array_samples import FORMATS, write

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from common.config.tasks import LanguageModelSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import Arrays, Split
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from common.data.transforms.builder import build_transforms
 from common.data.transforms.transformed_data import set_ignored_labels
 from common.data.transforms.transformed_split import TransformedSplit, transform_split

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from common.config.transforms import list_functions, parse_transforms
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.cache import open_cache
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from common.data.transforms.transformed_data import check_transforms, transform_data
 from common.errors import UserError
 from tests.conftest import MakeConfig

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from common.config.task_kinds import MultiOutputSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.batches import GlobalBatch
+from common.data.splits.array_column import Column
+from common.data.splits.multi_output_split import MultiOutputSplit, split_outputs
 from common.data.transforms.builder import build_transforms
 from common.data.transforms.transformed_data import _check_mixing, check_transforms, set_ignored_labels
 from common.data.transforms.transformed_split import TransformedOutputsSplit, transform_split

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from tests.unit.common.data.transforms.samples import (
     CLASSES,
     COUNT,

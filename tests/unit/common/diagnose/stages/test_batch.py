@@ -6,9 +6,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import GlobalBatch
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from common.diagnose.comparison import SideComparison
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.stages.batch import compare_batches

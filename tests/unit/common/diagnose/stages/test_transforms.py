@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import GlobalBatch, Split
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 from common.data.transforms.trace import Trace, trace_transforms
 from common.diagnose.findings import Stage
 from common.diagnose.stages.transforms import compare_traces

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.config.tasks import TaskSettings
-from common.data.arrays.array_column import Column
 from common.data.batches import Arrays
 from common.data.label_weights import count_losses, get_padding_label
 from common.data.ragged import build_mask, compute_padded_width
+from common.data.splits.array_column import Column
 
 
 @dataclass(frozen=True)

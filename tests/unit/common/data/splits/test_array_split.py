@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.config.tasks import LanguageModelSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import GlobalBatch
 from common.data.padding import choose_padding, count_computed_tokens
-from tests.unit.common.data.arrays.test_array_column import ragged
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
+from tests.unit.common.data.splits.test_array_column import ragged
 from tests.unit.reference_losses import CLASSIFICATION
 
 LENGTHS = [3, 9, 0, 20, 1, 8, 30, 12]

@@ -8,9 +8,9 @@ import numpy as np
 from typing_extensions import override
 
 from common.config.task_kinds import MultiOutputSettings
-from common.data.arrays.array_column import Column
-from common.data.arrays.array_split import ArraySplit
 from common.data.batches import Arrays
+from common.data.splits.array_column import Column
+from common.data.splits.array_split import ArraySplit
 
 
 def split_outputs(task: MultiOutputSettings, columns: Mapping[str, Column]) -> dict[str, ArraySplit]:

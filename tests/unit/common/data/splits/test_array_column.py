@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.data.arrays.array_column import Column
+from common.data.splits.array_column import Column
 
 lists = st.lists(st.lists(st.integers(-9, 9), max_size=30), min_size=1, max_size=12)
 

@@ -1,0 +1,1 @@
+"""Splits of named arrays, as they are read from memory or from a cache."""
