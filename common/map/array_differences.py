@@ -19,7 +19,7 @@ SMALL_SHARE = 0.1  # the share of the elements other than zero that count as sma
 NORM_BESIDE_LARGE = 1e-6
 
 
-def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0) -> float:
+def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0, equal_nan: bool = False) -> float:
     """Return |a - b| relative to the larger of their norms, or to `min_norm` if that is larger.
 
     Elements that are far larger than the others, such as -1e9 in masked logits, are compared one by one, because their
@@ -29,9 +29,10 @@ def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0) -> fl
         a: An array.
         b: An array of the same shape.
         min_norm: The smallest norm to which the difference is relative.
+        equal_nan: Whether NaN equals NaN, such as in a buffer. Outputs and gradients of NaN prove nothing.
 
     Returns:
-        The relative difference; infinity if one array has NaN, or an infinite element that the other does not have.
+        The relative difference; infinity if one array has an infinite element that the other does not have, or NaN.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -39,7 +40,7 @@ def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0) -> fl
         is_finite = np.isfinite(gaps.sum())
     if not is_finite:
         finite = np.isfinite(a) & np.isfinite(b)
-        if not np.array_equal(a[~finite], b[~finite]):
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=equal_nan):
             return np.inf
         a, b, gaps = a[finite], b[finite], gaps[finite]
     magnitudes = np.maximum(np.abs(a), np.abs(b))

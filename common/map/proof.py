@@ -188,7 +188,7 @@ def _explain_outputs(
     cause = explain_first_difference(parameter_map.layer_pairs, *passes, OUTPUT_TOLERANCE)
     for framework, first, second in zip(("PyTorch", "Keras"), passes, computation.run(training), strict=True):
         pairs = [(array, second.outputs[name]) for name, array in first.outputs.items()]
-        if any(relative_difference(*pair) > OUTPUT_TOLERANCE for pair in pairs):
+        if any(relative_difference(*pair, equal_nan=True) > OUTPUT_TOLERANCE for pair in pairs):
             return (
                 f"{framework}'s model returns something else when the same inputs are computed again, because it draws "
                 "random numbers or keeps a state; draw numbers in training mode only, in a layer that is recognized as "

@@ -85,4 +85,4 @@ def _find_difference(first: ObservedPass, second: ObservedPass) -> str | None:
 def _is_equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     if a is None or b is None:
         return a is b
-    return a.shape == b.shape and relative_difference(a, b) <= TOLERANCE
+    return a.shape == b.shape and relative_difference(a, b, equal_nan=True) <= TOLERANCE

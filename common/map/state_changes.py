@@ -61,8 +61,8 @@ def compare_statistics(
             if role == "running_var" and count is not None:
                 unchanged_share = (1 - torch_momentum) * before
                 expected = unchanged_share + (after - unchanged_share) * (count - 1) / count
-                variances.append((pair, count, relative_difference(after, keras_after)))
-            if (difference := relative_difference(expected, keras_after)) > tolerance:
+                variances.append((pair, count, relative_difference(after, keras_after, equal_nan=True)))
+            if (difference := relative_difference(expected, keras_after, equal_nan=True)) > tolerance:
                 errors.append(f"{pair}: {role} differs by {difference:.1e} of its norm after a training step")
     return [
         *(f"{difference}, in {name_pairs(pairs)}" for difference, pairs in momenta.items()),
@@ -108,7 +108,7 @@ def compare_state(
         if training and pair.keras in statistics:
             continue
         array = pair.transformation.to_keras(torch_pass.updated)
-        difference = relative_difference(array, keras_pass.updated[pair.keras])
+        difference = relative_difference(array, keras_pass.updated[pair.keras], equal_nan=True)
         if difference > tolerance:
             names = " + ".join(map(str, pair.transformation.sources))
             errors.append(

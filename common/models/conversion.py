@@ -152,7 +152,7 @@ def _map_to_torch(paths: ConversionPaths, parameter_map: ParameterMap, arrays: A
         pair.transformation.to_torch(arrays[pair.keras], mapped)
     for pair in parameter_map.variable_pairs:
         restored = pair.transformation.to_keras(mapped)  # it has PyTorch's type, which may be narrower
-        if not np.array_equal(restored, arrays[pair.keras].astype(restored.dtype)):
+        if not np.array_equal(restored, arrays[pair.keras].astype(restored.dtype), equal_nan=True):
             raise UserError(
                 f"{paths.source_place}: {pair.keras} differs from another variable that is the same parameter in "
                 f"PyTorch, {pair.transformation.join_sources()}; tie them in Keras too"
@@ -163,7 +163,7 @@ def _map_to_torch(paths: ConversionPaths, parameter_map: ParameterMap, arrays: A
 def _check_stored(paths: ConversionPaths, converted: Arrays, stored: Arrays) -> None:
     """Raise UserError unless a fresh model that has loaded the converted file has the converted weights."""
     for name, array in converted.items():
-        if not np.array_equal(array, stored[name]):
+        if not np.array_equal(array, stored[name], equal_nan=True):
             raise UserError(
                 f"{paths.target_place}: not written, because the saved file does not restore {name}; let the "
                 "model save this variable"

@@ -4,7 +4,7 @@ A side is a process of one framework, "torch" or "tf", that has built the model.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +115,7 @@ def _select_weights(
 
     Raises:
         UserError: A parameter is missing or has another shape, a constant has another value than in the model, or the
-            checkpoint has a tensor that the model lacks.
+            checkpoint has a tensor that the model lacks. A tied tensor may have a second name.
     """
     for name, array in drawn.items():
         if name not in stored:
@@ -134,9 +134,15 @@ def _select_weights(
             )
     weights = {name: stored[name] for name in drawn if name in stored}
     for name in stored.keys() - weights.keys():
-        if not any(np.array_equal(stored[name], array) for array in weights.values()):  # a tied tensor has two names
+        if not _is_tied(stored[name], weights.values()):
             raise UserError(
                 f"model.checkpoint={path}: has {name}, which the model does not have; remove it from the file, or give "
                 "the checkpoint of this model"
             )
     return weights
+
+
+def _is_tied(tensor: np.ndarray, weights: Iterable[np.ndarray]) -> bool:
+    """Check whether a tensor is one of the weights. Tensors of one value, such as biases, may be equal by chance."""
+    is_drawn = tensor.size > 0 and bool((tensor != tensor.flat[0]).any())
+    return is_drawn and any(np.array_equal(tensor, array, equal_nan=True) for array in weights)

@@ -109,8 +109,8 @@ def _parse_csv_rows(path: Path, text: str) -> tuple[list[str], list[ExternalRow]
     try:
         header = [name.strip() for name in next(reader)]
         for values in reader:
-            if not any(values):
-                continue
+            if not any(values) or [name.strip() for name in values] == header:
+                continue  # a script that appends to its file may write the header again
             position = f"{path}:{reader.line_num}"
             if len(values) != len(header):
                 raise UserError(f"{position}: {len(values)} values, expected {len(header)} as in line 1")

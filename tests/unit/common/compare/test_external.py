@@ -93,6 +93,12 @@ def test_epochs_of_keras(load: Load, name: str, content: Any) -> None:
     assert run.evals["accuracy"].tolist() == [0.4, 0.5]
 
 
+def test_a_header_may_be_repeated(load: Load) -> None:
+    """Test a file to which a second call of a training script has appended."""
+    run = load("keras.csv", join_rows("epoch,loss", "0,0.9", "1,0.8", "epoch,loss", "2,0.7"))
+    assert run.steps.tolist() == [1, 2, 3] and run.metrics["loss"].tolist() == [0.9, 0.8, 0.7]
+
+
 def test_rows_as_json_lines(load: Load) -> None:
     run = load("rows.jsonl", join_rows('{"step": 1, "loss": 0.5}', '{"step": 2, "loss": NaN}'))
     assert run.steps.tolist() == [1, 2] and np.isnan(run.metrics["loss"][1])

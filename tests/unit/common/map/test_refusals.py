@@ -89,6 +89,8 @@ def test_relative_differences() -> None:
     assert relative_difference(np.array([1, np.inf]), np.array([1, np.inf])) == 0
     assert relative_difference(np.array([1, np.inf]), np.array([1, -np.inf])) == np.inf
     assert relative_difference(np.array([np.nan]), np.array([np.nan])) == np.inf
+    assert relative_difference(np.array([1, np.nan]), np.array([1, np.nan]), equal_nan=True) == 0
+    assert relative_difference(np.array([1, np.nan]), np.array([np.nan, 1]), equal_nan=True) == np.inf
     assert relative_difference(np.array([1, 2, -1e9]), np.array([1, 2.1, -1e9])) > 0.01
     assert relative_difference(np.array([1, 2, -1e9]), np.array([1, 2, -1.1e9])) > 0.01
     assert relative_difference(np.array([1, 2, 1e-17]), np.array([1, 2, 0])) < 1e-10
