@@ -87,6 +87,12 @@ def check_shape(place: str, name: str, stored: tuple[int, ...], own: tuple[int, 
         )
 
 
+def check_finite(place: str, name: str, array: np.ndarray, own: np.ndarray) -> None:
+    """Raise UserError if a stored array has values that are not finite, and the model's own array has none."""
+    if is_floating(array) and not np.isfinite(array).all() and np.isfinite(own).all():
+        raise UserError(f"{place}: {name} has values that are infinite or not a number; give a file of finite weights")
+
+
 def is_floating(array: np.ndarray) -> bool:
     """Check whether an array has floating-point numbers, bfloat16 included."""
     return array.dtype.name in FLOAT_TYPES
@@ -115,8 +121,7 @@ def _convert(place: str, name: str, array: np.ndarray, own: np.ndarray) -> np.nd
         return converted
     with np.errstate(over="ignore"):
         converted = array.astype(own.dtype)
-    if not np.isfinite(array).all() and np.isfinite(own).all():
-        raise UserError(f"{place}: {name} has values that are infinite or not a number; give a file of finite weights")
+    check_finite(place, name, array, own)
     if not np.isfinite(converted).all() and np.isfinite(array).all():
         raise UserError(
             f"{place}: {name} has values beyond the range of {own.dtype.name}, the type of the model; let the factory "

@@ -16,6 +16,7 @@ from common.map.pair_models import PairedModels
 from common.map.pair_variables import ParameterMap
 from common.map.side import Side
 from common.models.checkpoint_kinds import describe_checkpoint, find_tensorflow_prefix
+from common.models.loaded_weights import check_finite
 from common.models.tensor_names import match_names
 from common.models.weight_files import FLOAT_TYPES, read_weight_file
 
@@ -48,7 +49,10 @@ def read_weights(
     if settings.checkpoint is not None:
         constants = {name for name, variable in variables.items() if variable.is_constant}
         has_keras_two = any(description.is_keras_two for description in descriptions.values())
-        weights |= _read_checkpoint(settings.checkpoint, weights, sides, parameter_map, constants, has_keras_two)
+        stored = _read_checkpoint(settings.checkpoint, weights, sides, parameter_map, constants, has_keras_two)
+        for name, array in stored.items():
+            check_finite(f"model.checkpoint={settings.checkpoint}", name, array, weights[name])
+        weights |= stored
     folded = fold_sums(weights, parameter_map)
     return {name: array for name, array in folded.items() if not variables[name].is_constant}
 

@@ -1,4 +1,4 @@
-"""Tensors of a user's checkpoint that the model does not have."""
+"""Tensors of a user's checkpoint that the model does not have, or cannot be trained from."""
 
 from pathlib import Path
 from unittest.mock import Mock
@@ -12,14 +12,14 @@ from common.map.description import ModelDescription, VariableDescription
 from common.models.user_weights import read_weights
 
 DRAWN = {"table": np.arange(6, dtype=np.float32).reshape(3, 2), "bias": np.zeros(2, np.float32)}
+VARIABLES = {name: VariableDescription(name, array.shape, True) for name, array in DRAWN.items()}
 
 
 def read(path: Path, more: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Read a checkpoint of a model of PyTorch that has more tensors than the model."""
     save_file({**DRAWN, **more}, path)
-    variables = {name: VariableDescription(name, array.shape, True) for name, array in DRAWN.items()}
     side = Mock(call=Mock(return_value=dict(DRAWN)))
-    descriptions = {"torch": ModelDescription([], variables, [], False)}
+    descriptions = {"torch": ModelDescription([], VARIABLES, [], False)}
     return read_weights(Mock(checkpoint=str(path)), {"torch": side}, descriptions, None)
 
 
@@ -32,3 +32,27 @@ def test_a_tied_tensor_may_have_a_second_name(tmp_path: Path) -> None:
 def test_a_tensor_of_one_value_is_not_tied_by_chance(tmp_path: Path, array: np.ndarray) -> None:
     with pytest.raises(UserError, match="has more.bias, which the model does not have"):
         read(tmp_path / "more.safetensors", {"more.bias": array})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    bias = np.array([0, value], np.float32)
+    with pytest.raises(UserError, match="bias has values that are infinite or not a number"):
+        read(tmp_path / "diverged.safetensors", {"bias": bias})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_keras_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    stored = DRAWN | {"bias": np.array([0, value], np.float32)}
+    side = Mock(call=lambda name, **_: dict(stored if name == "read_checkpoint" else DRAWN))
+    descriptions = {"tf": ModelDescription([], VARIABLES, [], False)}
+    with pytest.raises(UserError, match="bias has values that are infinite or not a number"):
+        read_weights(Mock(checkpoint=str(tmp_path / "own.weights.h5")), {"tf": side}, descriptions, None)
+
+
+def test_a_buffer_may_have_infinite_values_if_the_model_builds_it_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask = np.array([0, -np.inf], np.float32)
+    monkeypatch.setitem(DRAWN, "bias", mask)
+    np.testing.assert_array_equal(read(tmp_path / "mask.safetensors", {})["bias"], mask)
