@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from common.cluster.discovery import compose_config
 from common.cluster.training_process import read_failure_reason, start_training, stop_training
 from common.config.compose import collect_values
+from common.config.models import needs_keras_hub
 from common.config.overrides import expand_sweep, normalize_arguments
 from common.config.strategies import PACKAGES, list_strategies
 from common.errors import USER_ERROR, UserError
@@ -43,6 +44,7 @@ class PlannedRun:
     overrides: tuple[str, ...]  # overrides of the training config
     steps: int | None  # None if the size of the data decides
     directory: Path
+    needs_keras_hub: bool = False
 
     @property
     def log(self) -> Path:
@@ -98,7 +100,8 @@ def _plan_run(framework: str, strategy: str, chosen: Sequence[str], swept: Seque
     fingerprint = hashlib.sha256(json.dumps(resolved, sort_keys=True, default=str).encode()).hexdigest()[:8]
     directory = root.absolute() / f"{framework}-{strategy}-{fingerprint}"
     title = " ".join([framework, strategy, *swept])
-    return PlannedRun(title, framework, overrides, config.train.steps, directory)
+    needs_hub = needs_keras_hub(config.model, framework)
+    return PlannedRun(title, framework, overrides, config.train.steps, directory, needs_hub)
 
 
 def _shorten(override: str) -> str:
@@ -133,7 +136,7 @@ def _check_environments(names: Sequence[str], environments: Mapping[str, str]) -
 
 def _move_to_environment(run: PlannedRun, name: str, python: str) -> PlannedRun:
     """Return a planned run that trains in another environment. Its directory depends on the versions of packages."""
-    versions = check_interpreter(f"environments.{name}", python, run.framework)
+    versions = check_interpreter(f"environments.{name}", python, run.framework, run.needs_keras_hub)
     text = json.dumps([run.directory.name, str(Path(python).absolute()), versions], sort_keys=True)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()[:8]
     strategy = run.overrides[0].partition("=")[2]

@@ -1,5 +1,6 @@
 """Tests of the runs that run=[...] plans."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,19 @@ def test_the_import_of_an_environment_is_tried_once_before_any_run(monkeypatch: 
     monkeypatch.setattr(train_missing, "check_import", check_import)
     plan_runs(["torch:single@old", "torch:dp@old", "tf:single"], SMALL, Path("runs"), {"old": "/old/python"})
     assert tried == [("environments.old", "torch")]
+
+
+@pytest.mark.parametrize(("name", "needs_hub"), [("bert_tiny", True), ("convnet", False)])
+def test_a_bert_of_tensorflow_needs_keras_hub_in_its_environment(
+    name: str, needs_hub: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> dict[str, str]:
+        if needs_keras_hub:
+            raise UserError(f"{key}={python}: has no keras-hub")
+        return {}
+
+    monkeypatch.setattr(train_missing, "check_interpreter", check_interpreter)
+    monkeypatch.setattr(train_missing, "check_import", lambda *arguments: None)
+    overrides = ["model=convnet", "data=digits"] if name == "convnet" else SMALL
+    with pytest.raises(UserError, match="no keras-hub") if needs_hub else nullcontext():
+        plan_runs(["tf:single@old"], overrides, tmp_path, {"old": "python"})
