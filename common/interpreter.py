@@ -125,6 +125,8 @@ def _find_versions(label: str, python: str, framework: str, requirements: Sequen
     names = {requirement.name: None for requirement in (*requirements, Requirement(KERAS_HUB))}
     probe = _run_probe(label, python, framework, ["--versions", *names])
     reports = [line.removeprefix(REPORT) for line in probe.stdout.splitlines() if line.startswith(REPORT)]
+    if not reports and not probe.returncode:
+        raise UserError(f"{label}: is no Python interpreter: it ran no program of Python; {_advise(framework)}")
     if not reports:
         raise UserError(f"{label}: cannot run Lockstep ({_describe_end(probe)}); {_advise(framework)}")
     report = json.loads(reports[0])

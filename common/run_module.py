@@ -7,6 +7,7 @@ Lockstep's there. All processes that Lockstep starts are started by this file.
 from __future__ import annotations  # an interpreter that is too old must get as far as the check of its version
 
 import importlib
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ ROOT = str(Path(__file__).resolve().parents[1])  # the directory of the packages
 
 def module_command(module: str, *arguments: str, python: str | None = None) -> list[str]:
     """Return the command that runs a module. `python`: the interpreter of another environment; None for this one."""
-    interpreter = str(Path(python).expanduser()) if python and python.startswith("~") else python or sys.executable
+    interpreter = os.path.expanduser(python or sys.executable)  # noqa: PTH111  Path refuses an unknown user
     return [interpreter, __file__, module, *arguments]
 
 

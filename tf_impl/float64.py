@@ -30,6 +30,7 @@ from tf_impl.keras_two import TENSORFLOW_MODULES
 
 TensorLike: TypeAlias = tf.Tensor | keras.Variable | float | list[float]  # what TensorFlow converts to a tensor
 
+ATTENTION = getattr(nn, "dot_product_attention", None)  # Keras 3.3 has none
 CONSTANT_FUNCTIONS = ("constant", "eye", "ones", "range", "zeros")
 
 _keeps_float64 = ContextVar("_keeps_float64", default=False)
@@ -41,7 +42,8 @@ def compute_in_float64() -> None:
     keras.config.set_dtype_policy("float64")
     if tf.cast is not _cast:  # not replaced yet
         math_ops.cast = _cast
-        nn.dot_product_attention = _dot_product_attention
+        if ATTENTION is not None:
+            nn.dot_product_attention = _dot_product_attention
         constants = {name: _make_constant_function(getattr(tf, name)) for name in CONSTANT_FUNCTIONS}
         for module in TENSORFLOW_MODULES:
             vars(module).update(cast=_cast, **constants)
@@ -133,8 +135,9 @@ def _dot_product_attention(
     query: tf.Tensor,
     *args: object,
     scale: float | None = None,
-    _original: Callable[..., tf.Tensor] = nn.dot_product_attention,
+    _original: Callable[..., tf.Tensor] | None = ATTENTION,
     **kwargs: object,
 ) -> tf.Tensor:
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    assert _original is not None
     return _original(query, *args, scale=scale, **kwargs)

@@ -1,5 +1,6 @@
 """Command line of `python -m common.compare`: run directories, external runs, and the keys of conf/compare.yaml."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from glob import glob
@@ -120,7 +121,7 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
         training = [text for text in overrides if text not in external and _get_group(text) not in OPTION_GROUPS]
     option_texts = [text for text in overrides if text not in (*training, *external)]
     # The name of a column may have any characters, such as "=" and "(".
-    option_texts = [quote_text(text) if _get_group(text) == "columns" else text for text in option_texts]
+    option_texts = [quote_text(text) if _get_group(text) == "columns" else _quote_paths(text) for text in option_texts]
     # The user or the runs choose the names of environments and metrics, so Hydra needs the prefix ++ for them.
     extensible_groups = ("environments", "margins")
     options = load_options([f"++{text}" if text.startswith(extensible_groups) else text for text in option_texts])
@@ -142,6 +143,13 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
         serve=parsed.serve,
         watch=parsed.watch,
     )
+
+
+def _quote_paths(text: str) -> str:
+    """Return an override with quotes around the interpreters that begin with ~, which Hydra reads only in quotes."""
+    if _get_group(text) != "environments":
+        return text
+    return re.sub(r"(?<=[:=])(\s*)(~[^\s'\",{}]*)", r"\1'\2'", text)
 
 
 def _sweep_seeds(seeds: int, training: Sequence[str]) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 
 from common.config.command_line import compose_options
 from common.config.compose import CONF
+from common.config.overrides import quote_text
 from common.errors import UserError
 
 DEFAULTS = Path(CONF, "map.yaml")
 FREE_SECTIONS = ("inputs", "model.arguments")  # sections of the config whose keys the user chooses
+PATHS = ("torch.python", "tf.python")  # keys whose values Hydra may refuse, such as ~/venv/bin/python
 
 
 @dataclass
@@ -88,9 +90,11 @@ def load_options(overrides: Sequence[str]) -> MapOptions:
 def _quote_override(override: str) -> str:
     """Return an override as Hydra needs it.
 
-    The descriptions of inputs, such as float32[8,16], are quoted. Keys that the user chooses get ++, since they are
-    new.
+    Paths and the descriptions of inputs, such as float32[8,16], are quoted. Keys that the user chooses get
+    ++, since they are new.
     """
+    if override.startswith(PATHS):
+        return quote_text(override)
     if override.startswith("inputs"):
         override = re.sub(r"(?<![\w'\"])(\w+\[[^\]{}'\"]*\](?:\s*[<>]\s*\d+)*)", r"'\1'", override)
     return f"++{override}" if override.startswith(FREE_SECTIONS) else override

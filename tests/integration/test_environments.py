@@ -192,7 +192,7 @@ MISTAKES: dict[str, tuple[Callable[[Sequence[str]], int], list[str], str]] = {
     "no Python": (
         diagnose,
         ["a=torch:single", "b=tf:single", "b.python=/bin/true"],
-        "b.python=/bin/true: cannot run Lockstep",
+        "b.python=/bin/true: is no Python interpreter",
     ),
     "of a side of a map": (
         map_models,
@@ -205,6 +205,26 @@ MISTAKES: dict[str, tuple[Callable[[Sequence[str]], int], list[str], str]] = {
         "run=torch:single@new: no environment new; there are old; add new: PATH to it",
     ),
     "no environments": (compare, ["run=[torch:ddp@new]"], "run=torch:ddp@new: no environment new;"),
+    "of the home directory": (
+        compare,
+        ["run=[torch:single@old]", "environments={old: ~/none, new: ~/other}"],
+        "environments.old=~/none: no such interpreter",
+    ),
+    "one environment of the home directory": (
+        compare,
+        ["run=[torch:single@old]", "environments.old=~/none"],
+        "environments.old=~/none: no such interpreter",
+    ),
+    "of the home directory, for a side of a map": (
+        map_models,
+        ["model.torch=a:b", "model.tf=c:d", "inputs={x: float32[2]}", "tf.python=~/none"],
+        "tf.python=~/none: no such interpreter",
+    ),
+    "of an unknown user": (
+        diagnose,
+        ["a=torch:single", "b=tf:single", "b.python=~no-such-user/python"],
+        "b.python=~no-such-user/python: no such interpreter",
+    ),
     "of an environment": (
         compare,
         ["run=[torch:single@old]", "environments={old: TMP/none}"],

@@ -73,7 +73,9 @@ def test_a_path_that_is_no_interpreter_is_refused(tmp_path: Path) -> None:
         str(tmp_path / "text"): "is no program; name the interpreter of an environment",
         str(tmp_path / "broken"): "cannot be started (No such file or directory); name the Python",
         "/bin/ls": "cannot run Lockstep (",
-        "/bin/true": "cannot run Lockstep (exit code 0); name the Python",
+        "/bin/true": "is no Python interpreter: it ran no program of Python; name the Python",
+        str(make_program("echo hello")): "is no Python interpreter: it ran no program of Python; name the Python",
+        "~no-such-user/bin/python": "no such interpreter; name that of an environment",
         "/usr/bin/yes": "cannot run Lockstep (",  # it refuses the arguments
         str(make_program("exec yes")): "cannot run Lockstep (prints more than 1 MiB); name the Python",
         str(make_program("yes >&2 & yes")): "cannot run Lockstep (prints more than 1 MiB); name the Python",
