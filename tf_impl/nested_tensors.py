@@ -5,7 +5,6 @@ from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
-from keras.src.backend import get_keras_mask, set_keras_mask
 
 from common.map.containers import replace_in_containers
 
@@ -41,7 +40,7 @@ def replace_first_tensor(nested: Nested, array: np.ndarray | None) -> Nested:
     if array is None or first is None or tuple(first.shape) != array.shape:
         return nested
     tensor = tf.constant(array, first.dtype)
-    set_keras_mask(tensor, get_keras_mask(first))
+    tensor._keras_mask = getattr(first, "_keras_mask", None)  # Keras 3.3 has no function for it
     replacement: Nested = replace_in_containers(nested, first, tensor)
     return replacement
 

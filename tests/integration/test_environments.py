@@ -307,3 +307,16 @@ def test_other_versions_are_in_lockstep(name: str, tmp_path: Path) -> None:
     done = run("common.compare", runs, f"environments={{other: {python}}}", *small, "--check", directory=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing exceeds the tolerance" in done.stdout
+
+
+def test_own_models_need_a_newer_keras_than_other_models(tmp_path: Path) -> None:
+    python = require_environment("tensorflow-2.16")
+    code = "import keras\n\ndef build():\n    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])\n"
+    (tmp_path / "my_model.py").write_text(code)
+    for part in ("train", "validation"):
+        np.savez(tmp_path / f"{part}.npz", x=np.ones((32, 4), np.float32), labels=np.arange(32) % 2)
+    data = ["data=arrays", "data.train=train.npz", "data.validation=validation.npz"]
+    model = ["model=custom", "model.tf=my_model:build", "strategy=single", "train.steps=1"]
+    done = run("tf_impl.train", *model, *data, f"python={python}", directory=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "error: model=custom: needs Keras 3.6 or newer, and the environment has Keras 3.3" in done.stderr
