@@ -7,7 +7,7 @@ READY := .venv/ready
 # Without written bytecode, every process of the tests would compile PyTorch or TensorFlow again: 8 seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-seeds bench-starts bench-start-up bench-stops faults gallery pictures zoo crossed-wires clean
+.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-seeds bench-starts bench-start-up bench-stops bench-versions faults gallery pictures zoo crossed-wires clean
 
 demo: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo
@@ -105,6 +105,11 @@ bench-start-up: $(READY)
 # Send SIGTERM at random moments to ranks and hosts of every strategy under every launcher. Needs Linux and root.
 bench-stops: $(READY)
 	$(BIN)/python -m benchmarks.stops
+
+# Train the examples in each of build/environments and compare every pair, for docs/parity.md: half an hour. It continues an
+# interrupted run in build/versions. make test-environments makes the environments.
+bench-versions: $(READY)
+	$(BIN)/python -m benchmarks.versions
 
 # Cause every fault three times, for docs/reliability.md. Needs Linux and root, to mount small disks; up to an hour.
 faults: $(READY)

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from common.compare.__main__ import main
+from common.compare.options import parse_command_line
 from tests.unit.common.compare.conftest import MakeRun
 
 
@@ -134,3 +135,8 @@ def test_a_mistake_is_one_line(
     assert stopped.value.code == 2
     printed = capsys.readouterr().err
     assert printed.startswith("error: ") and printed.count("\n") == 1 and message in printed
+
+
+@pytest.mark.parametrize("override", ["environments={old: ~/none, new: ~/other}", "environments.old=~/none"])
+def test_an_interpreter_may_be_below_the_home_directory(override: str) -> None:
+    assert parse_command_line(None, [override]).options.environments["old"] == "~/none"
