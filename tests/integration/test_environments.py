@@ -293,9 +293,8 @@ def test_own_models_need_a_newer_keras_than_other_models(tmp_path: Path) -> None
     python = require_environment("tensorflow-2.16")
     code = "import keras\n\ndef build():\n    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])\n"
     (tmp_path / "my_model.py").write_text(code)
-    for part in ("train", "validation"):
-        np.savez(tmp_path / f"{part}.npz", x=np.ones((32, 4), np.float32), labels=np.arange(32) % 2)
-    data = ["data=arrays", "data.train=train.npz", "data.validation=validation.npz", "model=custom"]
+    np.savez(tmp_path / "train.npz", x=np.ones((32, 4), np.float32), labels=np.arange(32) % 2)
+    data = ["data=arrays", "data.train=train.npz", "data.validation=train.npz", "model=custom"]
     done = run("tf_impl.train", *data, "model.tf=my_model:build", f"python={python}", directory=tmp_path)
     expected = "error: model=custom: needs Keras 3.6 or newer, and the environment has Keras 3.3"
     assert done.returncode == 2 and expected in done.stderr, done.stderr
