@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ class Follower:
     def follow(self, model: torch.nn.Module) -> None:
         """Load the initial weights: now, or before the first forward pass if it must show the order of layers first."""
         inner, (entry, has_layers) = unwrap_model(model), find_entry(model)
-        self._batches.may_have_time_first = any(getattr(x, "batch_first", True) is False for x in inner.modules())
+        self._watch_time_axis([x for x in inner.modules() if getattr(x, "batch_first", True) is False])
         if not (self._record.needs_layers and has_layers):
             self._load_weights(inner, describe_all_layers(inner, name_variables(inner)))
             return
@@ -70,6 +70,20 @@ class Follower:
 
         handle = entry.register_forward_pre_hook(load, with_kwargs=True)
         self._handles.append(handle)
+
+    def _watch_time_axis(self, layers: Sequence[torch.nn.Module]) -> None:
+        """Check, when the first of the layers that take the time first is called, whether the batches have it first."""
+        self._batches.may_have_time_first = bool(layers)
+
+        def check(layer: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+            for handle in handles:
+                handle.remove()
+            received = first_tensor([args, kwargs])
+            if received is not None:
+                self._batches.check_time_axis(received.shape)
+
+        handles = [layer.register_forward_pre_hook(check, with_kwargs=True) for layer in layers]
+        self._handles += handles
 
     def replace_inputs(self, model: torch.nn.Module) -> None:
         """Replace what the model receives as keyword arguments in training, in a trainer that passes batches so."""

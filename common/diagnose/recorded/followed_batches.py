@@ -4,7 +4,7 @@ A script follows a record if it trains on the recorded examples instead of its o
 own batch, which may be nested; it shows the shape and the type that the script expects.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -87,6 +87,19 @@ class FollowedBatches:
     def restore_time_axis(self, array: np.ndarray) -> np.ndarray:
         """Return what a recorded layer received in the order of the script's last batch, if that has the time first."""
         return array if self._time_sizes is None else put_time_first(array, self._time_sizes)
+
+    def check_time_axis(self, shape: Sequence[int]) -> None:
+        """Raise UserError if the script's batch was taken for one with the time first, and its model shows it is not.
+
+        Args:
+            shape: The shape of what the first layer that takes the time first received.
+        """
+        sizes = self._time_sizes
+        if sizes is not None and sizes[0] != sizes[1] and tuple(shape[:2]) == (sizes[1], sizes[0]):
+            raise UserError(
+                f"the script's batches may have the time first or the examples, and its model exchanges the axes; use "
+                f"batches of another number of examples than {sizes[0]}, which is the number of recorded time steps"
+            )
 
     def _find_time_sizes(
         self, leaves: Mapping[str, np.ndarray], arrays: Arrays, counts: Collection[int]

@@ -87,13 +87,19 @@ def find_sizes_of_template(leaves: Iterable[np.ndarray], arrays: Iterable[np.nda
         leaves: Arrays of the script's batch.
         arrays: Those of a record, with the examples first.
     """
+    leaves, arrays = list(leaves), list(arrays)
     known = [array for array in arrays if array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")]
+    # If the record has a number for each example, the script's numbers tell how many examples its batch has
+    has_numbers = any(array.ndim == 1 for array in arrays)
+    counts = {len(leaf) for leaf in leaves if leaf.ndim == 1 and has_numbers}
     for leaf in leaves:
         if any(leaf.ndim == array.ndim and leaf.shape[1:] == array.shape[1:] for array in known):
             return None
     for leaf in leaves:
         for array in known:
             is_alike = leaf.ndim == array.ndim and leaf.dtype.kind == array.dtype.kind
-            if is_alike and leaf.shape[0] == array.shape[1] and leaf.shape[2:] == array.shape[2:]:
+            if not is_alike or (leaf.shape[0], *leaf.shape[2:]) != array.shape[1:]:
+                continue
+            if leaf.shape[0] not in counts or leaf.shape[0] == leaf.shape[1]:
                 return leaf.shape[0], leaf.shape[1]
     return None

@@ -8,6 +8,7 @@ from torch import nn
 
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.recorded.walk import diagnose_records
+from common.errors import UserError
 from torch_impl.record import Recorder
 
 WORDS, UNITS, EXAMPLES, TIME = 9, 6, 4, 5
@@ -93,3 +94,27 @@ def test_states_that_a_model_keeps_itself_are_no_confirmed_cause(
     causes = diagnose(tmp_path, batch_first=True, carries=None, factor=factor).causes
     assert [(cause.cause, cause.confirmed) for cause in causes] == expected
     assert all("unless it keeps its state itself" in cause.sentence for cause in causes)
+
+
+class ExchangingModel(LanguageModel):
+    """A model that takes the examples first, and exchanges the axes for its recurrent layer."""
+
+    def forward(
+        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...] = ()
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        hidden, states = self.recurrent(self.embedding(tokens).transpose(0, 1))
+        return self.head(hidden.transpose(0, 1).flatten(0, 1)), states
+
+
+def test_a_batch_with_as_many_examples_as_recorded_time_steps_is_refused_if_the_model_exchanges_the_axes(
+    tmp_path: Path,
+) -> None:
+    train(tmp_path / "a", None)
+    model = ExchangingModel(batch_first=False)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    recorder = Recorder(str(tmp_path / "b"), model, optimizer, follow=str(tmp_path / "a"))
+    tokens = torch.zeros(TIME, EXAMPLES, dtype=torch.long)  # examples and time steps
+    with pytest.raises(UserError, match=f"another number of examples than {TIME}"):
+        for batch, _ in recorder.batches([(tokens, tokens.flatten())]):
+            model(batch)
+    recorder.close()

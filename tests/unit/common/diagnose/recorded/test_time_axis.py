@@ -50,6 +50,12 @@ def test_a_template_has_the_time_first_if_only_that_fits() -> None:
     assert find_sizes_of_template([np.zeros((3, 5))], [TOKENS.T.astype(float)]) is None  # a table of numbers
 
 
+def test_a_number_for_each_example_shows_which_axis_the_examples_have() -> None:
+    recorded = [TOKENS.T, np.zeros(2, int)]
+    assert find_sizes_of_template([np.zeros((3, 2), int), np.zeros(3, int)], recorded) is None
+    assert find_sizes_of_template([np.zeros((3, 2), int), np.zeros(2, int)], recorded) == (3, 2)
+
+
 def test_the_states_of_layers_have_the_examples_first() -> None:
     layer = describe(False)
     layer["attributes"] = {"num_layers": 1, "bidirectional": True, "hidden_size": 4, "proj_size": 0}
