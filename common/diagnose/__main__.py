@@ -2,7 +2,8 @@
 
 Trains both sides for a few steps and compares them stage by stage: environment, config, batches, initial weights,
 layers, loss, gradients, dropout, reduction, optimizer, state, evaluation. Compares in float64, or in `precision`. Exits
-with 0 if nothing differs, with 1 if something differs, and with 2 for a mistake in the arguments.
+with 0 if nothing differs, with 1 if something differs or could not be compared, and with 2 for a mistake in the
+arguments.
 
 Two records of training scripts are compared as they are: nothing is trained.
 """

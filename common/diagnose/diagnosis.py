@@ -80,13 +80,21 @@ class Diagnosis:
 
     @property
     def is_equal(self) -> bool:
-        """Return whether no stage differs, and the curves of the runs that A and B repeat were reproduced."""
-        return self.has_equal_stages and not self.recorded.unreproduced
+        """Return whether A and B were found to be the same.
+
+        No stage differs, none was left out, and the curves of the runs that A and B repeat were reproduced.
+        """
+        return self.has_equal_stages and not self.omitted_stages and not self.recorded.unreproduced
 
     @property
     def has_equal_stages(self) -> bool:
         """Return whether no stage differs."""
         return all(stage.verdict in (EQUAL, NOT_COMPARED) for stage in self.stages)
+
+    @property
+    def omitted_stages(self) -> list[Stage]:
+        """The stages that could not be compared, such as because the two scripts draw other random numbers."""
+        return [stage for stage in self.stages if stage.verdict == NOT_COMPARED and stage.note.startswith(OMITTED)]
 
     @property
     def headline(self) -> str:
@@ -106,12 +114,10 @@ class Diagnosis:
         if self.has_equal_stages:
             hidden = [stage.name for stage in self.stages if stage.checks and stage.verdict == NOT_COMPARED]
             exception = f" except {', '.join(hidden)}, which has only rounding errors" if hidden else ""
-            omitted = [
-                stage for stage in self.stages if stage.verdict == NOT_COMPARED and stage.note.startswith(OMITTED)
-            ]
-            if omitted:
+            if omitted := self.omitted_stages:
                 names, reason = ", ".join(stage.name for stage in omitted), omitted[0].note.removeprefix(OMITTED)
-                return f"no difference in what was compared of {a} and {b}; not compared: {names}:{reason}"
+                rest = "no difference in what was compared"
+                return f"{OMITTED} {names} of {a} and {b}, because{reason}; {rest}"
             return f"no difference: {a} and {b} are the same at every stage{exception}, in {self.precision}"
         first = self.first_difference
         if first is None:

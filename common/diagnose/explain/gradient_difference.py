@@ -27,7 +27,7 @@ def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanat
         sentence = f"its gradient is finite in {'A' if np.isfinite(a).all() else 'B'} only"
         return Explanation("not_finite", sentence)
     factor = float((a * b).sum() / (a * a).sum())
-    if factor and is_close(a * factor, b, tolerance):
+    if abs(factor - 1) > tolerance and factor and is_close(a * factor, b, tolerance):
         return Explanation("scaled_gradient", f"its gradient in B is {factor:.6g} times A's, and the loss is the same")
     rows = [row for row in range(len(a)) if compute_norm(a[row] - b[row]) > tolerance * compute_norm(a)]
     if a.ndim == 2 and len(rows) == 1:

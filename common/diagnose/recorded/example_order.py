@@ -44,6 +44,8 @@ def pair_arrays(
 ) -> tuple[list[ArrayPair], list[str], list[str]]:
     """Pair the arrays of two batches by name, and the others by type and size in their order.
 
+    A label is paired with an equal one, otherwise with one of its size: a loss may also receive lengths or weights.
+
     Returns:
         The pairs, and the names of the arrays of A and of B that have no counterpart.
     """
@@ -52,13 +54,21 @@ def pair_arrays(
     for name in list(unpaired_a):
         candidates = [other for other in unpaired_b if are_labels or _are_alike(a[name], b[other])]
         if candidates:
-            pairs.append((name, candidates[0]))
+            other = min(candidates, key=lambda other: _rank_label(a[name], b[other])) if are_labels else candidates[0]
+            pairs.append((name, other))
             unpaired_a.remove(name)
-            unpaired_b.remove(candidates[0])
+            unpaired_b.remove(other)
     arrays = [
         ArrayPair(name, a[name], convert_to_layout(b[other], a[name]), are_labels, other) for name, other in pairs
     ]
     return arrays, unpaired_a, unpaired_b
+
+
+def _rank_label(a: np.ndarray, b: np.ndarray) -> int:
+    """Return how well two arrays of labels fit one another: 0 if they are equal, 1 if their sizes are, otherwise 2."""
+    if np.array_equal(a, convert_to_layout(b, a)):
+        return 0
+    return 1 if a.shape[1:] == b.shape[1:] else 2
 
 
 def _are_alike(a: np.ndarray, b: np.ndarray) -> bool:

@@ -13,6 +13,7 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.recording.record_format import LossFacts
 
 CROSS_ENTROPY, BINARY, SQUARED, ABSOLUTE, HUBER = "cross entropy", "binary", "squared error", "absolute error", "huber"
+CTC, KL, POISSON = "ctc", "kl divergence", "poisson"
 # Kinds of losses by the name of the function or class, in lower case without underscores. The kind does not say whether
 # the loss takes logits or probabilities: the stage "loss" finds that out.
 KINDS = {
@@ -21,6 +22,8 @@ KINDS = {
     "binarycrossentropy": BINARY, "binarycrossentropywithlogits": BINARY, "bcewithlogitsloss": BINARY,
     "bceloss": BINARY, "mseloss": SQUARED, "meansquarederror": SQUARED, "l1loss": ABSOLUTE,
     "meanabsoluteerror": ABSOLUTE, "huberloss": HUBER, "huber": HUBER, "smoothl1loss": HUBER,
+    "ctc": CTC, "ctcloss": CTC, "kldiv": KL, "kldivloss": KL, "kldivergence": KL, "poissonnllloss": POISSON,
+    "poisson": POISSON,
 }  # fmt: skip
 SEVERAL = "several"  # name of the loss if a model of several outputs has several loss functions
 BY_SCRIPT = "none"  # the script itself reduces the losses; the stage "loss" finds out how

@@ -180,8 +180,8 @@ class RecordPair:
         for side, side_layers in zip(self.sides, layers, strict=True):
             if side_layers:
                 return (
-                    f"{side.title} draws its own random numbers, such as dropout masks, in {side_layers[0]}; set the "
-                    "rate or the noise to 0 in both scripts"
+                    f"{side.title} draws its own random numbers, such as dropout masks, in {side_layers[0]}: set the "
+                    "rate or the noise to 0 in both scripts to compare them"
                 )
         return ""
 

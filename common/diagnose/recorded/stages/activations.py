@@ -56,14 +56,15 @@ class _LayerComparison:
         self.weights = read_layer_weights(naming_side)
         self.followed = read_followed(pair, a)
         self.random = [find_random_layers(side) for side in pair.sides]
+        self.orders = [{layer["path"]: index for index, layer in enumerate(side.layers)} for side in pair.sides]
+        self.has_drawn = False  # whether a layer that may draw random numbers was compared
         self.earlier_outputs: list[LayerOutput] = []
         self.differs = False
 
     def compare(self) -> None:
         """Compare the layers that contain no others, and the outputs of the models."""
         layers = {layer.path_a: layer for layer in self.pair.models.layers}
-        order = {layer["path"]: index for index, layer in enumerate(self.pair.a.layers)}
-        for path in list_leaves([*layers], order):
+        for path in list_leaves([*layers], self.orders[0]):
             self._compare_layer(layers[path])
         self._compare_outputs()
 
@@ -78,6 +79,7 @@ class _LayerComparison:
         returned = self.followed.get(layer.path_b)
         if returned is not None and a is not None and not (layer.entries_a or layer.entries_b):
             has_equal_input, call_of_b = True, RecordedCall(a, returned)  # B's layer has computed on A's array
+        self.has_drawn |= self._may_be_random(layer)
         if self.pair.why_outputs_differ and (not has_equal_input or self._may_be_random(layer)):
             return
         if expected.returned is not None and call_of_b.returned is not None:
@@ -88,6 +90,16 @@ class _LayerComparison:
         """Check whether a layer draws random numbers, or is of an unknown kind that may consist of such layers."""
         return not layer.kind or layer.path_a in self.random[0] or layer.path_b in self.random[1]
 
+    def _may_follow_draws(self, layer: LayerMatch) -> bool:
+        """Check whether random numbers may have been drawn before a layer, in layers or in the code around them."""
+        if not self.pair.why_outputs_differ:
+            return False
+        is_after = [
+            any(order.get(random, -1) < order.get(path, len(order)) for random in paths)
+            for path, order, paths in zip((layer.path_a, layer.path_b), self.orders, self.random, strict=True)
+        ]
+        return self.has_drawn or any(is_after)
+
     def _compare_input(self, layer: LayerMatch, a: np.ndarray, b: np.ndarray) -> bool:
         """Compare what a layer receives, and explain the first difference by the code before the layer.
 
@@ -95,7 +107,7 @@ class _LayerComparison:
             Whether A's and B's layer receive the same.
         """
         tensor = f"input of {layer.title}"
-        check = self._check(tensor, a, b, may_begin_here=not self.differs and not self.pair.why_outputs_differ)
+        check = self._check(tensor, a, b, may_begin_here=not self.differs and not self._may_follow_draws(layer))
         if check.begins_here:
             inputs = {array.name: array.a for array in self._list_inputs()}
             section = CodeSection(tensor, layer.title, a, b, self.earlier_outputs, inputs, self.weights)

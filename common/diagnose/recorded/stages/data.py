@@ -141,11 +141,8 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     for array in arrays:
         if array.a.shape != array.b.shape or not np.allclose(array.a, array.b, rtol=1e-5, atol=1e-7, equal_nan=True):
             explanations.append((array, explain_preparation(array.a, array.b, array.is_label)))
-    if pair.has_followed and any(not array.is_label for array, _ in explanations):
-        stage.note = (
-            "B's script changes the batches that it takes from A's record, in which they are as A's model received "
-            "them: do what both scripts do to a batch, such as adding noise, before recorder.batches(...)"
-        )
+    if pair.has_followed and _note_changed_batches(stage, explanations):
+        return
     explanations.sort(key=lambda entry: not entry[1].confirmed)
     for array, _ in explanations:
         stage.add_mismatch(f"step {step}: {array.title}")
@@ -165,6 +162,36 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     for array, explanation in explanations:
         if explanation.confirmed or is_unknown:
             stage.add_explanation(array.title, explanation, prefix=f"step {step}: {array.title} of B ")
+
+
+def _note_changed_batches(stage: Stage, explanations: list[tuple[ArrayPair, Explanation]]) -> bool:
+    """Note that B's script changes the batches of the record that it follows. Return whether it cuts them.
+
+    A script that cuts them itself, such as into the tokens and the next tokens, cuts again what A's script has cut.
+    """
+    if (cut := next((array for array, _ in explanations if _is_cut(array)), None)) is not None:
+        stage.checks.clear()
+        stage.note = (
+            "not compared: B's script passes only a part of the batches that it takes from A's record to its model, "
+            f"{list(cut.b.shape)} of {list(cut.a.shape)} in {cut.title}: cut them before recorder.batches(...), which "
+            "returns what A's model received"
+        )
+        return True
+    if any(not array.is_label for array, _ in explanations):
+        stage.note = (
+            "B's script changes the batches that it takes from A's record, in which they are as A's model received "
+            "them: do what both scripts do to a batch, such as adding noise, before recorder.batches(...)"
+        )
+    return False
+
+
+def _is_cut(array: ArrayPair) -> bool:
+    """Check whether B's input is A's without its first or last elements along the second axis, such as the tokens."""
+    a, b = array.a, array.b
+    if array.is_label or a.ndim < 2 or a.ndim != b.ndim or b.shape[1] >= a.shape[1]:
+        return False
+    count = b.shape[1]
+    return any(x.shape == b.shape and np.array_equal(x, b) for x in (a[:, :count], a[:, -count:]))
 
 
 def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair], count: int) -> bool:

@@ -82,9 +82,9 @@ def _compare_step(
     smallest = SMALL_GRADIENT_SHARE[pair.precision] * largest
     noise = max(GRADIENT_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
     for title, (a, b) in gradients.items():
-        check = stage.compare_arrays(
-            f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=smallest
-        )
+        # A gradient sums terms of both signs, so that its small elements may be rounding errors of large terms
+        norm = max(smallest, float(np.linalg.norm(a)))
+        check = stage.compare_arrays(f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
         if check.differs:
             differing[title] = a, b
     return differing
@@ -108,7 +108,7 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
     if step == pair.equal_steps[0] or len(differing) < len(read_paired_gradients(pair, step)):
         for title, (a, b) in differing.items():
             explanation = explain_gradient(a, b, TOLERANCE)
-            is_small = relative_difference(a, b) < 10 * TOLERANCE
+            is_small = relative_difference(a, b, min_norm=float(np.linalg.norm(a))) < 10 * TOLERANCE
             # Two elements, such as the gradients of the biases of two classes, may have a factor by chance
             is_by_chance = explanation.cause == "scaled_gradient" and a.size <= 2
             if explanation.confirmed and not is_small and not is_by_chance:

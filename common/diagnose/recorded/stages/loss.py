@@ -184,7 +184,7 @@ def find_side_formulas(
             f"{name}{words}"
             for array in labels
             for logits in _list_class_layouts(outputs[0], array)
-            for label in [_shape_labels(array, logits)]
+            for label in _list_label_forms(array, logits)
             for weights in [_read_label_weights(part, label)]
             for subtracted, words in ((0.0, ""), *([(penalty, WITH_PENALTY)] if penalty else []))
             for factor in sorted({1, count})
@@ -237,6 +237,14 @@ def _list_class_layouts(outputs: np.ndarray, labels: np.ndarray) -> list[np.ndar
     moved = np.moveaxis(outputs, 1, -1)
     fitting = [array for array in (outputs, moved) if _shape_labels(labels, array).shape == array.shape[:-1]]
     return [outputs, moved] if len(fitting) == 2 and outputs.ndim > 2 else fitting[:1] or [outputs]
+
+
+def _list_label_forms(labels: np.ndarray, outputs: np.ndarray) -> list[np.ndarray]:
+    """Return labels in the shape of the outputs without the classes, and those that are one-hot also as classes."""
+    labels = _shape_labels(labels, outputs)
+    is_one_hot = labels.shape == outputs.shape and labels.ndim > 1 and labels.shape[-1] > 1
+    is_one_hot = is_one_hot and bool(np.isin(labels, (0, 1)).all() and (labels.sum(-1) == 1).all())
+    return [labels, labels.argmax(-1)] if is_one_hot else [labels]
 
 
 def _shape_labels(labels: np.ndarray, outputs: np.ndarray) -> np.ndarray:

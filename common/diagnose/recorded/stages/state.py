@@ -18,6 +18,7 @@ from common.diagnose.findings import EQUAL, Stage, TensorCheck
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT_TRAINED
 from common.diagnose.recorded.variable_pairs import VariableMatch
+from common.map.array_differences import compute_norm
 
 # Two elements of gradients count as equal if they differ by less than this share of A's element ...
 ELEMENT_SHARE = 1e-2
@@ -92,7 +93,8 @@ def _update_compared(
     """Update which elements had equal gradients in all steps so far. Only these elements are compared.
 
     Adam moves the others at random, because it divides a gradient that holds only rounding errors by its own size. The
-    bias of an attention's keys has such gradients, for example.
+    bias of an attention's keys has such gradients, for example. Equal elements of a gradient that holds nothing else
+    are equal by chance.
 
     Args:
         compared: Whether each element is compared, by the title of the variable; None if a gradient is missing.
@@ -101,6 +103,7 @@ def _update_compared(
         step: The step.
     """
     gradients_a, gradients_b = (side.read_reduced_gradients(step) for side in pair.sides)
+    smallest = STEP_NOISE * max(map(compute_norm, gradients_a.values()), default=0.0)
     for match in pair.models.variables:
         a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
         if a is None or b is None or a.shape != b.shape:
@@ -108,6 +111,8 @@ def _update_compared(
             continue
         earlier_size = largest.get(match.title, np.zeros(a.shape))
         is_equal = np.abs(a.astype(np.float64) - b) <= ELEMENT_SHARE * np.abs(a) + EARLIER_SHARE * earlier_size
+        if 0 < compute_norm(a) < smallest and compute_norm(b) < smallest:
+            is_equal = np.zeros(a.shape, bool)
         largest[match.title] = np.maximum(earlier_size, np.abs(a))
         earlier = compared.get(match.title, is_equal)
         compared[match.title] = None if earlier is None else earlier & is_equal

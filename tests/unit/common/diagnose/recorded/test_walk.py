@@ -12,6 +12,7 @@ from scipy.special import expit, softmax
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.recorded.walk import diagnose_records
 from common.recording.record_format import RECORD
+from common.recording.record_reader import open_record
 from common.recording.record_writer import draw_sample
 from tests.unit.common.recording.numpy_script import (
     Arrays,
@@ -65,8 +66,23 @@ class LabelsAsInput(NumpyScript):
         return arrays | labels, *computed
 
 
+class LabelsWithLengths(NumpyScript):
+    """A script whose loss function also receives lengths, which a record sorts before the labels."""
+
+    def _compute_rank(self, *args: Any) -> Any:
+        arrays, *others = super()._compute_rank(*args)
+        lengths = {
+            name.replace("label/0", "label/lengths"): np.full(len(x), 20)
+            for name, x in arrays.items()
+            if "/label" in name
+        }
+        labels = {name.replace("label/0", "label/targets"): x for name, x in arrays.items() if "/label" in name}
+        return {name: x for name, x in arrays.items() if "/label" not in name} | lengths | labels, *others
+
+
 CLEAN |= {
     "labels as an input": (NumpyScript(), LabelsAsInput()),
+    "labels with lengths": (NumpyScript(), LabelsWithLengths()),
     "an ignored class without labels": (NumpyScript(), NumpyScript(loss_arguments={"ignore_index": -1})),
 }
 
@@ -286,9 +302,70 @@ def test_the_headline_names_what_is_not_compared(tmp_path: Path) -> None:
     dropout: dict = {**DROPOUT, "training": True}
     script = NumpyScript(extra_layers=(dropout,))  # type: ignore[arg-type]
     diagnosis = diagnose(tmp_path, script, script)
-    assert diagnosis.is_equal
-    assert diagnosis.headline.startswith("no difference in what was compared of A")
-    assert "not compared: loss, gradients, state: " in diagnosis.headline
+    assert not diagnosis.is_equal
+    assert diagnosis.headline.startswith("not compared: loss, gradients, state of A (")
+    assert "such as dropout masks, in " in diagnosis.headline
+    assert diagnosis.headline.endswith("; no difference in what was compared")
+
+
+class OneHotLabels(NumpyScript):
+    """A script whose loss function receives one-hot labels."""
+
+    def _compute_rank(self, *args: Any) -> Any:
+        arrays, *others = super()._compute_rank(*args)
+        one_hot = {name: np.eye(3, dtype=np.float32)[x] for name, x in arrays.items() if "/label/" in name}
+        return arrays | one_hot, *others
+
+
+@pytest.mark.parametrize(
+    ("cause", "script"), [("double_softmax", DoubleSoftmax), ("loss_reduction", Summed), ("activation", Gelu)]
+)
+@pytest.mark.parametrize("old", [NumpyScript, OneHotLabels])
+def test_mistakes_are_found_though_other_elements_are_dropped(
+    cause: str, script: type[NumpyScript], old: type[NumpyScript], tmp_path: Path
+) -> None:
+    """The formula of the loss, and layers before the dropout, do not depend on the masks."""
+    dropout: dict = {**DROPOUT, "training": True}
+    a, b = (kind(extra_layers=(dropout,)) for kind in (old, script))  # type: ignore[arg-type]
+    assert {known.cause for known in diagnose(tmp_path, a, b).causes} == {cause}
+
+
+class NoisyBiases(NumpyScript):
+    """A script with biases whose gradients hold rounding errors only, in all elements or in all but two of them."""
+
+    seed = 0
+
+    def change_gradients(self, step: int, gradients: Arrays) -> Arrays:
+        noise = 2.0**-27 * np.random.default_rng([self.seed, step]).integers(1, 5, 11)
+        large = np.array([30.0, -25.0, *[0.0] * 6])
+        return gradients | {"fc1.bias": large + 2e4 * noise[:8] * (large == 0), "fc2.bias": noise[8:]}
+
+
+class OtherNoise(NoisyBiases):
+    seed = 1
+
+
+def test_rounding_errors_of_biases_are_no_cause(tmp_path: Path) -> None:
+    a, b = NoisyBiases("tensorflow", "adam", decay=0.0), OtherNoise("torch", "adam", decay=0.0)
+    assert [(cause.cause, cause.sentence) for cause in diagnose(tmp_path, a, b).causes] == []
+
+
+class CutInputs(NumpyScript):
+    """A script that passes all but the last element of each example of a batch to its model."""
+
+    def _compute_rank(self, *args: Any) -> Any:
+        arrays, *others = super()._compute_rank(*args)
+        return arrays | {name: x[:, :-1] for name, x in arrays.items() if name.endswith("batch/0/input/0")}, *others
+
+
+def test_a_script_that_cuts_the_batches_of_the_record_is_not_compared(tmp_path: Path) -> None:
+    a, b = NumpyScript().write(tmp_path / "a"), CutInputs(decay=0.1).write(tmp_path / "b")
+    facts = json.loads((b / RECORD).read_text())
+    (b / RECORD).write_text(json.dumps({**facts, "follows": open_record(a).ranks[0].hash_first_step()}))
+    diagnosis = diagnose_records(a, b)
+    assert [cause.cause for cause in diagnosis.causes] == ["weight_decay"]
+    stage = next(stage for stage in diagnosis.omitted_stages if stage.name == "data")
+    assert "[12, 4] of [12, 5] in input 0: cut them before recorder.batches(...)" in stage.note
 
 
 class SampledInputs(NumpyScript):
