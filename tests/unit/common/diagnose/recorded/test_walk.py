@@ -10,6 +10,7 @@ import pytest
 from scipy.special import expit, softmax
 
 from common.diagnose.diagnosis import Diagnosis
+from common.diagnose.recorded.loss_settings import read_loss_settings
 from common.diagnose.recorded.walk import diagnose_records
 from common.recording.record_format import RECORD
 from common.recording.record_reader import open_record
@@ -328,6 +329,12 @@ def test_mistakes_are_found_though_other_elements_are_dropped(
     dropout: dict = {**DROPOUT, "training": True}
     a, b = (kind(extra_layers=(dropout,)) for kind in (old, script))  # type: ignore[arg-type]
     assert {known.cause for known in diagnose(tmp_path, a, b).causes} == {cause}
+
+
+@pytest.mark.parametrize(("a", "b"), [("ctc_loss", "keras.losses.CTC"), ("kl_div", "keras.losses.KLDivergence")])
+def test_a_loss_function_has_one_kind_in_both_frameworks(a: str, b: str) -> None:
+    kinds = {read_loss_settings({"name": name, "arguments": {}})["kind"] for name in (a, b)}
+    assert len(kinds) == 1
 
 
 class NoisyBiases(NumpyScript):
