@@ -113,7 +113,7 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     parsed = parser.parse_intermixed_args(arguments)
     # The directories of a Hydra sweep may have "=" in their names.
     overrides = [text for text in parsed.arguments if text.find("=") > 0 and not path_exists(text)]
-    external = [text for text in overrides if _is_external(text)]
+    external = [text for text in overrides if _is_external_argument(text)]
     training: list[str] = []
     # With run=[...], the keys of a training run are overrides of the training config, even if their value is a path.
     if any(text.startswith("run=") for text in overrides):
@@ -132,8 +132,8 @@ def parse_command_line(description: str | None, arguments: Sequence[str] | None 
     run_dirs = [Path(text) for text in parsed.arguments if text not in overrides]
     by_directory: list[tuple[str, Path]] = []
     if options.has_groups:  # runs of other programs in one directory are a group
-        by_directory = [(str(path.parent), path) for path in run_dirs if _is_foreign(path)]
-        run_dirs = [path for path in run_dirs if not _is_foreign(path)]
+        by_directory = [(str(path.parent), path) for path in run_dirs if _is_external_path(path)]
+        run_dirs = [path for path in run_dirs if not _is_external_path(path)]
     return CommandLine(
         options=options,
         run_dirs=run_dirs,
@@ -159,7 +159,7 @@ def _sweep_seeds(seeds: int, training: Sequence[str]) -> str:
     return f"train.seed={','.join(map(str, range(seeds)))}"
 
 
-def _is_foreign(path: Path) -> bool:
+def _is_external_path(path: Path) -> bool:
     """Check whether something exists at a path that is neither a run, nor a bundle, nor a directory with runs."""
     return path_exists(path) and not is_bundle(path) and not (path.is_dir() and list_run_dirs(path))
 
@@ -174,7 +174,7 @@ def _find_files(pattern: str) -> list[str]:
     return sorted(glob(pattern))  # noqa: PTH207  Path.glob takes no absolute pattern
 
 
-def _is_external(text: str) -> bool:
+def _is_external_argument(text: str) -> bool:
     """Check whether an argument NAME=PATH names an external run rather than a key of the config."""
     path = text.partition("=")[2]
     return _get_group(text) not in OPTION_GROUPS and (path_exists(path) or bool(_find_files(path)))

@@ -15,7 +15,7 @@ from common.compare.columns import Columns, find_metrics, read_columns, read_tra
 from common.compare.run_files import check_run_files
 from common.config.keys import Value
 from common.config.saved_config import CONFIG, read_flat_values
-from common.config.tasks import METRICS as TASK_METRICS
+from common.config.tasks import TASK_METRICS
 from common.errors import UserError
 from common.profile.profile import Profile, read_profile
 from common.records.summary import Summary, find_summary_file, read_summary

@@ -179,4 +179,5 @@ class CustomTaskSettings(TaskSettings):
     tf: str | None = key(CURVE, names_code=True)
 
 
-METRICS = ("accuracy", "mean_absolute_error", "perplexity")  # all values but the loss that a task itself may report
+# All values but the loss that a task itself may report
+TASK_METRICS = ("accuracy", "mean_absolute_error", "perplexity")

@@ -37,7 +37,8 @@ LAYOUTS = {
     RECORD: re.compile(rf"(rank-{NUMBER}/)?(record\.json|(start|step-{NUMBER})\.safetensors)"),
 }
 REQUIRED = {RUN: ("config.yaml", f"{INPUTS}/data/", f"{INPUTS}/weights/"), RECORD: ()}  # beginnings of names
-PARTS_OF_CURVES = {RUN: re.compile(CURVES), RECORD: re.compile(rf"(rank-{NUMBER}/)?record\.json")}
+# The members that common.compare reads, by the kind of the bundle
+CURVE_MEMBERS = {RUN: re.compile(CURVES), RECORD: re.compile(rf"(rank-{NUMBER}/)?record\.json")}
 # What zipfile raises for a damaged archive
 ZIP_ERRORS = (zipfile.BadZipFile, EOFError, struct.error, NotImplementedError, RuntimeError, ValueError, OverflowError)
 
@@ -160,7 +161,7 @@ def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> Non
             members = _check_members(path, archive, kind)
             _check_complete(path, kind, names, [member.filename for member in members])
             if only_curves:
-                members = [member for member in members if PARTS_OF_CURVES[kind].fullmatch(member.filename)]
+                members = [member for member in members if CURVE_MEMBERS[kind].fullmatch(member.filename)]
             _check_space(path, directory.parent, sum(member.file_size for member in members))
             directory.mkdir(0o700)
             if kind == RUN and not only_curves:

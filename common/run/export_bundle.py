@@ -47,16 +47,16 @@ def export_bundle(source: Path, out: Path | None) -> tuple[Path, Counter[str]]:
     out = out or Path(f"{source.resolve().name}{SUFFIX}")
     if os.path.lexists(out):
         raise UserError(f"{out}: exists; choose another path, or remove it")
-    is_recorded = is_record(source)
-    members = _list_record(source) if is_recorded else _list_run(source)
-    formats = {} if is_recorded else _find_formats(source)
+    is_of_record = is_record(source)
+    members = _list_record(source) if is_of_record else _list_run(source)
+    formats = {} if is_of_record else _find_formats(source)
     for file in members.values():
         check_regular_file(file)
     sizes = Counter[str]()
     for name, file in members.items():
-        sizes[_name_part(name, is_recorded)] += file.stat().st_size
+        sizes[_name_part(name, is_of_record)] += file.stat().st_size
     with report_write_errors(out):
-        write_bundle(out, bundle.RECORD if is_recorded else bundle.RUN, members, formats)
+        write_bundle(out, bundle.RECORD if is_of_record else bundle.RUN, members, formats)
     return out, sizes
 
 
@@ -123,9 +123,9 @@ def _list_directory(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
         yield f"{prefix}/{name}", directory / name
 
 
-def _name_part(name: str, is_recorded: bool) -> str:
+def _name_part(name: str, is_of_record: bool) -> str:
     """Return the part of a bundle that a member belongs to, for a reader of the sizes."""
-    if is_recorded:
+    if is_of_record:
         return "record"
     if name.startswith(f"{INPUTS}/"):
         return "data" if name.startswith(f"{INPUTS}/{DATA_DIRECTORY}/") else "initial weights"

@@ -63,7 +63,7 @@ def format_values(values: dict[str, float]) -> Row:
     return {name: None if name != "loss" and math.isnan(value) else value for name, value in values.items()}
 
 
-def compare_with_best(config: Config, position: Position, values: dict[str, float]) -> None:
+def update_best_value(config: Config, position: Position, values: dict[str, float]) -> None:
     """Update the validation values, the score and the best value of a position."""
     stopping = config.train.early_stopping
     value = values[stopping.metric]

@@ -19,7 +19,7 @@ from common.data.batch_plan import count_examples_until
 from common.data.batches import GlobalBatch
 from common.errors import Interrupted
 from common.metrics.output_predictions import split_predictions
-from common.training.evaluation_values import compare_with_best, compute_values, fetch_losses, format_values
+from common.training.evaluation_values import compute_values, fetch_losses, format_values, update_best_value
 from common.training.look_ahead import open_batches
 from common.training.loop_inputs import LoopInputs
 from common.training.observer import Observer
@@ -65,7 +65,7 @@ class Loop:
         self.config, self.strategy, self.stop, self.observers = config, strategy, stop, observers
         self.cache, self.output_layouts, start = inputs.cache, inputs.output_layouts, inputs.start
         self.profile, self.open_profile = profile, ExitStack()
-        self.updates_to_profile = 0  # number of updates of this process so far, counted only if there is a `profile`
+        self.counted_updates = 0  # number of updates of this process so far, counted only if there is a `profile`
         self.position, self.saved_position = replace(start), replace(start)
         self.first_step = start.step + 1
         self.started_at = time.perf_counter() - start.seconds
@@ -166,12 +166,12 @@ class Loop:
             yield from results
             return
         for result in results:
-            self.updates_to_profile += 1
-            if self.updates_to_profile == PROFILED_UPDATES.stop - 1:
+            self.counted_updates += 1
+            if self.counted_updates == PROFILED_UPDATES.stop - 1:
                 float(result.grad_norm)  # waits until the device has finished the last profiled update
                 self.open_profile.close()
             yield result
-            if self.updates_to_profile == PROFILED_UPDATES.start - 1:
+            if self.counted_updates == PROFILED_UPDATES.start - 1:
                 float(result.grad_norm)  # waits until the device has finished the update before
                 self.open_profile.enter_context(self.profile())
 
@@ -239,7 +239,7 @@ class Loop:
             for observer in self.observers:
                 observer.record_predictions(self.position.step, predictions)
         self.reported_at = self._seconds()
-        compare_with_best(self.config, self.position, values)
+        update_best_value(self.config, self.position, values)
         self._follow_plateau(values)
         row: Row = {
             "step": self.position.step,

@@ -11,7 +11,7 @@ from common.config.schema import Config
 from common.errors import UserError
 from common.metrics.predictions import Predictions
 from common.run.checkpoint_state import POSITION_CHECKS
-from common.training.evaluation_values import compare_with_best, compute_values, format_values
+from common.training.evaluation_values import compute_values, format_values, update_best_value
 from common.training.rows import select_scalars
 from common.training.state import Position
 from common.training.strategy import Evaluation
@@ -83,7 +83,7 @@ def test_the_best_value_in_the_direction_of_the_metric(
 ) -> None:
     config, position = follow(make_config, metric), Position()
     for value, expected in zip(values, waited, strict=True):
-        compare_with_best(config, position, {"loss": 1.0, metric: value})
+        update_best_value(config, position, {"loss": 1.0, metric: value})
         assert position.waited == expected
         score = position.to_values().get("score")
         assert (score is None) == (metric == "loss")
@@ -93,7 +93,7 @@ def test_the_best_value_in_the_direction_of_the_metric(
 def test_another_metric_after_a_resume_starts_anew(make_config: MakeConfig) -> None:
     position = Position()
     for metric, value, best in (("loss", 0.1, 0.1), ("f1", 0.5, -0.5), ("error", 0.3, 0.3), ("error", 0.4, 0.3)):
-        compare_with_best(follow(make_config, metric), position, {"loss": 1.0, metric: value})
+        update_best_value(follow(make_config, metric), position, {"loss": 1.0, metric: value})
         assert position.best == best
 
 
