@@ -219,11 +219,11 @@ def _show_last_step(run: PlannedRun, bars: _ProgressBars | None) -> None:
     last = _read_last_row(run.directory / "metrics.jsonl") if bars is not None else None
     if bars is not None and last is not None:
         step, loss = last
-        bars.update(run, f"loss {loss:.4f}", step)
+        bars.update(run, "loss not finite" if loss is None else f"loss {loss:.4f}", step)
 
 
-def _read_last_row(path: Path) -> tuple[int, float] | None:
-    """Return the step and the loss of the last complete row of metrics.jsonl."""
+def _read_last_row(path: Path) -> tuple[int, float | None] | None:
+    """Return the step and the loss of the last complete row of metrics.jsonl; the loss is None if it is null there."""
     if not path.exists():
         return None
     with path.open("rb") as file:

@@ -1,5 +1,7 @@
 """Tests of the runs that run=[...] plans."""
 
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -114,3 +116,17 @@ def test_a_bert_of_tensorflow_needs_keras_hub_in_its_environment(
     overrides = ["model=convnet", "data=digits"] if name == "convnet" else SMALL
     with pytest.raises(UserError, match="no keras-hub") if needs_hub else nullcontext():
         plan_runs(["tf:single@old"], overrides, tmp_path, {"old": "python"})
+
+
+def test_a_last_row_without_a_loss_ends_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = PlannedRun("torch single", "torch", (), 2, tmp_path / "run")
+    run.directory.mkdir()
+    (run.directory / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": null}\n')
+
+    def start_training(framework: str, overrides: list[str], log: Path) -> "subprocess.Popen[bytes]":
+        log.touch()
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr(train_missing, "start_training", start_training)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert train_missing.train_missing([run]) == {}
