@@ -120,7 +120,7 @@ class Stage:
     def verdict(self) -> str:
         """DIFFERS if a difference begins here, INHERITED if one began earlier; otherwise EQUAL or NOT_COMPARED.
 
-        A stage in which rounding may hide any difference of every tensor compares nothing.
+        NOT_COMPARED: the stage has no checks, or rounding could hide any difference in every tensor.
         """
         if self.causes or any(check.begins_here for check in self.checks):
             return DIFFERS

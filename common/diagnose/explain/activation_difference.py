@@ -67,7 +67,7 @@ def find_activation(x: np.ndarray, result: np.ndarray) -> str | None:
 
 
 def find_changed_activation(a: np.ndarray, b: np.ndarray) -> tuple[str, str] | None:
-    """Return the activations of A and B that compute two arrays from one argument, which is not known.
+    """Return activations (f_a, f_b) with a = f_a(x) and b = f_b(x) for one x that is not known.
 
     One of them is no activation, or has an inverse. The result is None if there are no such activations.
     """
@@ -102,7 +102,7 @@ def _find_leaky_relu(x: np.ndarray, result: np.ndarray) -> str | None:
 
 
 def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
-    """Return the activation that computes the result from x after a multiplication of x by some factor, or None."""
+    """Return an activation f with result = f(c * x) for some number c, or None."""
     if x.shape != result.shape or x.size < LEAST_ELEMENTS or not result.any() or not np.isfinite(x + result).all():
         return None
     rows = [array.reshape(-1, array.shape[-1])[:FITTED_ROWS] for array in (x, result)]

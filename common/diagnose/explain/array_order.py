@@ -61,7 +61,7 @@ def _sort_and_compare(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _find_rolled(a: np.ndarray, b: np.ndarray) -> str | None:
-    """Check whether the start of A's array along an axis is the end of B's, as if two arrays were joined in turn."""
+    """Check whether a = concat(x, y) and b = concat(y, x) along some axis."""
     for axis in range(1, a.ndim):
         for size in range(1, a.shape[axis]):
             # First the first example alone, which rejects most sizes

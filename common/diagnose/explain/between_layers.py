@@ -111,7 +111,7 @@ def _explain_layer_order(section: CodeSection) -> Explanation | None:
 
 
 def _explain_changed_activation(section: CodeSection) -> Explanation | None:
-    """Check whether two activations of one argument, which is no earlier array, compute both arrays."""
+    """Check whether a = f_a(x) and b = f_b(x) for activations f and one x, which is no earlier array."""
     names = find_changed_activation(section.a, section.b)
     return names and Explanation("activation", f"{section.place}: A has {names[0]} at the end, B {names[1]}")
 

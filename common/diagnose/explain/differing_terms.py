@@ -1,7 +1,8 @@
-"""Terms and factors of earlier arrays that the code of A has and that of B has not, or has with another activation.
+"""Search for what one side's code adds or multiplies and the other's does not, or passes through another activation.
 
-A is the reference run of a diagnosis, and B the run that is compared with it. What else the code adds need not be
-known: the difference of both results contains only what differs. ReLU may follow.
+A is the reference run of a diagnosis, and B the run that is compared with it. The candidates are arrays computed
+earlier in the model. The search looks at b - a, in which all that both sides add cancels. For example,
+a = x + y and b = x + gelu(y) leave gelu(y) - y, so x need not be known. Both results may have passed a ReLU.
 """
 
 from collections.abc import Iterator
@@ -15,9 +16,9 @@ from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
-SAMPLED_ELEMENTS = 200  # number of elements that most candidates are rejected by
+SAMPLED_ELEMENTS = 200  # number of elements in a quick first check, which most candidates fail
 MOST_TERMS = 40  # number of arrays, the latest ones, that are tried
-LEAST_ACTIVE_OF_TERM = 0.02  # share of elements that ReLU leaves on both sides, which suffices to recognize a term
+LEAST_ACTIVE_OF_TERM = 0.02  # share of elements that ReLU leaves on both sides; with fewer, no term is searched for
 SAMPLE_TOLERANCE = 1e-7
 LARGEST_VALUE = 1e30  # of a function's results, whose squares must not overflow
 ZERO, ONE = "0", "1"
@@ -80,8 +81,8 @@ def explain_terms(
         place: Place of the code in reports.
         a: A's array [n, ...].
         b: B's array.
-        terms: Earlier arrays, which are the same in A and B, with their titles.
-        side_terms: Earlier arrays that only A has, and those that only B has, because they differ.
+        terms: Earlier arrays that are the same in A and B, as (title, array), the oldest first.
+        side_terms: Earlier arrays whose values already differ between the sides: A's versions and B's versions.
     """
     if a.ndim < 2 or not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
@@ -104,7 +105,7 @@ def explain_terms(
 
 
 def _fit_terms(terms: Terms, shape: tuple[int, ...]) -> Terms:
-    """Return the latest terms, in the ways in which they get a shape."""
+    """Return the latest terms in every form (their mean, first token, transpose, ...) that has this shape."""
     return [
         (name + title, array)
         for title, term in list(reversed(terms))[:MOST_TERMS]
@@ -113,7 +114,10 @@ def _fit_terms(terms: Terms, shape: tuple[int, ...]) -> Terms:
 
 
 def _find_term(place: str, difference: _Difference, terms: Terms, only_side: str = "") -> Explanation | None:
-    """Look for one array, times any factor, that only one side adds; `only_side` has the terms if the other has not."""
+    """Look for a term t and a number c with b - a = c * t.
+
+    only_side: "A" or "B" if the terms exist on that side alone.
+    """
     indices = difference.sampled_indices
     values = (difference.b - difference.a).ravel()[indices]
     for title, term in terms:
@@ -132,7 +136,7 @@ def _find_term(place: str, difference: _Difference, terms: Terms, only_side: str
 
 
 def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b: Terms) -> Explanation | None:
-    """Look for two arrays, or activations of them, of which A adds one and B the other."""
+    """Look for terms s, t and activations f, g with b - a = g(t) - f(s): A adds f(s), and B adds g(t) instead."""
     if not terms_a or not terms_b:
         return None
     indices = difference.sampled_indices
@@ -144,7 +148,8 @@ def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b:
         np.concatenate([_apply_functions(_take(term, indices))[2:] for _, term in terms])
         for terms in (terms_a, terms_b)
     )
-    # Two rows whose difference the values are have products with any vector that differ by that of the values
+    # If row_b - row_a == values, then row_b @ v == (row_a + values) @ v for any v. One random v, `direction`, turns
+    # the search for pairs into a sorted look-up.
     direction = np.random.default_rng(0).standard_normal(len(indices))
     gap = SAMPLE_TOLERANCE * np.sqrt((values @ values) * (direction @ direction))
     wanted, products = (rows_a + values) @ direction, rows_b @ direction
@@ -170,7 +175,7 @@ def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b:
 
 
 def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explanation | None:
-    """Look for an array that passes another activation in B, and may be a factor of another one."""
+    """Look for a term t with b - a = f_b(t) - f_a(t), or that times another term."""
     indices = difference.sampled_indices
     values = (difference.b - difference.a).ravel()[indices]
     if not values.any():
@@ -195,19 +200,22 @@ def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explan
 
 
 def _find_pairs(table: np.ndarray, values: np.ndarray) -> Iterator[tuple[str, str]]:
-    """Yield the names of the functions of A and B whose difference the values are, given all functions' results."""
+    """Yield each (name_a, name_b) for which the result of name_b minus the result of name_a equals `values`.
+
+    table: The results [functions, samples], in the order of NAMES.
+    """
     norm = np.sqrt(values @ values)
     for row_a, results in enumerate(table):
         gaps = np.sqrt(((table - results - values) ** 2).sum(1))
         for row_b in (gaps <= SAMPLE_TOLERANCE * norm).nonzero()[0]:
-            if {NAMES[row_a], NAMES[row_b]} != {ZERO, ONE}:
+            if {NAMES[row_a], NAMES[row_b]} != {ZERO, ONE}:  # 1 - 0 does not depend on the term
                 yield NAMES[row_a], NAMES[row_b]
 
 
 def _describe(place: str, factor_title: str | None, title: str, name_a: str, name_b: str) -> Explanation:
     texts = [_describe_function(name, title) for name in (name_a, name_b)]
     for side, other, name, text in (("A", "B", name_b, texts[0]), ("B", "A", name_a, texts[1])):
-        if name == ZERO:
+        if name == ZERO:  # the other side has no such term, so the text is that of `side`
             times = "" if factor_title is None else f"{factor_title} times "
             return Explanation("residual", f"{place}: {side} adds {times}{text}, {other} does not")
         if name == ONE and factor_title is not None:

@@ -78,7 +78,7 @@ def explain_padding(
     weight: np.ndarray,
     bias: np.ndarray,
 ) -> Explanation | None:
-    """Return how the padding of two convolutions differs, or None if that does not explain their outputs.
+    """Return how the padding of two convolutions differs, or None if padding does not explain their outputs.
 
     Args:
         settings: Settings of A's and of B's layer.

@@ -45,7 +45,7 @@ def is_unexplained(gradients: StepGradients) -> bool:
 
 
 def _explain_shard_factors(gradients: StepGradients) -> Explanation | None:
-    """Check whether the update is another combination of the shards than their sum, such as a mean."""
+    """Check whether the update used sum(f[i] * shard[i]) with factors f that are not all 1, such as a mean."""
     factors, count, tolerance = gradients.shard_factors, len(gradients.shard_gradients), gradients.factor_tolerance
     if factors is None or count == 1:
         return None

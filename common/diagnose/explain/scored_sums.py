@@ -1,4 +1,6 @@
-"""Sums of rows with one score for each, as in additive attention and attention pooling: masks and weights.
+"""Differences between sums weights @ rows, as in additive attention and attention pooling.
+
+The weights come from one score for each row, for example softmax(scores + mask).
 
 A is the reference run of a diagnosis, and B the run that is compared with it. The scores are the output of a layer.
 """
@@ -24,7 +26,7 @@ Variant = tuple[str, str]  # the mask and the activation of the scores, in repor
 
 @np.errstate(all="ignore")
 def explain_scored_sum(section: CodeSection) -> Explanation | None:
-    """Return how the masks or the weights differ with which A and B sum up the rows of an earlier array, or None."""
+    """Return how the masks or weights of A and B differ if both compute weights @ rows of an earlier array, or None."""
     a, b = section.a, section.b
     if a.ndim != 2 or a.size < LEAST_ELEMENTS:
         return None
@@ -56,7 +58,7 @@ def _list_scores(section: CodeSection) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _find_variant(section: CodeSection, scores: np.ndarray, rows: np.ndarray, result: np.ndarray) -> Variant | None:
-    """Return the mask and the activation of the scores with which the sum of the rows is the result."""
+    """Return the mask and the activation f with result = f(scores, mask) @ rows."""
     masks = {NO_MASK: np.ones(scores.shape, bool)}
     for name, mask in section.masks.items():
         if mask.shape == scores.shape:

@@ -1,4 +1,4 @@
-"""Adam's second moment: whether an update squared its gradients as it should.
+"""Adam's second moment, and the search for mistakes in the squares of the gradients.
 
 The slot exp_avg_sq holds a parameter's second moment: new = beta2 * old + (1 - beta2) * gradient**2. The two values of
 the slot, before and after a step, imply the squared gradient of the step, its contribution.
@@ -68,6 +68,7 @@ def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
         norm = max(compute_norm(gradient**2), SMALLEST_NORM * largest) or 1.0
         slot_size = compute_norm(after) + compute_norm(before)
         rounding = 2 * update.machine_epsilon * slot_size / (1 - beta2)
+        # The gradient was recovered from a slot with an error of slot_noise, which the square multiplies
         rounding += CHANGE_EPSILONS * slot_noise[name] * compute_norm(gradient)
         contribution = (after - beta2 * before) / (1 - beta2)
         yield SecondMoment(name, gradient**2, contribution, norm, constant_error + rounding / norm)
@@ -78,7 +79,7 @@ def explain_second_moment(moment: SecondMoment, update: OptimizerUpdate) -> Expl
     expected, contribution = moment.squared_gradient, moment.contribution
     factor = float((contribution * expected).sum() / (expected**2).sum()) if expected.any() else 0.0
     is_scaled = np.allclose(contribution, factor * expected, rtol=max(1e-5, moment.tolerance), atol=0)
-    if factor and is_scaled and update.step == 1:
+    if factor and is_scaled and update.step == 1:  # the slot was zero before, so beta2 alone scales it
         beta2 = 1 - factor * (1 - update.settings.betas[1])
         sentence = f"the second moment is {factor:.5g} times what it should be, as with beta2={beta2:.6g}"
         return Explanation("beta2", sentence)

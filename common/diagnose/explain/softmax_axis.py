@@ -1,4 +1,4 @@
-"""Softmax over another axis, and weighted sums of rows, such as attention, whose weights are.
+"""Softmax over another axis: in the result itself, or in the weights of a sum weights @ rows, such as attention.
 
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """
@@ -20,7 +20,7 @@ SCORE_TOLERANCE = 1e-5  # of recovered scores: a small weight has few digits
 
 
 def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str] | None = None) -> Explanation | None:
-    """Return how two arrays of probabilities [n, ...] differ that come from the same scores, or None.
+    """Return how a = softmax_a(scores) and b = softmax_b(scores), arrays [n, ...], differ; None if not known.
 
     Args:
         title: Name of the softmax in reports.
@@ -67,7 +67,7 @@ def _explain_masks(
 
 
 def explain_weighted_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
-    """Return how the weights differ with which A and B sum up the rows of an earlier array, as an attention does.
+    """Return how weights_a and weights_b differ if a = weights_a @ rows and b = weights_b @ rows, as in attention.
 
     The weights can be recovered if an example has at most as many rows as features. An activation that has an inverse
     may follow on both sides.
@@ -96,7 +96,7 @@ def explain_weighted_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms)
 
 
 def _list_arguments(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield two arrays, and what they were before each activation that has an inverse."""
+    """Yield (a, b), and (f_inverse(a), f_inverse(b)) for each activation f that has an inverse."""
     yield a, b
     with np.errstate(all="ignore"):
         for invert in INVERSES.values():
@@ -137,7 +137,7 @@ def _explain_no_softmax(title: str, scores_a: np.ndarray, b: np.ndarray, axis: i
 
 
 def _center(scores: np.ndarray, is_known: np.ndarray, axis: int) -> np.ndarray:
-    """Return the scores less their mean along an axis, and zeros at the elements that are not known."""
+    """Return scores - mean(scores) along an axis, with zeros at the elements that are not known."""
     count = np.maximum(is_known.sum(axis, keepdims=True), 1)
     return np.where(is_known, scores - np.where(is_known, scores, 0.0).sum(axis, keepdims=True) / count, 0.0)
 

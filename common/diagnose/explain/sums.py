@@ -16,7 +16,7 @@ SIMPLE_FACTORS = (1.0, -1.0, 0.5, 2.0)
 
 
 def find_sum(terms: Terms, result: np.ndarray) -> Sum | None:
-    """Return the factors of the sum of the fewest terms that is the result, by title; None if there is none.
+    """Return factors f by title with result = sum(f * term), over the fewest terms; None if there are none.
 
     Terms of other shapes than the result's are left out. Later terms are preferred.
     """
