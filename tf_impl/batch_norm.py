@@ -61,9 +61,10 @@ class AlignedBatchNorm(BatchNormalization):
         real = self._broadcast_real_rows(x)
         if mask is not None:
             real *= tf.cast(mask[(..., *[tf.newaxis] * (x.shape.rank - mask.shape.rank))], x.dtype)
-        values_per_real = tf.cast(tf.size(x) // tf.size(real) // tf.shape(x)[self._get_channel_axis(x)], x.dtype)
+        # Each entry of `real` stands for this many values of a channel.
+        values_per_position = tf.cast(tf.size(x) // tf.size(real) // tf.shape(x)[self._get_channel_axis(x)], x.dtype)
         # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
-        local_sums = tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * values_per_real]), 0)
+        local_sums = tf.concat((tf.reduce_sum(x * real, axes), [tf.reduce_sum(real) * values_per_position]), 0)
         sums = self._sum_over_replicas(local_sums)
         count = sums[-1]
         mean = sums[:-1] / count

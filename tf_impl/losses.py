@@ -10,7 +10,7 @@ from common.config.tasks import BinarySettings, ClassificationSettings, Regressi
 
 
 def compute_class_losses(task: ClassificationSettings, outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the loss [m] of each label [m] from logits [m, classes].
+    """Return the loss [m] of each label [m] from logits [m, classes]; m is the number of labels.
 
     Source: focal: Lin et al., Focal Loss for Dense Object Detection (2017), equation 4. hinge:
     keras.losses.CategoricalHinge.
@@ -21,9 +21,9 @@ def compute_class_losses(task: ClassificationSettings, outputs: tf.Tensor, label
     if task.loss == "cross_entropy":
         return compute_share_losses(task, outputs, is_label)
     if task.loss == "focal":
-        log_shares = tf.nn.log_softmax(outputs, -1)
-        other_shares = tf.reduce_sum(tf.exp(log_shares) * (1 - is_label), -1)  # 1 - p without cancellation
-        return -(other_shares**task.gamma) * tf.reduce_sum(log_shares * is_label, -1)
+        log_probabilities = tf.nn.log_softmax(outputs, -1)
+        other_probability = tf.reduce_sum(tf.exp(log_probabilities) * (1 - is_label), -1)  # 1 - p without cancellation
+        return -(other_probability**task.gamma) * tf.reduce_sum(log_probabilities * is_label, -1)
     return tf.nn.relu(1 + tf.reduce_max((1 - is_label) * outputs, -1) - tf.reduce_sum(is_label * outputs, -1))
 
 
@@ -45,11 +45,13 @@ def compute_class_dice(
 ) -> tf.Tensor:
     """Return the dice loss [n] of logits [n, m, classes] for labels [n, m], as a mean over the classes.
 
+    n: examples. m: labels of an example.
+
     is_labelled: 1 for labels that count, 0 for others, in the type of the outputs.
     """
-    shares = tf.nn.softmax(outputs, -1) * is_labelled[..., None]
+    probabilities = tf.nn.softmax(outputs, -1) * is_labelled[..., None]
     is_label = _encode_one_hot(labels, outputs) * is_labelled[..., None]
-    return tf.reduce_mean(_compute_dice(shares, is_label, task.dice_smooth), 1)
+    return tf.reduce_mean(_compute_dice(probabilities, is_label, task.dice_smooth), 1)
 
 
 def compute_binary_losses(task: BinarySettings, outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -63,8 +65,8 @@ def compute_binary_losses(task: BinarySettings, outputs: tf.Tensor, labels: tf.T
     losses = tf.nn.sigmoid_cross_entropy_with_logits(smoothed, outputs)
     if task.loss == "cross_entropy":
         return losses
-    other_shares = tf.sigmoid(outputs) * (1 - labels) + tf.sigmoid(-outputs) * labels
-    losses = losses * other_shares**task.gamma
+    other_probability = tf.sigmoid(outputs) * (1 - labels) + tf.sigmoid(-outputs) * labels
+    losses = losses * other_probability**task.gamma
     return losses if task.alpha is None else losses * (task.alpha * labels + (1 - task.alpha) * (1 - labels))
 
 
@@ -120,14 +122,14 @@ def compare_embeddings(task: ContrastiveSettings, embeddings: tf.Tensor) -> tf.T
     return tf.matmul(embeddings[:, 0], candidates, transpose_b=True) / task.temperature
 
 
-def _compute_dice(shares: tf.Tensor, labels: tf.Tensor, smooth: float) -> tf.Tensor:
+def _compute_dice(probabilities: tf.Tensor, labels: tf.Tensor, smooth: float) -> tf.Tensor:
     """Return 1 minus the soft dice coefficient over the second axis.
 
     Source: Milletari et al., V-Net (2016), but without the squares in the denominator, as in keras.losses.Dice and
     MONAI.
     """
-    overlap = tf.reduce_sum(shares * labels, 1)
-    return 1 - (2 * overlap + smooth) / (tf.reduce_sum(shares, 1) + tf.reduce_sum(labels, 1) + smooth)
+    overlap = tf.reduce_sum(probabilities * labels, 1)
+    return 1 - (2 * overlap + smooth) / (tf.reduce_sum(probabilities, 1) + tf.reduce_sum(labels, 1) + smooth)
 
 
 def _encode_one_hot(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""BatchNorm of Keras models on PyTorch: it computes what TensorFlow's side does, over one or several replicas."""
+"""BatchNorm of Keras models on PyTorch. It computes what AlignedBatchNorm of tf_impl computes."""
 
 import keras
 import torch
@@ -11,7 +11,7 @@ from torch_impl.keras_module import KerasModule
 
 
 class AlignedKerasBatchNorm(RowAwareLayer, BatchNormalization):
-    """BatchNorm with PyTorch's moving variance, which averages the unbiased variance of the batches.
+    """BatchNorm that averages the unbiased variance, as PyTorch does and as Lockstep makes TensorFlow do.
 
     `sum_over_replicas` returns its argument unless the statistics are those of all replicas.
     """
@@ -37,12 +37,13 @@ class AlignedKerasBatchNorm(RowAwareLayer, BatchNormalization):
         axes, shape = self._reduction_axes, [1] * inputs.dim()
         shape[self.axis] = -1
         x = inputs.to(self.moving_mean.value.dtype)
-        real = self.broadcast_real_rows(x)
+        real = self.broadcast_real_rows(x)  # 1 for values of examples, 0 for padding and, below, for masked positions
         if mask is not None:
             real = real * mask[(..., *[None] * (x.dim() - mask.dim()))].to(x.dtype)
+        # Each entry of `real` stands for this many values of a channel.
+        values_per_position = x.numel() // real.numel() // x.shape[self.axis]
         # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
-        values_per_real = x.numel() // real.numel() // x.shape[self.axis]
-        sums = self.sum_over_replicas(torch.cat(((x * real).sum(axes), real.sum().view(1) * values_per_real)))
+        sums = self.sum_over_replicas(torch.cat(((x * real).sum(axes), real.sum().view(1) * values_per_position)))
         count = sums[-1].detach()
         mean = sums[:-1] / count
         centred = x - mean.view(shape)
@@ -78,7 +79,8 @@ def align_keras_batch_norm(model: KerasModule, over_replicas: bool) -> None:
         elif over_replicas:
             raise UserError(
                 f"model.sync_batch_norm=true: layer {path or 'model'} ({type(layer).__name__}) is a BatchNormalization "
-                "with a call of its own, which would be replaced; use keras.layers' own class, or set it to false"
+                "with a call of its own, which cannot use the statistics of all replicas; "
+                "use keras.layers' own class, or set it to false"
             )
 
 

@@ -11,7 +11,7 @@ from common.config.tasks import BinarySettings, ClassificationSettings, Regressi
 
 
 def compute_class_losses(task: ClassificationSettings, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the loss [m] of each label [m] from logits [m, classes].
+    """Return the loss [m] of each label [m] from logits [m, classes]; m is the number of labels.
 
     Source: focal: Lin et al., Focal Loss for Dense Object Detection (2017), equation 4. hinge:
     keras.losses.CategoricalHinge.
@@ -20,9 +20,9 @@ def compute_class_losses(task: ClassificationSettings, outputs: torch.Tensor, la
         return cross_entropy(outputs, labels, reduction="none", label_smoothing=task.label_smoothing)
     is_label = _encode_one_hot(labels, outputs)
     if task.loss == "focal":
-        log_shares = log_softmax(outputs, -1)
-        other_shares = (log_shares.exp() * (1 - is_label)).sum(-1)  # 1 - p without cancellation
-        return -(other_shares**task.gamma) * (log_shares * is_label).sum(-1)
+        log_probabilities = log_softmax(outputs, -1)
+        other_probability = (log_probabilities.exp() * (1 - is_label)).sum(-1)  # 1 - p without cancellation
+        return -(other_probability**task.gamma) * (log_probabilities * is_label).sum(-1)
     return (1 + ((1 - is_label) * outputs).amax(-1) - (is_label * outputs).sum(-1)).relu()
 
 
@@ -42,11 +42,13 @@ def compute_class_dice(
 ) -> torch.Tensor:
     """Return the dice loss [n] of logits [n, m, classes] for labels [n, m], as a mean over the classes.
 
+    n: examples. m: labels of an example.
+
     is_labelled: 1 for labels that count, 0 for others, in the type of the outputs.
     """
-    shares = outputs.softmax(-1) * is_labelled[..., None]
+    probabilities = outputs.softmax(-1) * is_labelled[..., None]
     is_label = _encode_one_hot(labels, outputs) * is_labelled[..., None]
-    return _compute_dice(shares, is_label, task.dice_smooth).mean(1)
+    return _compute_dice(probabilities, is_label, task.dice_smooth).mean(1)
 
 
 def compute_binary_losses(task: BinarySettings, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -60,8 +62,8 @@ def compute_binary_losses(task: BinarySettings, outputs: torch.Tensor, labels: t
     losses = binary_cross_entropy_with_logits(outputs, smoothed, reduction="none")
     if task.loss == "cross_entropy":
         return losses
-    other_shares = outputs.sigmoid() * (1 - labels) + (-outputs).sigmoid() * labels
-    losses = losses * other_shares**task.gamma
+    other_probability = outputs.sigmoid() * (1 - labels) + (-outputs).sigmoid() * labels
+    losses = losses * other_probability**task.gamma
     return losses if task.alpha is None else losses * (task.alpha * labels + (1 - task.alpha) * (1 - labels))
 
 
@@ -114,14 +116,14 @@ def compare_embeddings(task: ContrastiveSettings, embeddings: torch.Tensor) -> t
     return embeddings[:, 0] @ candidates.T / task.temperature
 
 
-def _compute_dice(shares: torch.Tensor, labels: torch.Tensor, smooth: float) -> torch.Tensor:
+def _compute_dice(probabilities: torch.Tensor, labels: torch.Tensor, smooth: float) -> torch.Tensor:
     """Return 1 minus the soft dice coefficient over the second axis.
 
     Source: Milletari et al., V-Net (2016), but without the squares in the denominator, as in keras.losses.Dice and
     MONAI.
     """
-    overlap = (shares * labels).sum(1)
-    return 1 - (2 * overlap + smooth) / (shares.sum(1) + labels.sum(1) + smooth)
+    overlap = (probabilities * labels).sum(1)
+    return 1 - (2 * overlap + smooth) / (probabilities.sum(1) + labels.sum(1) + smooth)
 
 
 def _encode_one_hot(labels: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:

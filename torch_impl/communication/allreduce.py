@@ -80,7 +80,9 @@ def all_to_all(buffer: torch.Tensor, traffic: Traffic) -> None:
 
 
 def ring(buffer: torch.Tensor, traffic: Traffic) -> None:
-    """Send chunks of 1/N of the buffer around a ring twice: to sum them (scatter-reduce), to spread sums (all-gather).
+    """Send chunks of 1/N of the buffer around a ring twice.
+
+    The first time sums them (scatter-reduce), the second time spreads the sums (all-gather).
 
     Every rank sends 2(N-1) messages and 2(N-1)/N n bytes. If N does not divide the length, the first chunks have one
     element more, and rank r sends 2n bytes minus the bytes of chunks r+1 and r+2 (mod N). An empty chunk is no message.

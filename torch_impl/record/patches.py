@@ -17,8 +17,8 @@ LOSS_FUNCTIONS = (
     "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
     "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
 )  # fmt: skip
-Before = Callable[..., object]
-After = Callable[..., object]
+Before = Callable[..., object]  # receives the arguments of the observed function
+After = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], object]  # function, result, args, kwargs
 
 
 class Patches:
@@ -34,15 +34,16 @@ class Patches:
             owner: The class or module.
             name: The name of the function.
             before: Receives the arguments.
-            after: Receives the result and the arguments.
+            after: Receives the function, its result, its positional and its keyword arguments. It is called even if
+                the function raises; the result is then None.
         """
         self._replace(owner, name, _surround(vars(owner)[name], before, after))
 
     def observe_everywhere(self, observers: dict[Callable[..., object], tuple[Before | None, After]]) -> None:
-        """Call functions before and after other functions, in every module that has them.
+        """Observe functions in every module that has them, also under `from x import f`.
 
         Args:
-            observers: The function before and the one after, by the other function.
+            observers: (before, after) for each observed function.
         """
         replacements = {id(function): _surround(function, *pair) for function, pair in observers.items()}
         for owner, name, function in list_module_values(replacements):
@@ -54,7 +55,7 @@ class Patches:
             if vars(owner).get(name) is replacement:
                 setattr(owner, name, original)
         originals = {id(replacement): original for _, _, original, replacement in self._replaced}
-        for owner, name, function in list_module_values(originals):  # modules that were imported in the meantime
+        for owner, name, function in list_module_values(originals):  # modules imported while recording
             setattr(owner, name, originals[id(function)])
         self._replaced.clear()
 
@@ -64,7 +65,7 @@ class Patches:
 
 
 def list_module_values(identities: Collection[int]) -> list[tuple[Any, str, Any]]:
-    """Return the values of modules with these identities, as (module, name, value)."""
+    """Return every module attribute whose `id` is one of `identities`, as (module, name, value)."""
     return [
         (module, name, value)
         for module in list(sys.modules.values())
@@ -109,7 +110,7 @@ def _surround(original: Callable[..., Any], before: Before | None, after: After 
         result = None
         try:
             result = original(*args, **kwargs)
-        finally:  # also if a script catches an error of the function
+        finally:  # even if the function raises: the script may catch the error and continue
             if after is not None:
                 after(original, result, args, kwargs)
         return result
