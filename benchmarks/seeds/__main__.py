@@ -93,7 +93,7 @@ def judge_seeds(reference: TrainedSeeds, contestant: TrainedSeeds, rows: range, 
 
 def shows_shift(judgement: Judgement) -> bool:
     """Check whether a shift was shown in a metric or in the residuals, even one below its margin."""
-    one_sided = judgement.residuals is not None and judgement.residuals.are_shown
+    one_sided = judgement.residuals is not None and judgement.residuals.are_shown_one_sided
     return one_sided or any(result.has_shift for result in judgement.metrics.values())
 
 

@@ -20,12 +20,12 @@ from common.cluster.topology import HostGroup
 from common.config.models import needs_keras_hub
 from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, report_write_errors
 from common.interpreter import NoAnswerError, check_import
-from common.records.summary import SUMMARY
+from common.records.summary import SUMMARY_FILE
 from common.run.context import RunContext
 from common.run.files import replace_text
 from common.run.prepare import prepare_restart
 from common.run.progress import FAILED_START, point_to_log, report_end
-from common.run.summary import RESTARTS, count_restarts, write_aborted_summary
+from common.run.summary import RESTARTS_VARIABLE, count_restarts, write_aborted_summary
 from common.training.stop import Stop
 
 log = logging.getLogger("lockstep")
@@ -78,7 +78,7 @@ def _run_attempts(context: RunContext, hosts: HostGroup, processes: list[Process
             if outcome is None:
                 raise
             return Outcome(FAILURE, f"{outcome.problem}; {error}")
-        (context.run_dir / SUMMARY).unlink(missing_ok=True)
+        (context.run_dir / SUMMARY_FILE).unlink(missing_ok=True)
         outcome = _find_peer_outcome(monitor) or _run_attempt(context, hosts, processes, monitor, attempt)
         if outcome.exit_code == FAILURE:
             _check_import(context)
@@ -104,7 +104,7 @@ def _run_attempt(
     context: RunContext, hosts: HostGroup, processes: list[Process], monitor: PeerMonitor, attempt: int
 ) -> Outcome:
     """Run this machine's processes once. The chief's end decides the outcome of every host."""
-    variables = {RESTARTS: str(attempt), RUN_TOKEN: monitor.token}
+    variables = {RESTARTS_VARIABLE: str(attempt), RUN_TOKEN: monitor.token}
     outcome = supervise(
         [replace(process, environment={**process.environment, **variables}) for process in processes],
         context.run_dir / "train.log",
@@ -152,7 +152,7 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
             end = f"{status}: {outcome.problem}{point_to_log(run_dir)}"
             print(_find_line(run_dir, USER_ERROR_START) or end, file=sys.stderr)
         return
-    has_summary = (run_dir / SUMMARY).exists()  # the chief has written it
+    has_summary = (run_dir / SUMMARY_FILE).exists()  # the chief has written it
     if not has_summary:
         problem = outcome.problem  # begins with the name of the process if it failed here
         is_chief_problem = problem is not None and problem.startswith(f"{chief} ")

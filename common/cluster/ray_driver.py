@@ -36,7 +36,7 @@ from common.config.schema import Config
 from common.config.strategies import StrategySettings
 from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, one_line
 from common.run.directory import choose_run_dir
-from common.run.summary import RESTARTS
+from common.run.summary import RESTARTS_VARIABLE
 from common.training.stop import SIGNALS, Stop
 
 log = logging.getLogger("lockstep")
@@ -45,7 +45,7 @@ LOWEST_PORT = 20_000  # Ray's own processes listen on lower ports
 RESERVE_SECONDS = 10.0  # how long Ray may take to reserve resources before the nodes are counted again
 END_SECONDS = 60.0  # how long the other commands may take to end after the first: they notice a lost host in 30 s
 POLL_SECONDS = 0.2
-NODE_SHARE = 0.001  # reserved amount of the resource node:ADDRESS, which only that node has: pins a command to it
+NODE_SHARE = 0.001  # amount of the resource node:ADDRESS, of which each node has its own; pins a bundle to that node
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
     """Train on the cluster to which this process is connected. Return the exit code of the command.
 
     Raises:
+        Interrupted: a signal arrived before the command started.
         PeerTimeout: the cluster has no free resources.
         UserError: the run directory would be lost at the end of the Ray job.
     """
@@ -83,7 +84,9 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
         command = _make_command(config, nodes, framework)
         while True:
             with _start_actors(command, chief_host, stop) as actors:
-                chief_host, outcome = _run_attempt(actors, chief_host, command, {RESTARTS: str(restarts)}, stop)
+                chief_host, outcome = _run_attempt(
+                    actors, chief_host, command, {RESTARTS_VARIABLE: str(restarts)}, stop
+                )
             if outcome.exit_code != FAILURE or restarts == config.train.max_restarts:
                 if outcome.problem:
                     print(f"failed: {outcome.problem}", file=sys.stderr)
@@ -91,7 +94,7 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
             log.warning("%s; restarting from the newest checkpoint", outcome.problem)
             restarts += 1
     finally:
-        ray.shutdown()  # before `restore`, because this call replaces the handler of SIGTERM
+        ray.shutdown()  # before `restore`: ray.shutdown itself replaces the handler of SIGTERM
         stop.restore()
 
 
@@ -178,7 +181,10 @@ def _wait(results: Sequence[ObjectRef], timeout: float, stop: Stop) -> bool:
 def _plan_bundles(
     strategy: StrategySettings, uses_gpus: bool, chief_host: str, nodes: list[RayNodeInfo]
 ) -> list[dict[str, float]]:
-    """Return the resources to reserve on each node of a run. A run that has begun on GPUs never continues on CPUs."""
+    """Return the resources to reserve on each node of a run. A run never moves from GPUs to CPUs.
+
+    If no GPUs are left, the run still asks for GPUs, and so waits for them.
+    """
     node_count = max(1, count_used_nodes(strategy, len(nodes)))
     gpus = count_on_every_node(nodes, "GPU") if uses_gpus else 0
     replicas_per_node = ceil(strategy.replicas / node_count) if strategy.replicas else gpus or DEFAULT_REPLICAS
@@ -263,7 +269,7 @@ def _print_until_end(
 
 def _conclude(hosts: list[str], exit_codes: Mapping[str, int], stop: Stop) -> Outcome:
     """Return the outcome of an attempt from the exit codes by host. hosts: all hosts, the chief's first."""
-    if exit_codes.get(hosts[0]) == 0:
+    if exit_codes.get(hosts[0]) == 0:  # the chief has written the results; failures of others come after the training
         return Outcome(0, None)
     if USER_ERROR in exit_codes.values():
         return Outcome(USER_ERROR, None)

@@ -4,10 +4,11 @@ A unit is one batch of training or evaluation, as common.training.stop counts th
 chief, and has one TCP connection to the chief. On each rank a thread answers, even while the main thread is inside a
 collective (an operation in which all ranks take part), so no answer waits for another rank.
 
-The last unit is the highest that any rank has begun. If one rank is frozen before unit k and another has begun unit k,
+To freeze a rank is to let it begin no further unit until the decision. The last unit is the highest that any rank has
+begun. If one rank is frozen before unit k and another has begun unit k,
 the first one still runs unit k. Thus all ranks enter every collective that one of them enters. The ranks agree in the
 same way on the unit after which all save a checkpoint. For a checkpoint the chief waits for every answer without a
-limit, since the next step would wait for the same ranks.
+time limit: a rank that never answers would block the next step anyway.
 """
 
 import logging
@@ -49,11 +50,12 @@ class StopServer:
         self._wake_sender, self._wake_receiver = socket.socketpair()  # a byte ends the thread's `wait`
         self._wake_sender.setblocking(False)
         self._member_names: dict[JsonLineSocket, str] = {}
-        self._decision: StopDecision | None = None  # the newest one; None again once a checkpoint is decided
+        # The decision under way, or the stop that was decided; None before, and after a checkpoint
+        self._decision: StopDecision | None = None
         self._answer_deadline = 0.0
         self._lock = Lock()  # protects the attributes below, which other threads use too
         self._local_stop = LocalStop()
-        self._requested: int | None = None  # a signal or SAVE that a rank has asked for
+        self._requested_signal: int | None = None  # a signal, or SAVE, which is 0, that a rank has asked for
         self._closed = False
         self._welcomed = Semaphore(0)  # released once for each member
         self._thread = Thread(target=self._serve, name="stop-server", daemon=True)
@@ -79,8 +81,8 @@ class StopServer:
         with self._lock:
             if self._closed:
                 self._local_stop.stop_alone(signum)
-            elif not self._requested:  # None, or SAVE, which is 0
-                self._requested = signum
+            elif not self._requested_signal:  # None, or SAVE, which is 0
+                self._requested_signal = signum
                 self._wake_up()
 
     def wait(self, seconds: float) -> bool:
@@ -124,6 +126,9 @@ class StopServer:
             return None
         return max(0.0, self._answer_deadline - time.monotonic())
 
+    def _is_answer_time_over(self) -> bool:
+        return self._closed or time.monotonic() >= self._answer_deadline
+
     def _receive(self, member: JsonLineSocket) -> None:
         try:
             for message in member.receive():
@@ -152,7 +157,7 @@ class StopServer:
     def _on_message(self, member: JsonLineSocket, message: JsonObject) -> None:
         match message:
             case {"request": int(signum)} if signum in SIGNALS:
-                self._requested = self._requested or signum
+                self._requested_signal = self._requested_signal or signum
             case {"begun": int(begun)} if self._decision is not None:
                 self._decision.record_answer(member, begun)
             case _:
@@ -170,18 +175,18 @@ class StopServer:
 
         A stop replaces a checkpoint that is not decided yet: the ranks are frozen for it already.
         """
-        decision, requested = self._decision, self._requested
+        decision, requested = self._decision, self._requested_signal
         if requested is not None and (decision is None or decision.signum != requested):
             self._decision = decision = StopDecision(requested, self._local_stop.freeze(requested), self._member_names)
             self._answer_deadline = time.monotonic() + ANSWER_SECONDS
             self._broadcast(Freeze(freeze=requested))
         if decision is not None and decision.signum == SAVE:
-            if decision.decide():
+            if decision.decide():  # true only once
                 assert decision.last is not None
-                self._decision = self._requested = None
+                self._decision = self._requested_signal = None
                 self._local_stop.save_after(decision.last)
                 self._broadcast(SaveUnit(save=decision.last))
-        elif decision is not None and decision.decide(self._closed or time.monotonic() >= self._answer_deadline):
+        elif decision is not None and decision.decide(at_once=self._is_answer_time_over()):
             assert decision.last is not None
             self._local_stop.decide(decision.last)
             self._broadcast(LastUnit(last=decision.last))

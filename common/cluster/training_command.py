@@ -15,7 +15,7 @@ from common.config.models import needs_keras_hub
 from common.config.schema import Config
 from common.errors import UserError
 from common.interpreter import check_interpreter
-from common.records.summary import SUMMARY
+from common.records.summary import SUMMARY_FILE
 from common.run.context import RunContext
 from common.run.prepare import is_complete, open_run, prepare_inputs
 from common.run.preview import describe_plan
@@ -76,7 +76,7 @@ def join_run(config: Config, framework: str, is_chief: bool, train: Callable[[Ru
     """Train as one process of a run that another program started. Returns the exit code of this process."""
     if is_chief:
         with open_run(config, framework) as context:
-            (context.run_dir / SUMMARY).unlink(missing_ok=True)
+            (context.run_dir / SUMMARY_FILE).unlink(missing_ok=True)
             exit_code = train(context)
             report_end(context.run_dir, exit_code)
     else:

@@ -14,9 +14,9 @@ from common.compare.runs import describe_variant
 from common.config.saved_config import CONFIG, read_flat_values
 from common.config.strategies import TITLES, list_strategies
 from common.errors import UserError
-from common.records.summary import SUMMARY, find_summary_file, read_summary
+from common.records.summary import SUMMARY_FILE, find_summary_file, read_summary
 
-WRITTEN_BY_RUNS = ("metrics.jsonl", SUMMARY)  # a directory with one of these files is a run
+WRITTEN_BY_RUNS = ("metrics.jsonl", SUMMARY_FILE)  # a directory with one of these files is a run
 RunKind = tuple[str, str, str, int]  # framework, strategy, variant, replicas
 
 

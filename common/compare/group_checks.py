@@ -54,7 +54,7 @@ def list_notes(reference: SeedGroup, contestant: SeedGroup) -> list[str]:
     for group in (reference, contestant):
         for position, run in enumerate(group.runs):
             if reason := find_divergence(run):
-                notes.append(f"{group.name_seed(position)} of {group} diverged: {reason}")
+                notes.append(f"{group.name_run(position)} of {group} diverged: {reason}")
     return notes
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from common.compare.group_checks import list_notes
 from common.compare.group_values import (
     TimeToLoss,
+    choose_axis,
     collect_curves,
     collect_metrics,
-    measure_progress,
     measure_time_to_loss,
 )
 from common.compare.margins import Margins
@@ -37,7 +37,7 @@ class GroupComparison:
 
 def compare_groups(reference: SeedGroup, contestant: SeedGroup, margins: Margins) -> GroupComparison:
     """Compare a group with the reference."""
-    progress = measure_progress(reference, contestant)
+    progress = choose_axis(reference, contestant)
     curves = collect_curves(reference, progress), collect_curves(contestant, progress)
     metrics, notes = collect_metrics(reference, contestant, curves)
     all_values = {CURVE: Values(*(curve.mean(axis=1) for curve in curves)), **metrics}
@@ -71,7 +71,7 @@ def _describe(reference: SeedGroup, contestant: SeedGroup, judgement: Judgement,
     if judgement.verdict == EQUIVALENT:
         shifted = [describe_metric_name(name) for name, result in metrics.items() if result.has_shift]
         sentence = f"{groups}: the shift of each of {len(metrics)} metrics is below its margin"
-        if shifted or (judgement.residuals is not None and judgement.residuals.are_shown):
+        if shifted or (judgement.residuals is not None and judgement.residuals.are_shown_one_sided):
             return f"{sentence}; a shift is real, but smaller, in {', '.join(shifted or ['the curve'])}"
         return sentence
     if not decisive:
@@ -89,7 +89,7 @@ def _describe(reference: SeedGroup, contestant: SeedGroup, judgement: Judgement,
 def _describe_difference(reference: SeedGroup, contestant: SeedGroup, name: str, judgement: Judgement) -> str:
     result, residuals = judgement.metrics[name], judgement.residuals
     if result.shift is None:
-        seeds = ", ".join(map(reference.name_seed, result.not_finite))
+        seeds = ", ".join(map(reference.name_run, result.not_finite))
         return f"{describe_metric_name(name)} is not finite in one run of {seeds}"
     if name == CURVE and not result.has_shift and residuals is not None:
         share, direction = residuals.share_above, "above"

@@ -22,8 +22,8 @@ DIGITS = 3  # number of decimals of the loss in `measure_time_to_loss`
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Progress over which the curves of some runs are drawn, since asynchronous runs do not have the same steps."""
+class CurveAxis:
+    """The x axis of the curves: examples if all runs record them, because asynchronous runs do not share steps."""
 
     unit: str  # "example", "step" or "epoch"
     end: float  # the curves are compared up to here
@@ -45,8 +45,8 @@ class TimeToLoss:
     shift: Shift
 
 
-def measure_progress(reference: SeedGroup, contestant: SeedGroup) -> Progress:
-    """Choose the examples as the progress of runs, or the steps if a run did not record its examples."""
+def choose_axis(reference: SeedGroup, contestant: SeedGroup) -> CurveAxis:
+    """Choose the x axis of the curves: examples, or steps if a run did not record its examples."""
     runs = [*reference.runs, *contestant.runs]
     finite = [run for run in runs if not find_divergence(run)] or runs
     has_examples = all(np.isfinite(run.metrics["examples"]).all() for run in runs)
@@ -55,22 +55,23 @@ def measure_progress(reference: SeedGroup, contestant: SeedGroup) -> Progress:
     end, longest = min(ends), max(ends)
     rows = min(int(np.count_nonzero(_get_progress(run, unit) <= end)) for run in finite)
     cut = ""
-    # The updates of asynchronous runs differ in size, so the last one may end a little later.
+    # One row at or beyond `end` is a run's own last one, which may end a little later; more rows mean a longer run.
     if any(np.count_nonzero(_get_progress(run, unit) >= end) > 1 for run in finite):
         shortest = finite[ends.index(end)]
         group = reference if shortest in reference.runs else contestant
-        name = f"{group.name_seed(group.runs.index(shortest))} of {group}"
+        name = f"{group.name_run(group.runs.index(shortest))} of {group}"
         cut = f"the curves are compared up to {end:,.0f} {unit}s, where {name} ends; other runs have up to "
         cut += f"{longest:,.0f}; train all runs equally long"
-    return Progress(unit, end, max(1, min(POINTS, rows)), cut)
+    return CurveAxis(unit, end, max(1, min(POINTS, rows)), cut)
 
 
-def collect_curves(group: SeedGroup, progress: Progress) -> np.ndarray:
+def collect_curves(group: SeedGroup, progress: CurveAxis) -> np.ndarray:
     """Return the training losses of each run, float64 [seeds, points]; NaN for a run that diverged."""
     return np.array([_collect_curve(run, progress) for run in group.runs])
 
 
-def _collect_curve(run: Run, progress: Progress) -> np.ndarray:
+def _collect_curve(run: Run, progress: CurveAxis) -> np.ndarray:
+    """Return the mean loss over each of `points` equal parts, interpolated from the running total of the loss."""
     if find_divergence(run):
         return np.full(progress.points, math.nan)
     positions = np.concatenate(([0.0], _get_progress(run, progress.unit)))
@@ -94,27 +95,31 @@ def collect_metrics(
     final_points = max(1, round(FINAL_SHARE * curves[0].shape[1]))
     losses = [curve[:, -final_points:].mean(axis=1) for curve in curves]
     metrics = {FINAL_LOSS: Values(*losses)}
-    run_names = {
-        run: f"{group.name_seed(position)} of {group}"
+    converged_run_names = {
+        run: f"{group.name_run(position)} of {group}"
         for group in (reference, contestant)
         for position, run in enumerate(group.runs)
         if not find_divergence(run)
     }
-    if not any(run.recorded_evaluations for run in run_names):
+    if not any(run.recorded_evaluations for run in converged_run_names):
         return metrics, []
-    if without_evaluation := [name for run, name in run_names.items() if not run.recorded_evaluations]:
+    if without_evaluation := [name for run, name in converged_run_names.items() if not run.recorded_evaluations]:
         return metrics, [f"no validation is compared, because {_join_names(without_evaluation)} made none"]
-    rows, notes = _find_last_evaluation([*run_names])
-    for name in ("loss", *list_evaluated_metrics(run_names)):
+    rows, notes = _find_last_evaluation([*converged_run_names])
+    for name in ("loss", *list_evaluated_metrics(converged_run_names)):
         label = VALIDATION_LOSS if name == "loss" else name
-        if without_metric := [title for run, title in run_names.items() if name not in run.recorded_evaluations]:
+        if without_metric := [
+            title for run, title in converged_run_names.items() if name not in run.recorded_evaluations
+        ]:
             notes.append(
                 f"{describe_metric_name(label)} is not compared: not recorded by {_join_names(without_metric)}"
             )
             continue
         metrics[label] = Values(
             *(
-                np.array([run.evals[name][rows[run.path]] if run in run_names else math.nan for run in group.runs])
+                np.array(
+                    [run.evals[name][rows[run.path]] if run in converged_run_names else math.nan for run in group.runs]
+                )
                 for group in (reference, contestant)
             )
         )
@@ -126,7 +131,10 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _find_last_evaluation(runs: Sequence[Run]) -> tuple[dict[object, int], list[str]]:
-    """Return the row of the last evaluation after the same number of examples by the path of each run, and notes."""
+    """Find the last evaluation that all runs made after the same number of examples.
+
+    Returns its row for each run's path, and notes.
+    """
     has_examples = all(run.has_metric("examples") for run in runs)
     keys = [run.evals["examples"] if has_examples else run.eval_steps for run in runs]
     common = reduce(np.intersect1d, keys)
@@ -136,7 +144,7 @@ def _find_last_evaluation(runs: Sequence[Run]) -> tuple[dict[object, int], list[
     return {run.path: len(run.eval_steps) - 1 for run in runs}, [note]
 
 
-def measure_time_to_loss(curves: tuple[np.ndarray, np.ndarray], progress: Progress) -> TimeToLoss | None:
+def measure_time_to_loss(curves: tuple[np.ndarray, np.ndarray], progress: CurveAxis) -> TimeToLoss | None:
     """Measure when each curve first reaches the lowest loss that all reach; None if a run diverged."""
     if not all(np.isfinite(curve).all() for curve in curves):
         return None

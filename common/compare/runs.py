@@ -21,7 +21,8 @@ from common.profile.profile import Profile, read_profile
 from common.records.summary import Summary, find_summary_file, read_summary
 
 RUNNING = "running"  # status of a run that has not ended
-METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")  # examples and tokens: totals until the step
+# examples and tokens are totals until the step
+STEP_METRICS = ("loss", "grad_norm", "learning_rate", "examples", "tokens")
 OPTIONAL_METRICS = ("seconds",)  # seconds since the start of the run; Lockstep's first versions did not record them
 UPDATE_METRICS = ("worker", "staleness")  # number of the worker, and staleness; only in the rows of a parameter server
 EVALUATION_METRICS = ("loss", "examples")
@@ -37,12 +38,12 @@ class Run:
     config: dict[str, Value]  # value by key, such as "train.seed"; empty for an external run
     summary: Summary
     steps: np.ndarray  # sorted, without repetitions
-    metrics: Columns  # METRICS and OPTIONAL_METRICS by name; each array is as long as `steps`
+    metrics: Columns  # STEP_METRICS and OPTIONAL_METRICS by name; each array is as long as `steps`
     eval_steps: np.ndarray  # steps after which the run evaluated
     evals: Columns  # metrics of the evaluations by name; each array is as long as `eval_steps`
     repeated_steps: list[int]  # steps that have several rows; the last row counts
     recorded_evaluations: frozenset[str] = frozenset()  # metrics that its evaluations recorded, finite or not
-    traffic: Columns = field(default_factory=dict)  # bytes by kind, such as "gathered" or "memory", [rows, replicas]
+    bytes_by_kind: Columns = field(default_factory=dict)  # such as "gathered" or "memory", [rows, replicas]
     updates: Columns = field(default_factory=dict)  # UPDATE_METRICS of a parameter server, each as long as `steps`
     profile: Profile | None = None
     notes: list[str] = field(default_factory=list)  # sentences for the reader of a report
@@ -54,7 +55,7 @@ class Run:
     # Of external runs only:
     columns: Mapping[str, str] = field(default_factory=dict)  # name in the file, by metric
     loss_windows: np.ndarray | None = None  # number of steps that each loss is the mean of; None: each is of one step
-    weighs_examples: bool = False  # whether such a mean is taken over examples rather than over steps
+    weighs_examples: bool = False  # whether the mean of a window weighs each example equally, rather than each step
     loss_rounding: float = 0.0  # largest error of a loss that has few digits
     grad_norm_rounding: float = 0.0  # largest error of a grad_norm that has few digits, relative
 
@@ -147,11 +148,11 @@ class Run:
         return self.summary.get("fingerprints", {}).get(name)
 
     def get_traffic_per_step(self, kind: str) -> np.ndarray:
-        """Return the bytes of a kind of traffic in one step, for each replica; NaN if they are unknown.
+        """Return the mean bytes per step of a kind of traffic, for each replica; NaN if they are unknown.
 
-        They are the mean over the steps; for the kind "memory" they are the peak.
+        For "memory", which traffic.jsonl records too, return the peak.
         """
-        values = self.traffic.get(kind, np.full((1, self.replicas), np.nan))
+        values = self.bytes_by_kind.get(kind, np.full((1, self.replicas), np.nan))
         return np.asarray(values.max(axis=0) if kind == "memory" else values.mean(axis=0))
 
 
@@ -185,7 +186,7 @@ def load_run(path: Path) -> Run:
     summary = read_summary(find_summary_file(path))
     update_metrics = UPDATE_METRICS if summary["strategy"] == "parameter_server" else ()  # moved to Run.updates below
     optional = (*OPTIONAL_METRICS, *update_metrics)
-    steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", METRICS, notes, optional)
+    steps, metrics, repeated_steps = read_columns(path / "metrics.jsonl", STEP_METRICS, notes, optional)
     evals_file, traffic_file = path / "evals.jsonl", path / "traffic.jsonl"
     eval_steps = np.array([], int)
     evals = {name: np.array([]) for name in (*EVALUATION_METRICS, *OPTIONAL_EVALUATION_METRICS)}
@@ -216,7 +217,7 @@ def load_run(path: Path) -> Run:
     )
     if traffic_file.is_file():
         last_change = run.replica_changes[-1][0] if run.replica_changes else 0
-        run.traffic = read_traffic(traffic_file, run.replicas, last_change, notes)
+        run.bytes_by_kind = read_traffic(traffic_file, run.replicas, last_change, notes)
     return run
 
 
@@ -250,7 +251,7 @@ def list_evaluated_metrics(runs: Iterable[Run]) -> list[str]:
 
 
 def find_gaps(steps: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and the last step of each gap in sorted steps, int64 [n], which should begin at 1."""
+    """Return (first, last) missing step of each gap. steps: sorted, int64 [n]; a start after 1 is a gap too."""
     before = np.concatenate(([0], steps))
     return [(int(before[i]) + 1, int(before[i + 1]) - 1) for i in np.flatnonzero(np.diff(before) > 1)]
 

@@ -15,7 +15,7 @@ from common.config.schema import collect_keys
 from common.errors import UserError
 
 SEED = "train.seed"
-DIVERGED_ERROR = ": the loss is "  # part of the error in summary.json if a run ended because its loss was not finite
+DIVERGED_ERROR = ": the loss is "  # part of NonFiniteLossError's text, which summary.json has as its error
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +29,8 @@ class SeedGroup:
     def __str__(self) -> str:
         return self.label
 
-    def name_seed(self, position: int) -> str:
-        """Return the name of a seed in sentences; the path of an external run."""
+    def name_run(self, position: int) -> str:
+        """Return "seed 3" for a sentence; the file name for an external run."""
         return f"seed {self.seeds[position]}" if self.seeds else self.runs[position].path.name
 
 
@@ -41,13 +41,13 @@ def group_runs(runs: Sequence[Run]) -> list[SeedGroup]:
     External runs are divided by their names.
 
     Raises:
-        UserError: A group has a single run, a seed is repeated, or a run has not ended or failed.
+        UserError: A group has a single run, a seed is repeated, or a run has not ended, or failed without diverging.
     """
     for run in runs:
         _check_end(run)
     lockstep_runs = [run for run in runs if not run.external_kind]
     groups = _divide([lockstep_runs] if lockstep_runs else [], _describe_config)
-    for describe in (_describe_environment, _describe_directory):
+    for describe in (_describe_environment, _describe_directory):  # divide further only if a seed is repeated
         groups = [
             subgroup
             for group in groups
@@ -75,7 +75,7 @@ def group_runs(runs: Sequence[Run]) -> list[SeedGroup]:
 
 
 def find_divergence(run: Run) -> str:
-    """Return the step at which the loss of a run was not finite, in words; empty if it always was."""
+    """Return in words at which step the loss of a run first was not finite; empty if all losses are finite."""
     bad_rows = np.flatnonzero(~np.isfinite(run.metrics["loss"]))
     if len(bad_rows):
         return f"its loss is not finite at {run.unit} {run.steps[bad_rows[0]]}"
@@ -92,7 +92,7 @@ def _check_end(run: Run) -> None:
             f"{run.path}: status {status}{reason}; let it end with resume=auto, or remove its seed from all groups"
         )
     if not len(run.steps):
-        raise UserError(f"{run.path}: it has no loss of its training; only its evaluations cannot be compared by seeds")
+        raise UserError(f"{run.path}: it recorded no training loss; evaluations alone cannot be compared by seeds")
 
 
 def _divide(groups: Iterable[list[Run]], describe: Callable[[Run], str]) -> list[list[Run]]:
@@ -145,7 +145,7 @@ def _split_numbers(run: Run) -> list[str | int]:
 def _get_seed(run: Run) -> int:
     seed = run.config.get(SEED)
     if not isinstance(seed, int):
-        raise UserError(f"{run.path}: its config has no {SEED}; remove it from the command")
+        raise UserError(f"{run.path}: its config has no {SEED}; remove this run from the command")
     return seed
 
 

@@ -82,7 +82,8 @@ def plan_runs(
             known = [f"{side}:{kind}" for side in PACKAGES for kind in list_strategies(side)]
             raise UserError(f"run={name}: no such strategy; use one of {', '.join(known)}")
         applicable = [text for text in overrides if strategy != "single" or not text.startswith(REPLICA_KEYS)]
-        choices = [expand_sweep(text) for text in normalize_arguments(["-m", *applicable])[1:]]  # without the -m
+        _, *arguments = normalize_arguments(["-m", *applicable])  # -m allows several values of a key
+        choices = [expand_sweep(text) for text in arguments]
         for chosen in product(*choices):
             swept = [_shorten(text) for text, options in zip(chosen, choices, strict=True) if len(options) > 1]
             run = _plan_run(framework, strategy, chosen, swept, root)
@@ -149,7 +150,7 @@ def _move_to_environment(run: PlannedRun, name: str, python: str) -> PlannedRun:
 
 
 def train_missing(planned: Sequence[PlannedRun]) -> dict[Path, str]:
-    """Train the planned runs one after the other; finished runs stay as they are.
+    """Train the planned runs one after the other. A finished run ends at once, because of resume=auto.
 
     Returns:
         The reasons why some runs failed, by their directories.

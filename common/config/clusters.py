@@ -30,7 +30,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True)
 class LocalSettings(ClusterSettings):
-    """This machine, or the cluster that torchrun or TF_CONFIG describes if one of them started the process."""
+    """This machine. torchrun's variables or TF_CONFIG take precedence."""
 
     engine = "common.cluster.engines.local"
 
@@ -105,7 +105,10 @@ class RaySettings(ScheduledSettings):
 
 @dataclass(frozen=True)
 class AutoSettings(ScheduledSettings):
-    """The cluster that the environment describes, or else this machine."""
+    """The first that is found: torchrun's variables or TF_CONFIG, Slurm, SkyPilot, Kubernetes, Ray; else this machine.
+
+    It has the settings of a scheduler, because it may choose one.
+    """
 
     engine = "common.cluster.engines.auto"
 

@@ -24,7 +24,8 @@ class InputSpec:
         above: The integers are greater than this number.
         below: The integers are less than this number.
         prefix: Whether the bools are true up to a random length of the last axis and false after it, as a padding mask.
-        open_axes: The axes whose sizes differ from batch to batch, so that a compiled step does not know them.
+        open_axes: The axes whose sizes differ from batch to batch, so that a compiled step does not know them. The
+            inputs of a custom model set them; a parsed description has none.
     """
 
     dtype: str
@@ -58,7 +59,7 @@ def parse_input_spec(name: str, text: str) -> InputSpec:
         if int(below) - 1 > np.iinfo(dtype).max:
             raise UserError(f"inputs.{name}={text}: {dtype} cannot hold its values; lower the limit or use int64")
     elif below is not None:
-        raise UserError(f"inputs.{name}={text}: has no limit; only integers have one")
+        raise UserError(f"inputs.{name}={text}: takes no limit (<{below}); only integers do")
     return InputSpec(dtype, shape, channels is not None, smallest - 1, int(below or 0), prefix is not None)
 
 

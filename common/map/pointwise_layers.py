@@ -1,7 +1,8 @@
 """Alignment of linear layers with convolutions whose window has a single element: both compute the same.
 
 A convolution of one channel whose window is as wide as its input computes the same as a convolution with one axis less,
-whose channels are the columns of the input: networks of texts are written in both ways.
+whose channels are the columns of the input: Conv2d(1, k, (3, width)) computes what Conv1d(width, k, 3) computes.
+Networks of texts are written in both ways.
 
 The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs); that of a convolution is
 (groups, outputs, inputs, *window).
@@ -17,7 +18,10 @@ from common.map.transformation import TransformationStep
 
 
 def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
-    """Return PyTorch's sublayers. Linear layers become convolutions, or the reverse, if Keras has only these of a size.
+    """Return PyTorch's sublayers, with linear layers as convolutions or the reverse.
+
+    A sublayer is changed if, for its size, PyTorch has only the one kind and Keras only the other, equally many. The
+    signature of a sublayer is its kind and size; the steps of a weight transform PyTorch's array to that size.
 
     Args:
         torch_sublayers: PyTorch's sublayers.
@@ -26,13 +30,16 @@ def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: lis
     torch_counts = Counter(sublayer.signature for sublayer in torch_sublayers)
     keras_counts = Counter(sublayer.signature for sublayer in keras_sublayers)
     counterparts: dict[tuple[str, tuple[int, ...]], Sublayer] = {}
-    for keras in keras_sublayers:
-        for torch in torch_sublayers:
-            has_other_kind = torch.kind != keras.kind and _get_pointwise_size(torch) == _get_pointwise_size(keras)
-            is_alone = not keras_counts[torch.signature] and not torch_counts[keras.signature]
-            has_equal_count = torch_counts[torch.signature] == keras_counts[keras.signature]
-            if _get_pointwise_size(torch) is not None and has_other_kind and is_alone and has_equal_count:
-                counterparts[torch.signature] = keras
+    for keras_sublayer in keras_sublayers:
+        size = _get_pointwise_size(keras_sublayer)
+        for torch_sublayer in torch_sublayers:
+            torch_signature, keras_signature = torch_sublayer.signature, keras_sublayer.signature
+            has_equal_count = torch_counts[torch_signature] == keras_counts[keras_signature]
+            kinds_are_disjoint = not keras_counts[torch_signature] and not torch_counts[keras_signature]
+            computes_the_same = size is not None and size == _get_pointwise_size(torch_sublayer)
+            has_other_kind = torch_sublayer.kind != keras_sublayer.kind
+            if computes_the_same and has_other_kind and kinds_are_disjoint and has_equal_count:
+                counterparts[torch_signature] = keras_sublayer
     return [
         _reshape(sublayer, counterparts[sublayer.signature]) if sublayer.signature in counterparts else sublayer
         for sublayer in torch_sublayers
@@ -40,7 +47,9 @@ def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: lis
 
 
 def align_wide_convolutions(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
-    """Return PyTorch's sublayers. Convolutions of one channel lose an axis if Keras has only such convolutions.
+    """Return PyTorch's sublayers, with an axis less in some convolutions of one channel.
+
+    A convolution loses an axis if Keras has none of its size, but one of the size without that axis.
 
     Args:
         torch_sublayers: PyTorch's sublayers.
@@ -55,7 +64,7 @@ def _drop_channel(sublayer: Sublayer, signatures: set[tuple[str, tuple[int, ...]
     if (
         sublayer.kind != "convolution"
         or (sublayer.sizes[0], sublayer.sizes[2]) != (1, 1)
-        or len(sublayer.sizes) < 5
+        or len(sublayer.sizes) < 5  # its window has a single axis
         or sublayer.signature in signatures
     ):
         return sublayer
@@ -64,6 +73,7 @@ def _drop_channel(sublayer: Sublayer, signatures: set[tuple[str, tuple[int, ...]
     if (sublayer.kind, sizes) not in signatures:
         return sublayer
     assert isinstance(weight, TorchSources)
+    # From (outputs, *window, width) to (outputs, width, *window)
     axes = (0, len(window) + 1, *range(1, len(window) + 1))
     steps = TransformationStep("reshape", (outputs, *window, width)), TransformationStep("transpose", axes)
     variables = {**sublayer.variables, "weight": replace(weight, steps=(*weight.steps, *steps))}

@@ -70,7 +70,7 @@ def check_conversion(weights: str | None, convert: str | None) -> ConversionPath
 def _find_source(weights: str) -> tuple[Path, str]:
     """Return the file to read, also of a directory in Hugging Face format, and its side. Raises UserError."""
     path = Path(weights)
-    if kind := describe_checkpoint(path):
+    if kind := describe_checkpoint(path):  # a training checkpoint or a run directory, not a file of weights
         raise UserError(f"weights={weights}: {kind}; {_describe_suffixes(READABLE)}")
     if path.is_dir():
         file = find_model_file(path)

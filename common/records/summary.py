@@ -7,19 +7,19 @@ from typing import NotRequired, TypedDict, cast
 from common.errors import UserError
 from common.records.files import is_count, is_number, read_json_object
 
-RUNNING, SUMMARY = "running.json", "summary.json"
+RUNNING_FILE, SUMMARY_FILE = "running.json", "summary.json"
 HELD_BYTES = ("parameter_bytes", "gradient_bytes", "slot_bytes")  # fields of ddp, zero and fsdp
 
 
-class ReplicaChange(TypedDict):
-    """Number of replicas of a run since a step."""
+class ReplicaStretch(TypedDict):
+    """A stretch of steps with one number of replicas, from `step` on. The first stretch is listed too."""
 
     step: int
     replicas: int
 
 
-class TrainerChange(TypedDict):
-    """Framework and strategy that trained a run since a step."""
+class TrainerStretch(TypedDict):
+    """A stretch of steps with one framework and strategy, from `step` on. The first stretch is listed too."""
 
     step: int
     trained_by: str
@@ -35,7 +35,7 @@ class EnvironmentChange(TypedDict):
 class RunFacts(TypedDict):
     """The fields that are known before training. Earlier versions did not write all of them."""
 
-    framework: str | None  # "torch" or "tf"; None for a run of another program, as are strategy and replicas
+    framework: str | None  # "torch" or "tf"; None for a run of another program, which has no summary.json
     strategy: str | None
     replicas: int | None
     restarts: NotRequired[int]
@@ -68,20 +68,20 @@ class Summary(RunFacts):
     accuracy: NotRequired[float | None]
     error: NotRequired[str]
     resumed_from: NotRequired[int | None]  # the step of the checkpoint
-    replicas_changed: NotRequired[list[ReplicaChange]]  # each number of replicas, if a resume changed it
-    trained_by: NotRequired[list[TrainerChange]]  # each trainer, if a resume changed it
-    staleness: NotRequired[dict[str, int]]  # number of updates that missed n updates of other workers, by n
+    replicas_changed: NotRequired[list[ReplicaStretch]]  # each number of replicas, if a resume changed it
+    trained_by: NotRequired[list[TrainerStretch]]  # each trainer, if a resume changed it
+    staleness: NotRequired[dict[str, int]]  # number of updates for each staleness, as common.compare.runs explains it
 
 
 def find_summary_file(run_dir: Path) -> Path:
     """Return the path of summary.json, or of running.json if the run has not ended."""
-    files = [run_dir / name for name in (SUMMARY, RUNNING)]
+    files = [run_dir / name for name in (SUMMARY_FILE, RUNNING_FILE)]
     return next((file for file in files if file.is_file()), files[0])
 
 
 def read_final_summary(run_dir: Path) -> Summary | None:
     """Return the summary of a run that has ended; None if it has none yet. Raises UserError if it is damaged."""
-    file = run_dir / SUMMARY
+    file = run_dir / SUMMARY_FILE
     return read_summary(file) if file.exists() else None
 
 
@@ -129,7 +129,7 @@ def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
-# Fields, the value of an absent field, the check, and what the error says.
+# Fields; a stand-in for an absent field, which fails the check if the field is required; the check; the error's words.
 CHECKS: tuple[tuple[tuple[str, ...], object, Callable[[object], bool], str], ...] = (
     (("framework", "strategy", "status"), None, _is_text, "be a string"),
     (("started", "error", "batch_norm"), "", _is_text, "be a string"),
@@ -137,7 +137,7 @@ CHECKS: tuple[tuple[tuple[str, ...], object, Callable[[object], bool], str], ...
     (("steps", "restarts", "plan_version", "compilations"), 1, is_count, "be a whole number"),
     (("resumed_from",), None, lambda value: value is None or is_count(value), "be a whole number or null"),
     (
-        (*("final_loss", "accuracy", "examples_per_second", "tokens_per_second"),),
+        ("final_loss", "accuracy", "examples_per_second", "tokens_per_second"),
         None,
         lambda value: is_number(value, null=True),
         "be a number or null",

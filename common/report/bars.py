@@ -92,7 +92,9 @@ def _build_peak_memory(runs: list[Run]) -> BarChart:
 
 def _build_replica_memory(runs: list[Run]) -> BarChart:
     peaks = {
-        index: run.get_traffic_per_step("memory").tolist() for index, run in enumerate(runs) if "memory" in run.traffic
+        index: run.get_traffic_per_step("memory").tolist()
+        for index, run in enumerate(runs)
+        if "memory" in run.bytes_by_kind
     }
     caption = "Peak bytes that DataParallel's replicas held in a step."
     return _build_bytes_chart("Memory of each replica", caption, peaks, "replica")
@@ -144,13 +146,13 @@ def _build_traffic(runs: list[Run]) -> BarChart:
         index: [
             (f"{kind}{' held' if kind == 'logits' else ''}, replica {replica}", float(values[replica]))
             for kind in (*MOVED_KINDS, "logits")
-            if kind in run.traffic
+            if kind in run.bytes_by_kind
             for values in [run.get_traffic_per_step(kind)]
             for replica in range(run.replicas)
             if np.isfinite(values[replica])
         ]
         for index, run in enumerate(runs)
-        if run.traffic
+        if run.bytes_by_kind
     }
     largest = max((value for values in rows.values() for _, value in values), default=1)
     for index, values in rows.items():

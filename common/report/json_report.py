@@ -9,7 +9,7 @@ from common.compare.measures import compare_with_reference, compute_mean_stalene
 from common.compare.pair import RunPair, Tolerance
 from common.compare.runs import Run, list_evaluated_metrics
 from common.compare.verdict import Comparison
-from common.records.summary import ReplicaChange, TrainerChange
+from common.records.summary import ReplicaStretch, TrainerStretch
 from common.report.differences import ConfigRow, build_config_table
 from common.report.files import write_report_file
 from common.report.seed_json import JsonSeedComparison, convert_group_comparisons
@@ -57,8 +57,8 @@ class JsonRun(TypedDict):
     mean_staleness: NotRequired[float | None]
     against_reference: NotRequired[JsonReferenceDifference]
     traffic_per_step: NotRequired[dict[str, list[float]]]  # bytes of each replica by kind
-    replicas_changed: NotRequired[list[ReplicaChange]]
-    trained_by: NotRequired[list[TrainerChange]]
+    replicas_changed: NotRequired[list[ReplicaStretch]]
+    trained_by: NotRequired[list[TrainerStretch]]
     parameter_bytes: NotRequired[list[float | None]]  # bytes that each replica holds between two steps
     gradient_bytes: NotRequired[list[float | None]]  # bytes that each replica holds between two steps
     slot_bytes: NotRequired[list[float | None]]  # bytes that each replica holds between two steps
@@ -166,8 +166,8 @@ def _convert_run(run: Run, reference: Run) -> JsonRun:
             "evaluation_loss": difference.evaluation_loss,
             "accuracy": difference.accuracy,
         }
-    if run.traffic:
-        content["traffic_per_step"] = {kind: run.get_traffic_per_step(kind).tolist() for kind in run.traffic}
+    if run.bytes_by_kind:
+        content["traffic_per_step"] = {kind: run.get_traffic_per_step(kind).tolist() for kind in run.bytes_by_kind}
     if changes := summary.get("replicas_changed"):
         content["replicas_changed"] = changes
     if trainers := summary.get("trained_by"):

@@ -16,13 +16,16 @@ if TYPE_CHECKING:  # these need SciPy, which starts slowly
 SEED_COLUMNS = ["metric", "verdict", "reference", "difference", "95 % interval", "margin", "seeds needed"]
 SEED_COLUMNS += ["smallest shift", "p", "bootstrap"]
 SEED_TEXT_COLUMNS = ("metric", "verdict")
-MINOR_COLUMNS = ("bootstrap", "p", "reference")
+MINOR_COLUMNS = ("bootstrap", "p", "reference")  # a narrow terminal leaves these out first
 DRAWN_MARGINS = 3.0  # the drawing reaches this number of margins to either side
 
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """Interval of a metric in units of its margin, cut at DRAWN_MARGINS."""
+    """Interval of the difference of a metric between two groups, in units of its margin, cut at DRAWN_MARGINS.
+
+    The margin is the largest difference that counts as equivalent.
+    """
 
     name: str
     verdict: str
@@ -32,7 +35,7 @@ class IntervalRow:
 
 
 def build_seed_tables(comparison: Comparison) -> list[TableSection]:
-    """Return a table for each group that is compared with the reference's; none if runs are not compared by seeds."""
+    """Return one table for each group that is compared with the reference group; an empty list without groups."""
     return [_build_table(group) for group in comparison.group_comparisons]
 
 
@@ -45,9 +48,9 @@ def _build_table(group: "GroupComparison") -> TableSection:
 def _build_cells(name: str, result: "MetricResult") -> list[str]:
     mean = format_number(float(result.values.reference.mean()), ".4g")
     start = [describe_metric_name(name), result.verdict, mean]
-    if result.shift is None:
+    if result.shift is None:  # a value of a seed is not finite
         return [*start, "-", "-", format_number(result.margin, ".2g"), "-", "-", "-", "-"]
-    needed = f"{result.seeds_needed:,}" if result.seeds_needed else "> 1,000"
+    needed = f"{result.seeds_needed:,}" if result.seeds_needed else "> 1,000"  # the largest number that is tried
     t_interval, bootstrap = (
         f"{low:+.2g} to {high:+.2g}" for low, high in (result.shift.t_interval, result.shift.bootstrap_interval)
     )
@@ -67,7 +70,7 @@ def describe_curve(group: "GroupComparison") -> list[str]:
     """Return sentences on the residuals of the curve and on the time to a loss."""
     sentences = []
     if (residuals := group.judgement.residuals) is not None:
-        kind = "one-sided" if residuals.are_shown else "not shown to be one-sided"
+        kind = "one-sided" if residuals.are_shown_one_sided else "not shown to be one-sided"
         sentences.append(
             f"Residuals of the curve: {kind} (p {residuals.p_value:.2g}); {group.contestant} is above at "
             f"{residuals.share_above:.0%} of all points of all seeds."
@@ -86,7 +89,7 @@ def describe_curve(group: "GroupComparison") -> list[str]:
     return sentences
 
 
-def draw_intervals(group: "GroupComparison") -> list[IntervalRow]:
+def build_interval_rows(group: "GroupComparison") -> list[IntervalRow]:
     """Return the t intervals of the metrics in units of their margins. Metrics without a margin are left out."""
     rows = []
     for name, result in group.judgement.metrics.items():

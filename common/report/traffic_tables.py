@@ -17,7 +17,7 @@ SENT_COLUMNS = ["run", "rank", "bytes sent", "messages sent"]
 def build_traffic_tables(runs: list[Run]) -> list[TableSection]:
     """Return tables of the bytes that runs counted: of each replica in and between steps, and of each rank."""
     tables = []
-    if counted := [run for run in runs if run.traffic]:
+    if counted := [run for run in runs if run.bytes_by_kind]:
         rows = [
             [
                 run.label,

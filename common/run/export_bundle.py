@@ -20,7 +20,7 @@ from common.recording.tensor_file import check_regular_file
 from common.records import bundle
 from common.records.bundle import INPUTS, write_bundle
 from common.records.files import read_json_object
-from common.records.summary import SUMMARY, read_final_summary
+from common.records.summary import SUMMARY_FILE, read_final_summary
 from common.run.checkpoint import CHECKPOINTS_DIRECTORY, list_checkpoints, open_checkpoint
 from common.run.checkpoint_state import STATE_FILE
 from common.run.inputs import PREPARED
@@ -74,11 +74,13 @@ def _list_run(run_dir: Path) -> Members:
     """Return the files of a finished run that a diagnosis reads, its data and its initial weights."""
     summary = read_final_summary(run_dir) if run_dir.is_dir() else None
     if summary is None:
-        raise UserError(f"{run_dir}: neither a finished run, which has {SUMMARY}, nor a record; pass its directory")
+        raise UserError(
+            f"{run_dir}: neither a finished run, which has {SUMMARY_FILE}, nor a record; pass its directory"
+        )
     data, weights = _find_inputs(run_dir)
     verify_inputs(data, weights, summary)
     optional = [run_dir / name for name in (*ROWS[1:], PROFILE)]
-    files = [run_dir / CONFIG, run_dir / SUMMARY, run_dir / ROWS[0], *filter(Path.exists, optional)]
+    files = [run_dir / CONFIG, run_dir / SUMMARY_FILE, run_dir / ROWS[0], *filter(Path.exists, optional)]
     members = {str(file.relative_to(run_dir)): file for file in files}
     members |= dict(_list_directory(data, f"{INPUTS}/{DATA_DIRECTORY}"))
     members |= dict(_list_directory(weights, f"{INPUTS}/{WEIGHTS_DIRECTORY}"))

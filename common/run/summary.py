@@ -15,19 +15,21 @@ from common.config.schema import Config
 from common.data import batch_plan
 from common.errors import UserError, report_write_errors
 from common.records.rows import list_metrics
-from common.records.summary import RUNNING, SUMMARY, RunFacts, Summary, read_summary
+from common.records.summary import RUNNING_FILE, SUMMARY_FILE, RunFacts, Summary, read_summary
 from common.run.context import RunContext
 from common.run.files import replace_text
 from common.training.rows import Row, read_rows
 from common.versions import find_versions
 
-RESTARTS = "LOCKSTEP_RESTARTS"  # environment variable with the number of times that the run was restarted after crashes
+RESTARTS_VARIABLE = (
+    "LOCKSTEP_RESTARTS"  # environment variable with the number of times that the run was restarted after crashes
+)
 PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "keras-hub")}
 
 
 def count_restarts() -> int:
     """Return how often the run of this process has been restarted."""
-    return int(os.environ.get(RESTARTS, "0"))
+    return int(os.environ.get(RESTARTS_VARIABLE, "0"))
 
 
 def describe_run(context: RunContext) -> RunFacts:
@@ -60,7 +62,7 @@ def _collect_facts(config: Config, framework: str, fingerprints: dict[str, str])
 def write_running(run_dir: Path, facts: RunFacts) -> None:
     """Write running.json when training starts; `write_summary` removes it."""
     with suppress(OSError):  # if the disk is full, writing the rows fails next and reports it
-        replace_text(run_dir / RUNNING, json.dumps({**facts, "status": "running"}, indent=1) + "\n")
+        replace_text(run_dir / RUNNING_FILE, json.dumps({**facts, "status": "running"}, indent=1) + "\n")
 
 
 def write_aborted_summary(run_dir: Path, config: Config, framework: str, status: str, error: str | None) -> None:
@@ -70,7 +72,7 @@ def write_aborted_summary(run_dir: Path, config: Config, framework: str, status:
     chief, which runs there, may have written them to running.json.
     """
     with suppress(UserError):  # the disk is full, or a row is damaged: the caller reports the error that ended the run
-        facts, running = _collect_facts(config, framework, {}), run_dir / RUNNING
+        facts, running = _collect_facts(config, framework, {}), run_dir / RUNNING_FILE
         if running.is_file():
             recorded = read_summary(running)
             facts = cast(RunFacts, {name: recorded[name] for name in RunFacts.__annotations__ if name in recorded})  # type: ignore[literal-required]
@@ -128,9 +130,9 @@ def write_summary(
         summary["staleness"] = {str(staleness): counts[staleness] for staleness in sorted(counts)}
     if error:
         summary["error"] = error
-    with report_write_errors(run_dir / SUMMARY):
-        replace_text(run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
-        (run_dir / RUNNING).unlink(missing_ok=True)
+    with report_write_errors(run_dir / SUMMARY_FILE):
+        replace_text(run_dir / SUMMARY_FILE, json.dumps(summary, indent=1) + "\n")
+        (run_dir / RUNNING_FILE).unlink(missing_ok=True)
     return cast(Summary, summary)
 
 

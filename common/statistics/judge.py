@@ -59,7 +59,7 @@ class OneSidedResiduals:
     p_value: float  # corrected for the number of tests
 
     @property
-    def are_shown(self) -> bool:
+    def are_shown_one_sided(self) -> bool:
         """True if the residuals are one-sided."""
         return self.p_value <= LEVEL
 
@@ -103,7 +103,7 @@ def judge(
     if RESIDUALS in corrected:
         share_above = 0.5 + float(np.mean(np.sign(curves[1] - curves[0]))) / 2
         residuals = OneSidedResiduals(share_above, corrected[RESIDUALS])
-    if residuals is not None and residuals.are_shown and results[CURVE].verdict == UNDECIDED:
+    if residuals is not None and residuals.are_shown_one_sided and results[CURVE].verdict == UNDECIDED:
         results[CURVE] = replace(results[CURVE], verdict=DIFFERENT, seeds_needed=None)
     return Judgement(_summarize([result.verdict for result in results.values()]), results, residuals)
 

@@ -11,7 +11,7 @@ from threading import Thread
 import torch.distributed as dist
 
 from common.errors import PeerTimeout, UserError, one_line
-from common.run.summary import RESTARTS
+from common.run.summary import RESTARTS_VARIABLE
 
 POLL_SECONDS = 0.05
 
@@ -19,7 +19,9 @@ POLL_SECONDS = 0.05
 def open_store(rank: int, world_size: int, timeout: float) -> dist.Store:
     """Open the store of a run: a file if all ranks are on one host, else a server of rank 0 or of torchrun."""
     if (path := os.environ.get("LOCKSTEP_RENDEZVOUS")) is not None:
-        return dist.FileStore(f"{path}-{os.environ.get(RESTARTS, 0)}", world_size)  # a new file after each restart
+        return dist.FileStore(
+            f"{path}-{os.environ.get(RESTARTS_VARIABLE, 0)}", world_size
+        )  # a new file after each restart
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     # The variable is "True" if an agent of torchrun serves the store.
     is_server = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"

@@ -34,7 +34,10 @@ class TfConfig(TypedDict):
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return the cluster of which this process is a member. Raises UserError."""
+    """Return this process's place in the cluster; HostGroup() if TF_CONFIG describes this machine alone.
+
+    Raises UserError.
+    """
     if not is_described(framework, environment):
         state = "is empty" if VARIABLES[framework] in environment else "is not set"
         raise UserError(
@@ -78,9 +81,9 @@ def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> Clus
         raise UserError(f"RANK={rank}: must be below WORLD_SIZE={size}")
     if not 0 < int(numbers["MASTER_PORT"]) < 65536:
         raise UserError(f"MASTER_PORT={numbers['MASTER_PORT']}: must be between 1 and 65535")
-    if STRATEGIES[strategy].one_process:
+    if STRATEGIES[strategy].one_process:  # even if the size is 1: only schedulers set variables for a single process
         raise UserError(f"strategy={strategy}: one process only; under torchrun use {_list_group_strategies('torch')}")
-    return ClusterMember(rank == 0, {"process": size}, f"WORLD_SIZE={size}")
+    return ClusterMember(is_chief=rank == 0, roles={"process": size}, source=f"WORLD_SIZE={size}")
 
 
 def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> HostGroup | ClusterMember:
@@ -110,7 +113,7 @@ def _read_tf_config(strategy: str, environment: Mapping[str, str]) -> HostGroup 
         counts = {"worker": counts["chief"] + counts["worker"]}
     is_chief = (role, index) == ("chief" if "chief" in cluster else "worker", 0)
     listed_roles = ", ".join(f"{count} {role}" for role, count in counts.items())
-    return ClusterMember(is_chief, counts, f"TF_CONFIG's cluster ({listed_roles})")
+    return ClusterMember(is_chief=is_chief, roles=counts, source=f"TF_CONFIG's cluster ({listed_roles})")
 
 
 def _list_group_strategies(framework: str) -> str:

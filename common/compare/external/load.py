@@ -14,12 +14,12 @@ from common.compare.external.known_columns import GUESSED, match_columns
 from common.compare.external.loss_means import find_loss_means
 from common.compare.external.record_curve import read_record_curve
 from common.compare.external.tensorboard import read_directory
-from common.compare.runs import METRICS, OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, Run
+from common.compare.runs import OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, STEP_METRICS, Run
 from common.errors import UserError
 from common.recording.record_reader import is_record
 from common.records.summary import Summary
 
-TRAINING_COLUMNS = (*METRICS, *OPTIONAL_METRICS)
+TRAINING_COLUMNS = (*STEP_METRICS, *OPTIONAL_METRICS)
 EVALUATION_COLUMNS = ("eval_loss", "eval_accuracy", "examples")
 NOTED_ROUNDING = 1e-7  # a smaller error of rounding is not worth a note
 

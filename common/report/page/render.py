@@ -18,7 +18,7 @@ from common.report.differences import find_setting_differences
 from common.report.files import write_report_file
 from common.report.formats import describe_metric
 from common.report.page.page_data import build_page_data
-from common.report.seed_tables import DRAWN_MARGINS, build_seed_tables, draw_intervals
+from common.report.seed_tables import DRAWN_MARGINS, build_interval_rows, build_seed_tables
 from common.report.step_chart import build_step_chart
 from common.report.tables import (
     PAIR_COLUMNS,
@@ -76,7 +76,7 @@ def render_html(comparison: Comparison, version: str = "") -> str:
         timelines=build_worker_timelines(runs),
         differences=find_setting_differences(comparison),
         seed_groups=[
-            (table, draw_intervals(group))
+            (table, build_interval_rows(group))
             for table, group in zip(build_seed_tables(comparison), comparison.group_comparisons, strict=True)
         ],
         drawn_margins=DRAWN_MARGINS,

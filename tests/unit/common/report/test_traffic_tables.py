@@ -104,8 +104,8 @@ def test_traffic_is_that_of_the_last_number_of_replicas(make_dp: MakeRun) -> Non
     rows = [{"step": step, "gathered": [step] * (3 if step < 8 else 2)} for step in range(1, 10)]
     changed = [{"step": 1, "replicas": 3}, {"step": 8, "replicas": 2}]
     run = load_run(make_dp("a", traffic=rows, replicas_changed=changed))
-    assert run.traffic["gathered"].tolist() == [[8, 8], [9, 9]]
-    assert load_run(make_dp("b", traffic=rows[:7], replicas_changed=changed)).traffic == {}
+    assert run.bytes_by_kind["gathered"].tolist() == [[8, 8], [9, 9]]
+    assert load_run(make_dp("b", traffic=rows[:7], replicas_changed=changed)).bytes_by_kind == {}
 
 
 def test_variants_of_a_strategy_are_different_runs(

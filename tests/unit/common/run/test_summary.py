@@ -8,7 +8,14 @@ import pytest
 from common.config.schema import Config
 from common.data import batch_plan
 from common.run.recorder import Recorder
-from common.run.summary import RESTARTS, Summary, _collect_facts, write_aborted_summary, write_running, write_summary
+from common.run.summary import (
+    RESTARTS_VARIABLE,
+    Summary,
+    _collect_facts,
+    write_aborted_summary,
+    write_running,
+    write_summary,
+)
 from common.training.state import Position
 from tests.conftest import MakeConfig
 from tests.unit.common.run.conftest import evaluation, record, step
@@ -68,7 +75,7 @@ def test_the_summary_of_a_run_whose_chief_crashed_has_the_environment_of_the_chi
 
 
 def test_restarts_are_counted(run_dir: Path, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RESTARTS, "2")
+    monkeypatch.setenv(RESTARTS_VARIABLE, "2")
     assert summary(run_dir, config)["restarts"] == 2
 
 

@@ -51,7 +51,7 @@ def test_close_pairs_are_equivalent_and_a_shift_is_found() -> None:
 def test_a_shift_below_the_margin_is_equivalent_and_still_shown() -> None:
     judgement = simulate(np.random.default_rng(0), 8, shift=0.05, noise=0.01)
     assert judgement.verdict == EQUIVALENT and judgement.metrics[CURVE].has_shift
-    assert judgement.residuals is not None and judgement.residuals.are_shown
+    assert judgement.residuals is not None and judgement.residuals.are_shown_one_sided
 
 
 def test_one_sided_residuals_are_seen_where_a_noisy_start_hides_the_mean() -> None:
@@ -72,7 +72,7 @@ def test_the_level_holds_although_points_of_a_curve_are_not_independent() -> Non
         reference = np.zeros((5, POINTS))
         judgement = judge({}, (reference, reference + generator.normal(size=(5, 1))), {CURVE: 0.1})
         assert judgement.residuals is not None
-        shown += judgement.residuals.are_shown
+        shown += judgement.residuals.are_shown_one_sided
     assert shown <= 150 * 0.08
 
 
