@@ -29,8 +29,8 @@ class MetricsTail:
 def select_rows_after_stop(rows: list[Row], count_before: int, stopped_seconds: float) -> list[Row]:
     """Return the rows that were measured since the contestant was last stopped and continued.
 
-    Rows are written in groups, so rows that were measured before the stop may be written after it. Between the last of
-    them and the next row lies the time of the stop, by which it is recognized.
+    Rows are written in groups, so rows that were measured before the stop may be written after it. The first row that
+    was measured after the stop is at least `stopped_seconds` later than the row before it.
 
     Args:
         rows: All rows of the contestant.

@@ -88,5 +88,5 @@ def _check(options: BenchOptions) -> None:
     for key, minimum in (("rounds", 1), ("block_seconds", 0.1), ("warmup_steps", 1), ("latency", 0)):
         if not getattr(options, key) >= minimum:
             raise UserError(f"bench.{key}={getattr(options, key)}: must be at least {minimum}")
-    if not all(speed > 0 for speed in options.bandwidths):
+    if not all(bandwidth > 0 for bandwidth in options.bandwidths):
         raise UserError(f"bench.bandwidths={options.bandwidths}: must be numbers above 0")

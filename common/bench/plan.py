@@ -264,11 +264,11 @@ def _measure_flops_and_tokens(config: Config, inputs: PreparedInputs) -> tuple[f
 
 
 def _plan_matrices(
-    reference: PlannedContestant, model: Mapping[str, object], precision: str, output: Path, port: int
+    reference: PlannedContestant, hf_config: Mapping[str, object], precision: str, output: Path, port: int
 ) -> PlannedContestant:
     """Plan the script that multiplies the matrices of a replica's step, in a process for each replica of the reference.
 
-    model: The content of the reference's config.json.
+    hf_config: The content of the reference's config.json.
     """
     assert reference.tokens is not None
     name = f"{MATRICES}_{precision}"
@@ -277,8 +277,8 @@ def _plan_matrices(
     arguments = {
         "output": output / name,
         "tokens": round(reference.tokens * train.global_batch_size / config.strategy.world_size),
-        "hidden": model["hidden_size"],
-        "intermediate": model["intermediate_size"],
+        "hidden": hf_config["hidden_size"],
+        "intermediate": hf_config["intermediate_size"],
         "precision": precision,
     }
     definition = ContestantDefinition("torch", MATRICES)

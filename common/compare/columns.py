@@ -50,8 +50,8 @@ def read_columns(
 
 
 def find_metrics(file: Path) -> tuple[str, ...]:
-    """Return the names of the metrics in evals.jsonl: the fields that have only numbers, except those of every row."""
-    names: dict[str, bool] = {}  # whether all values are numbers
+    """Return the metrics in evals.jsonl: the fields with numbers (or null) only, without EVALUATION_FIELDS."""
+    names: dict[str, bool] = {}  # for each metric, whether all its values are numbers or null
     for _, _, row in iterate_rows(file, []):
         for name in filter(str.isidentifier, list_metrics(row)):
             names[name] = names.get(name, True) and is_number(row[name], null=True)
@@ -61,7 +61,7 @@ def find_metrics(file: Path) -> tuple[str, ...]:
 def _read_with_arrow(
     file: Path, names: tuple[str, ...], optional: tuple[str, ...]
 ) -> tuple[np.ndarray, Columns] | None:
-    """Read a file with Arrow, ten times as fast as row by row. Return None if it does not have the expected values."""
+    """Read a file with Arrow, ten times as fast as row by row. Return None if a value is not as expected."""
     import pyarrow as pa  # imported here because --help does not need it
     import pyarrow.json as arrow_json
 

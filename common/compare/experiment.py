@@ -138,7 +138,10 @@ def find_step_mismatches(a: Run, b: Run) -> list[str]:
 
 
 def _find_epoch_mismatches(a: Run, b: Run, common: int) -> list[str]:
-    """Return why a run that counts epochs cannot be compared with a run that counts steps in every epoch."""
+    """Return why some epochs, or all, of a run that counts epochs are not compared with a run that counts steps.
+
+    common: the number of epochs that are compared.
+    """
     by_epochs, by_steps = (a, b) if a.unit == "epoch" else (b, a)
     if not (a.epoch_ends or b.epoch_ends):
         return [

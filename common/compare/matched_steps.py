@@ -1,6 +1,7 @@
 """Steps and evaluations that two runs, `a` and `b`, have in common, and the differences between the runs there.
 
-A window is the number of steps, up to a common step, whose mean loss is compared: 1, unless an external run has means.
+At a common step with the window w, the mean loss of w steps is compared, the last of which is the common step. The
+window is 1 unless an external run has means of several steps.
 """
 
 from typing import NamedTuple
@@ -40,9 +41,10 @@ def find_common_steps(a: Run, b: Run) -> CommonSteps:
 
 
 def _find_common_epochs(a: Run, b: Run) -> CommonSteps:
-    """Return the epochs whose mean loss both runs have or, in the run that counts steps, can be computed."""
+    """Return the epochs that one run has as rows, and whose mean loss the steps of the other run give."""
     ends = a.epoch_ends or b.epoch_ends or []
     epochs = np.arange(1, len(ends) + 1)
+    # The end of each epoch as each run counts it: the number of the epoch, or its last step.
     keys = [epochs if run.unit == "epoch" else np.array(ends, np.int64) for run in (a, b)]
     is_recorded = [np.isin(run_keys, run.steps) for run, run_keys in zip((a, b), keys, strict=True)]
     common = is_recorded[0] & is_recorded[1]
@@ -64,6 +66,7 @@ def _keep_same_means(a: Run, b: Run, common: CommonSteps) -> CommonSteps:
 
 
 def _has_means(run: Run, rows: np.ndarray, windows: np.ndarray) -> np.ndarray:
+    """Return for each row whether the run has the mean of its window, or the losses of all steps of the window."""
     if run.unit == "epoch":
         return np.ones(len(rows), bool)
     if run.loss_windows is not None:
@@ -77,8 +80,8 @@ def compute_differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndar
 
     Returns:
         The common steps, the absolute difference of the loss, and the difference of grad_norm relative to the larger
-        one. A difference is infinite if a value is not finite. It is NaN if one run recorded no grad_norm at all, or
-        counts epochs and the other one steps.
+        of the two norms. A difference is infinite if a value is not finite. The difference of grad_norm is NaN if one
+        run recorded no grad_norm at all, or if one run counts epochs and the other steps.
     """
     common = find_common_steps(a, b)
     steps, rows_a, rows_b, _ = common

@@ -28,7 +28,7 @@ DEFAULT_PRECISION = "float32"  # its tolerance applies if neither run's precisio
 
 @dataclass
 class Tolerance:
-    """Largest difference at any step that counts as lockstep."""
+    """Largest difference that two runs in lockstep may have at any step."""
 
     loss: float  # absolute
     grad_norm: float  # relative to the larger of the two norms

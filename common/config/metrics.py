@@ -73,7 +73,7 @@ class RunMetric:
         key: The entry of `metrics`, such as f1, mask.iou or my_metrics:weighted_f1.
         name: The name in the rows, such as f1, mask_iou or weighted_f1.
         metric: A name in METRICS, or a function of the user.
-        task: The task of the output that the metric is of.
+        task: The task of the output whose predictions the metric judges.
         output: The name of this output; "" if the task has only one.
     """
 
@@ -135,7 +135,7 @@ def choose_predictions(config: Config) -> str:
     """Return the predictions that an evaluation gathers: NO_PREDICTIONS, CLASSES or OUTPUTS.
 
     The logits of a language model are never gathered, because they are too many. If there are several outputs, CLASSES
-    means the predicted classes of those that are classified, and the other outputs as they are.
+    means the predicted classes of outputs with the task classification, and the other outputs as they are.
     """
     gathered = list_gathered_metrics(config)
     if not gathered and not config.train.predictions:

@@ -44,6 +44,8 @@ class OneCycleSettings(ScheduleSettings):
 
     def _interpolate(self, step: int, total: int, first: float, peak: float, final: float) -> float:
         """Return the value at a step: `first` at the start, `peak` at the highest rate, and `final` at the end."""
+        # Points (step, value) between which the value is interpolated. As in PyTorch, the first phase ends one step and
+        # the second one two steps before their share of the total.
         second_phase = [(2 * self.pct_start * total - 2, first)] if self.three_phase else []
         points = [(0.0, first), (self.pct_start * total - 1, peak), *second_phase, (total - 1.0, final)]
         for (start, start_value), (end, end_value) in pairwise(points):

@@ -9,7 +9,7 @@ from common.errors import UserError
 
 
 def check_named_labels(config: Config) -> None:
-    """Raise UserError if the config needs labels of the data, but the task has none or names others itself."""
+    """Raise UserError if a key does not fit a task that names its labels itself, or has none: `task.names_labels`."""
     title = f"task={config.task.kind}"
     if not isinstance(config.data, NamedArraysSettings):
         raise UserError(f"data.kind={config.data.kind}: {title} needs named arrays; choose arrays or custom")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from typing_extensions import override
 
-MAX_READ_BYTES = 4 << 20
+MAX_READ_BYTES = 4 << 20  # the index of the largest bundle, with 10,000 members, has some megabytes
 
 
 class ReadError(Exception):
-    """An error of the operating system that a bundle cannot be read, unlike one that a file cannot be written."""
+    """A bundle cannot be read. Its argument is the OSError; another OSError means that a file cannot be written."""
 
 
 class BoundedReader(io.BufferedReader):

@@ -49,6 +49,7 @@ def is_number(value: object, null: bool = False) -> TypeGuard[float | None]:
     """Check whether a JSON value is a number that a float can hold. `null`: whether None counts as a number."""
     if value is None:
         return null
+    # JSON has integers of any size; a float holds those below 2**1024.
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1000)
 
 

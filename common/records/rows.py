@@ -9,7 +9,7 @@ from common.records.files import check_no_pipe, is_count
 
 # Fields of a row of evals.jsonl, and axes of plots; all other fields of these rows are metrics
 EVALUATION_FIELDS = ("step", "loss", "examples", "tokens", "seconds", "count", "duration")
-MAX_LINE_BYTES = 16 << 20  # those of a run with thousands of replicas have some hundred kilobytes
+MAX_LINE_BYTES = 16 << 20  # a row of a run with thousands of replicas has some hundred kilobytes
 
 
 def list_metrics(row: Iterable[str]) -> list[str]:

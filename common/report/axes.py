@@ -8,7 +8,10 @@ AXES = ("step", "examples", "tokens", "seconds")
 
 
 def choose_axis(runs: list[Run]) -> str:
-    """Return "step", or "examples" if the steps of the runs do not have equal numbers of examples."""
+    """Return "examples" if the same step has other numbers of examples in other runs and all runs know them, or "step".
+
+    Asynchronous runs do not share steps.
+    """
     if any(run.is_asynchronous for run in runs):
         return "examples"
     for run in runs[1:]:

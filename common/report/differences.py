@@ -41,7 +41,8 @@ class SettingDifferences:
 
     curve: list[SettingDifference] = field(default_factory=list)  # may change the curve
     other: list[SettingDifference] = field(default_factory=list)  # cannot change the curve
-    folded: list[SettingDifference] = field(default_factory=list)  # concern one host, or are absent from some runs
+    # The page folds settings that concern one host, or whose key some runs lack.
+    folded: list[SettingDifference] = field(default_factory=list)
     versions: list[SettingDifference] = field(default_factory=list)
     hardware: list[SettingDifference] = field(default_factory=list)
     same: dict[str, str] = field(default_factory=dict)  # value in words by key

@@ -34,7 +34,7 @@ class JsonSeedMetric(TypedDict):
 
 
 class JsonTimeToLoss(TypedDict):
-    """Examples, steps or epochs until the training loss is reached."""
+    """Examples, steps or epochs until the training loss has fallen to `loss`."""
 
     loss: float
     unit: str

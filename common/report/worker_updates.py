@@ -94,8 +94,8 @@ def compute_excess_losses(run: Run) -> list[ExcessLoss]:
     """
     staleness = run.updates["staleness"]
     losses = run.metrics["loss"]
-    known = np.isfinite(staleness) & np.isfinite(losses)
-    staleness, losses = staleness[known].astype(int), losses[known]
+    is_known = np.isfinite(staleness) & np.isfinite(losses)
+    staleness, losses = staleness[is_known].astype(int), losses[is_known]
     excess = losses - _compute_usual_losses(losses)
     groups = [(str(value), staleness == value) for value in np.unique(staleness)]
     if len(groups) > MAX_ROWS:

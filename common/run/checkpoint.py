@@ -132,7 +132,10 @@ def parse_step(directory: Path) -> int:
 def select_best(directories: list[Path]) -> Path | None:
     """Return the checkpoint with the best validation score; None if no checkpoint was evaluated.
 
-    The score is the metric of train.early_stopping. If a resume changed it, only the checkpoints since then count.
+    The score is the metric of train.early_stopping. If a resumed run follows another metric than before, only the
+    checkpoints since then count.
+
+    directories: the checkpoints of a run, in the order of their steps.
     """
     # The scores of the checkpoints by metric. The metric of the newest checkpoint is the last key.
     scores: dict[str, dict[Path, float]] = {}

@@ -42,7 +42,7 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
             f"data={config.data.kind}: differs from the data of {checkpoint.directory} (fingerprint {wanted[DATA]}, "
             f"not {saved[DATA]}); pass the same data, or data.allow_change=true to continue with this data"
         )
-    # Keys that a later version of Lockstep no longer knows still count.
+    # Keys of the checkpoint that this version of Lockstep no longer knows still count.
     keys = [key for key in {**saved, **wanted} if key != DATA and (key not in table or table[key].scope is CURVE)]
     if saved.get("schedule.kind") == wanted["schedule.kind"] and not config.schedule.uses_total:
         keys.remove(TOTAL_STEPS)  # this schedule does not read it

@@ -55,7 +55,7 @@ def extend_history(history: Sequence[EnvironmentStretch], facts: RunFacts, step:
 
 
 def list_changes(history: Sequence[EnvironmentStretch]) -> list[EnvironmentChange]:
-    """Return the first step of each environment that differs from the ones before it, and how."""
+    """Return the first step of each environment that differs from the earlier ones, with the differences."""
     return [
         EnvironmentChange(step=stretch["step"], changes=stretch["changes"]) for stretch in history if stretch["changes"]
     ]

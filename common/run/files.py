@@ -47,8 +47,8 @@ def read_rows_until(run_dir: Path, position: Position) -> dict[Path, list[Row]]:
     rows = {}
     for name in ROW_FILES:
         # A checkpoint may be older than the evaluation of its step, which the run then repeats.
-        is_evaluated = name != "evals.jsonl" or position.validation is not None
-        last_step = position.step if is_evaluated else position.step - 1
+        keeps_last = name != "evals.jsonl" or position.validation is not None
+        last_step = position.step if keeps_last else position.step - 1
         path = run_dir / name
         if path.exists():
             rows[path] = list(_iterate_rows_until(path, last_step))

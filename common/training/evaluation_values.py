@@ -17,7 +17,7 @@ from common.training.rows import Row
 from common.training.state import Position, Score
 from common.training.strategy import Evaluation, Strategy
 
-# The metrics that the `best` of a position without a score may be of: earlier versions saved no score.
+# If a position has no score, `best` is the best value of one of these metrics: earlier versions saved no score.
 UNSCORED_METRICS = ("loss", "accuracy")
 
 

@@ -60,7 +60,7 @@ class MuonRule(Rule[MuonSettings]):
         if settings.rate_adjustment == "original":
             factor = max(1.0, rows / columns) ** 0.5
         else:
-            factor = 0.2 * max(rows, columns) ** 0.5
+            factor = 0.2 * max(rows, columns) ** 0.5  # updates have a root mean square of 0.2, as AdamW's have
         return -(inputs.rate * factor) * self._orthogonalize(xp, direction, rows > columns), [buffer]
 
     def _orthogonalize(self, xp: ModuleType, matrix: Array, is_tall: bool) -> Array:

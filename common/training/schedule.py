@@ -37,7 +37,7 @@ def find_update_settings(config: Config, step: int) -> OptimizerSettings:
 
 
 def _locate_step(config: Config, step: int) -> tuple[int, int]:
-    """Return the number of updates from the warm-up to update `step`, and the number of all updates after the warm-up.
+    """Return the number of updates between the warm-up and update `step`, and the number of all after the warm-up.
 
     The first number is negative if the update is within the warm-up.
     """

@@ -32,14 +32,14 @@ class Channel(Protocol):
     """Connection between the Stops of all ranks. A thread of it calls `freeze`, `decide` and `save_after`."""
 
     def request(self, signum: int) -> None:
-        """Ask for a stop of all ranks, or for a checkpoint. Must not raise if they cannot be reached."""
+        """Ask for a stop of all ranks, or for a checkpoint. Must not raise if the ranks cannot be reached."""
 
 
 class Stop:
     """Stop of this rank: it turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a request that takes effect between units.
 
     Without a channel, the unit that has begun is the last one. With a channel, the ranks agree: `freeze` holds each
-    rank before its next unit. Then `decide` lets all ranks finish the same last unit, or `save_after` lets them go on.
+    rank before its next unit. Then `decide` names the last unit, which all ranks finish, or `save_after` releases them.
     signum: the signal that stops the run, or None. saving: whether a requested checkpoint is due; the loop resets it.
     Only the main thread may create a Stop, because Python lets no other thread install signal handlers.
     """

@@ -29,7 +29,7 @@ class StepResult:
     """The result of one update. The loss and the norm stay on the device until float() fetches them."""
 
     batch: GlobalBatch  # the batch from which the update was computed
-    loss: SupportsFloat  # mean over the batch; a tensor [outputs] if there are several, multiplied by their weights
+    loss: SupportsFloat  # mean over the batch; if the model has several outputs, a tensor [outputs] of weight * loss
     grad_norm: SupportsFloat  # global L2 norm of the gradient, before clipping
     # Asynchronous strategies: updates applied between the worker's read of the parameters and this update.
     staleness: int | None = None
@@ -39,7 +39,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation: sums over all validation examples, and their predictions if a metric needs them."""
+    """The result of an evaluation: sums over all validation examples, and the predictions if a metric needs them."""
 
     # If there are several outputs, each of the first three values is an array, float64 [outputs].
     summed_loss: float | np.ndarray  # each loss times the weight of its example
@@ -105,9 +105,9 @@ class Strategy(ABC, Generic[SettingsT]):
         """Evaluate every example of the batches exactly once. Every rank returns the same values."""
 
     def share(self, values: np.ndarray) -> np.ndarray:
-        """Return the chief's values, float64, on every rank. Every rank calls it with as many values.
+        """Return the chief's values, float64, on every rank. Every rank calls it with the same number of values.
 
-        A strategy with several ranks that train overrides it.
+        A strategy overrides this method if several of its ranks run the training loop.
         """
         return values
 
@@ -120,7 +120,7 @@ class Strategy(ABC, Generic[SettingsT]):
         """Load the state of a checkpoint. Every rank calls it before anything is trained."""
 
     def set_plateau_factor(self, factor: float) -> None:
-        """Multiply the learning rate of all later updates by this factor. Every rank calls it between two `train`.
+        """Multiply the learning rate of all later updates by this factor. Every rank calls it, but not during `train`.
 
         `load` does the same with the factor of the checkpoint. A strategy without `self.optimizer` overrides it.
         """

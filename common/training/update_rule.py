@@ -33,7 +33,8 @@ class Rule(ABC, Generic[SettingsT]):
         is_decoupled: Whether weight decay is subtracted from the weights; otherwise it is added to the gradient.
     """
 
-    scalar_count: ClassVar[int] = 2  # the learning rate, the weight decay, and the factors of the kind
+    # The length of the result of `compute_scalars`: the learning rate, the weight decay, and the factors of the kind.
+    scalar_count: ClassVar[int] = 2
 
     def __init__(self, settings: SettingsT) -> None:
         self.settings = settings
@@ -68,6 +69,7 @@ class Rule(ABC, Generic[SettingsT]):
         return self._compute(RuleInputs(xp, weight, gradient + weight * decay, slots, rate, factors))
 
     def _compute_factors(self, rate: float, step: int) -> list[float]:
+        """Return the further scalars of this kind of optimizer for update `step`, from 1; by default none."""
         return []
 
     @abstractmethod

@@ -12,7 +12,8 @@ from common.compare.external.external_values import is_absent, read_number
 def count_steps_before(table: ExternalTable, columns: Mapping[str, str]) -> list[int]:
     """Return, for each row, the number of steps of the earlier epochs if steps start again in each epoch; else 0.
 
-    The steps of an epoch are counted from its first and last rows, and the interval between rows.
+    An epoch has last - first + interval steps: the steps of its last and first rows, and the interval between its
+    first two rows.
     """
     offsets = [0] * len(table.rows)
     epoch_column = _find_epoch_column(table)
@@ -37,10 +38,10 @@ def count_steps_before(table: ExternalTable, columns: Mapping[str, str]) -> list
 
 
 def find_epoch_ends(table: ExternalTable, columns: Mapping[str, str], steps: np.ndarray) -> list[int] | None:
-    """Return the last step of each epoch; None if it is unknown, as if rows of some steps are missing.
+    """Return the last step of each epoch; None if it is unknown, for example because steps are missing.
 
     Args:
-        table: The rows. Those of steps have the number of their epoch in a column.
+        table: The rows. If a row is a step, the column `epoch` may have the number of its epoch.
         columns: The column of each metric.
         steps: The sorted steps that have a loss, int64 [n].
     """

@@ -32,9 +32,9 @@ class ExternalTable:
     rows: list[ExternalRow]
     unit: str = "step"  # what the step of a row counts: "step" or "epoch"
     counts_from_zero: bool = False  # whether the first step of the program is 0, even if its first row is a later one
-    is_of_trainer: bool = False  # whether a Hugging Face Trainer wrote it, whose loss is the mean since the row before
+    is_of_trainer: bool = False  # whether a Hugging Face Trainer wrote it: a loss is the mean since the row before
     epoch_ends: list[int] | None = None  # last step of each epoch; None if unknown
-    has_seconds_of_epochs: bool = False  # whether the seconds are those of each epoch, not since the start
+    has_seconds_of_epochs: bool = False  # whether `seconds` is the duration of an epoch, not the time since the start
     notes: list[str] = field(default_factory=list)  # sentences for the reader of a report
 
 

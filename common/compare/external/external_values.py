@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from common.errors import UserError
 
 ABSENT = ("", "na", "n/a", "none", "null")  # entries of a row that mean "no value", in lower case
-MIN_NUMBERS = 4  # fewest numbers of one magnitude that show how many digits are printed: all of few may end with 0
+MIN_NUMBERS = 4  # numbers of one magnitude; of fewer, all may end with 0, so they do not show the printed digits
 CLOCK = re.compile(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:\.\d+)?)")  # fastai writes 01:02 or 1:00:02
 
 
@@ -44,7 +44,7 @@ def measure_rounding(values: Iterable[object], relative: bool = False) -> float:
     """Return the largest error that comes from writing numbers with few digits; 0 if all of them are integers.
 
     Zeros at the end of a number are often left out, so the largest number of decimals counts. Numbers that are rounded
-    to a number of significant digits have fewer decimals if they are large; so it is counted for each magnitude.
+    to a number of significant digits have fewer decimals if they are large, so each magnitude has a largest number.
 
     Args:
         values: Entries of a column.
@@ -56,9 +56,9 @@ def measure_rounding(values: Iterable[object], relative: bool = False) -> float:
     decimals_by_magnitude: dict[int, list[int]] = {}
     for number in numbers:
         decimals_by_magnitude.setdefault(number.adjusted(), []).append(-int(number.as_tuple().exponent))
-    most = max(map(max, decimals_by_magnitude.values()))
+    most_decimals = max(map(max, decimals_by_magnitude.values()))
     errors = {
-        magnitude: 0.5 * 10.0 ** -(max(decimals) if len(decimals) >= MIN_NUMBERS else most)
+        magnitude: 0.5 * 10.0 ** -(max(decimals) if len(decimals) >= MIN_NUMBERS else most_decimals)
         for magnitude, decimals in decimals_by_magnitude.items()
     }
     if relative:

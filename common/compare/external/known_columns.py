@@ -37,7 +37,8 @@ def match_columns(
         path: The file, for error messages.
         names: The columns of the file.
         chosen_columns: The column of each metric: a name, GUESSED, or None if the metric is not to be read.
-        is_only_file: Whether the user means this file. Among several, one that lacks the name is read by known names.
+        is_only_file: Whether the user names no other file. If a file among several lacks a chosen column, the known
+            names are searched instead.
 
     Returns:
         The column of each metric of KNOWN_COLUMNS that the file has.

@@ -50,7 +50,7 @@ def load_external_runs(
     for metric, column in chosen_columns.items():
         if len(runs) > 1 and column not in (None, GUESSED, *(run.columns.get(metric) for run in runs)):
             raise UserError(
-                f"columns.{metric}={column}: no file has this column; a note of the report lists those read"
+                f"columns.{metric}={column}: no file has this column; the notes of the report list the columns read"
             )
     return runs, errors
 
@@ -153,7 +153,8 @@ def _measure_roundings(table: ExternalTable, columns: Mapping[str, str]) -> dict
 
 
 def _count_from_one(table: ExternalTable, steps: np.ndarray, eval_steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Add 1 to all steps if the program counts from 0, as the first step of the loss says."""
+    """Add 1 to all steps if the program counts from 0: it always does, or the first step with a loss is 0."""
+    # A file of epochs may have evaluations only.
     first_steps = steps if len(steps) or table.unit == "step" else eval_steps
     if table.counts_from_zero or (len(first_steps) and first_steps[0] == 0):
         table.notes.append(f"{table.unit}s counted from 0 there")
@@ -172,7 +173,7 @@ def _collect_columns(
         table: The rows.
         columns: The name of the column of each metric.
         steps_before: The number that is added to the step of each row.
-        required: The metric.
+        required: The metric that a row must have.
         metrics: The metrics to collect.
     """
     rows: dict[int, list[float]] = {}
@@ -183,9 +184,9 @@ def _collect_columns(
         step = read_number(position, columns, "step", values) if "step" in columns else float(number)
         if not step.is_integer() or step < 0:
             raise UserError(f"{position}: '{columns['step']}' must be a whole number, found {step!r}")
-        number_in_run = int(step) + offset
-        repeated_count += number_in_run in rows
-        rows[number_in_run] = [read_number(position, columns, metric, values) for metric in metrics]
+        step_in_run = int(step) + offset
+        repeated_count += step_in_run in rows
+        rows[step_in_run] = [read_number(position, columns, metric, values) for metric in metrics]
     if repeated_count:
         table.notes.append(
             f"{repeated_count} rows with {columns[required]} left out, because a later row has the same step"

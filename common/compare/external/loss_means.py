@@ -1,6 +1,6 @@
 """Losses that are means of several steps, in the files of other programs.
 
-A window is the number of steps, up to the step of a row, whose losses the row's loss is the mean of.
+The loss of a row with the window w is the mean of the losses of w steps, the last of which is the row's own step.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class LossMeans(NamedTuple):
     """Windows of the losses of a run."""
 
     windows: np.ndarray | None  # int64, as long as the steps; None if each loss is that of one step
-    weighs_examples: bool  # whether the mean is one of all examples; False: of the steps, each with the same weight
+    weighs_examples: bool  # whether the mean weighs each example equally, rather than each step
     note: str  # a sentence for the reader of a report; empty if each loss belongs to one step
 
 
@@ -34,8 +34,8 @@ def find_loss_means(table: ExternalTable, columns: Mapping[str, str], steps: np.
     if table.unit == "epoch" or not len(steps):
         return SINGLE_STEPS
     if column.endswith("batch_loss") and table.epoch_ends:
-        starts = np.concatenate(([0], table.epoch_ends))  # the last step before each epoch
-        windows = steps - starts[np.searchsorted(starts, steps) - 1]
+        steps_before = np.concatenate(([0], table.epoch_ends))  # the last step before each epoch
+        windows = steps - steps_before[np.searchsorted(steps_before, steps) - 1]
         return LossMeans(windows, True, f"{column} is Keras's mean since the start of the epoch")
     if column.endswith("_epoch"):
         return LossMeans(np.diff(steps, prepend=0), True, f"{column} is the mean of an epoch")
@@ -45,7 +45,7 @@ def find_loss_means(table: ExternalTable, columns: Mapping[str, str], steps: np.
             counts = " to ".join(str(count) for count in sorted({int(windows.min()), int(windows.max())}))
             note = f"its loss is the mean of {counts} steps, since the row before"
             if len(steps) > 1 and windows[0] > windows[1]:
-                windows[0] = 0  # equal to no window
+                windows[0] = 0  # no run has this window, so the row is not compared
                 note += f"; the row of step {steps[0]} is left out, because the file may lack rows before it"
             return LossMeans(windows, False, note)
     return SINGLE_STEPS

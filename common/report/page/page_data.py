@@ -140,7 +140,7 @@ def _build_curve(
 
 
 def _build_evaluations(run: Run, pool: ArrayPool) -> dict[str, ArrayIndex]:
-    """Return the evaluations, with the examples, tokens and seconds of the step before each."""
+    """Return the evaluations, with the examples, tokens and seconds of the last step before each evaluation."""
     steps = run.eval_steps
     columns = {axis: np.full(len(steps), np.nan) for axis in AXES}
     if len(run.steps):
