@@ -17,7 +17,7 @@ from pathlib import Path
 
 from common.compare.options import load_options
 from common.compare.verdict import LOCKSTEP, RunPair, compare_runs
-from common.records.summary import SUMMARY
+from common.records.summary import SUMMARY_FILE
 from tests.environments import find_python
 from tests.parity.conftest import make_overrides
 
@@ -81,7 +81,7 @@ def train(task: tuple[Side, str]) -> str:
     side, example = task
     if side.is_keras_two and example == "hf":
         return "KerasHub needs Keras 3"
-    summary = _get_run_dir(task) / SUMMARY
+    summary = _get_run_dir(task) / SUMMARY_FILE
     if summary.exists() and json.loads(summary.read_text())["status"] == "completed":
         return ""
     command = [sys.executable, "-m", f"{side.framework}_impl.train", f"run_dir={_get_run_dir(task)}", "resume=auto"]
@@ -135,7 +135,7 @@ def _describe(side: Side, trained: Sequence[str]) -> str:
     """Return the libraries of a side with the versions that one of its runs has recorded."""
     if not trained:
         return side.name
-    versions = json.loads((_get_run_dir((side, trained[0])) / SUMMARY).read_text())["versions"]
+    versions = json.loads((_get_run_dir((side, trained[0])) / SUMMARY_FILE).read_text())["versions"]
     backend = f"PyTorch {versions['torch']}" if side.framework == "torch" else f"TensorFlow {versions['tensorflow']}"
     if side.is_keras_two:
         return f"Keras 2 on {backend}"
