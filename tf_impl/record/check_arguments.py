@@ -26,12 +26,12 @@ def check_steps(steps: object) -> None:
 
 
 def follow_record(follow: str | Follower | None, map_file: str | None, directory: str) -> Follower | None:
-    """Open the record that a script follows, which imports all of Lockstep; return None if it follows none.
+    """Open the record that a script follows: this imports all of Lockstep. Return None if the script follows none.
 
     Args:
-        follow: The directory of that record, or what this function returned for it.
+        follow: The directory of the followed record, or the Follower that an earlier call returned.
         map_file: The file that pairs the variables of the two models.
-        directory: The directory of the record that is written.
+        directory: The directory of the script's own record.
     """
 
     def import_follower() -> type[Follower]:

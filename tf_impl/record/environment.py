@@ -56,7 +56,7 @@ def _name_device(device_type: str) -> str:
 
 
 def _count_threads() -> int | None:
-    """Return the number of threads of an operation: as the script set it, else the variable, else all cores."""
+    """Return the threads of an operation: the script's setting, else TF_NUM_INTRAOP_THREADS, else all cores."""
     variable = int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
     return tf.config.threading.get_intra_op_parallelism_threads() or variable or os.cpu_count()
 

@@ -31,11 +31,12 @@ NOISE_ROUNDINGS = 80
 
 
 class FinishedStep:
-    """A step whose context ended.
+    """A step whose `recorder.step()` context has ended.
 
     Attributes:
-        has_updated: Whether the optimizer updated, or skipped its update. If not, the step goes on.
-        is_skipped: Whether a loss scale left the update out.
+        has_updated: Whether the optimizer updated, or skipped its update. If not, more
+            micro-batches of the step follow.
+        is_skipped: Whether the optimizer skipped its update because the scaled gradients were not finite.
     """
 
     def __init__(self, step: Step, optimizer: Optimizer, iterations: int, variables: Mapping[str, Any]) -> None:
@@ -57,7 +58,7 @@ class FinishedStep:
         self._updates, self._iterations, self._variables = updates, iterations, variables
 
     def read_gradients(self, tolerance: float, note: Callable[[str], None]) -> Arrays:
-        """Return the gradients of the update as they are named in a record, and set the factors of a clipping.
+        """Return the gradients of the update by their names in a record, and set clip_factors and max_norm of the step.
 
         Args:
             tolerance: Relative difference up to which the rehearsed gradients explain the update.
@@ -83,14 +84,14 @@ class FinishedStep:
         if difference > tolerance and step.is_exact:
             note(notes.DIFFERENT_GRADIENTS.format(step.number, difference))
         arrays: Arrays = {f"gradient/{name}": array for name, array in used.items()}
-        if (is_clipped or difference > tolerance) and step.is_exact:  # otherwise they are those of other dropout masks
+        if (is_clipped or difference > tolerance) and step.is_exact:  # else, dropout masks may differ
             raw = add_gradients(from_tape) if step.max_norm is not None else received
             arrays.update(self._name_unclipped(raw, used))
         self._set_max_norm()
         return arrays
 
     def _name_unclipped(self, gradients: Gradients, used: Gradients) -> Arrays:
-        """Return the gradients before clipping that no factor explains, and set the factors of the others.
+        """Return the gradients before clipping, except those for which `used = factor * gradient`: note these factors.
 
         Args:
             gradients: The gradients before clipping.
@@ -106,7 +107,7 @@ class FinishedStep:
         return arrays
 
     def complete_facts(self, facts: RecordFacts, model: Layer, layers: LayerObserver | None) -> None:
-        """Add the model, the optimizer and the scheduler to the facts of a record that lacks them.
+        """Add the model, the optimizer and the scheduler to the facts of a record, if they are missing there.
 
         Args:
             facts: The facts.

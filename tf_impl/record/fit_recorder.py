@@ -43,7 +43,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
             steps: The number of optimizer steps to record.
             max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
             follow: The directory of another record, whose initial weights and batches the model takes.
-            map: The file that pairs the variables with those of the other record, if names and layers do not.
+            map: The file that pairs the model's variables with the other record's, if names and layers cannot.
 
         Raises:
             ValueError: An argument is wrong, or the directory has files that no recorder wrote.
@@ -78,7 +78,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
     def _implements_no_batch_hooks(self) -> bool:
         return False
 
-    # tf_keras's `fit` asks them of every callback, also of one that derives from Keras 3's class
+    # tf_keras's `fit` calls these three on every callback, but Keras 3's class Callback does not define them
     _implements_train_batch_hooks = _implements_no_batch_hooks
     _implements_test_batch_hooks = _implements_no_batch_hooks
     _implements_predict_batch_hooks = _implements_no_batch_hooks

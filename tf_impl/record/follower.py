@@ -1,6 +1,6 @@
 """Following: a script computes with the initial weights and the batches of another record.
 
-It may import all of Lockstep, which recording alone does not need.
+This module may import all of Lockstep. Recording without following must not need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Follower:
     """Gives a script the initial weights and the batches of a record. Errors end the script before it trains.
 
     Attributes:
-        identity: What the script's record says of the record that it follows.
+        identity: The description of the followed record, for the script's own record.
         is_waiting: Whether the model does not have the record's weights yet.
         strategy: The strategy of the model.
     """
@@ -36,7 +36,7 @@ class Follower:
 
         Args:
             directory: The directory of the record.
-            map_file: The file that pairs the variables of the two models, if names and layers do not.
+            map_file: The file that pairs the variables of the two models, if names and layers cannot.
         """
         self._record = FollowedRecord(str(directory), is_torch=False, map_file=map_file)
         self.identity = self._record.identity
@@ -46,7 +46,7 @@ class Follower:
 
     @property
     def notes(self) -> list[str]:
-        """Return sentences about what the script does not take from the record."""
+        """Return sentences that name what the script does not take from the record."""
         return self._batches.notes
 
     def load_weights(self, model: Layer, layers: list[LayerFacts]) -> None:
@@ -64,12 +64,12 @@ class Follower:
         self.is_waiting = False
 
     def convert_input(self, facts: LayerFacts, received: np.ndarray, returned: np.ndarray) -> np.ndarray | None:
-        """Return what the counterpart of a layer received in the record, in the layout of the layer; None if unknown.
+        """Return the recorded input of a layer's counterpart, in the layout of the layer; None if it is not known.
 
         Args:
             facts: The description of the layer.
-            received: What it received in the script.
-            returned: What it returned.
+            received: What the layer received in the script.
+            returned: What the layer returned.
         """
         if self._record.layers is None:
             return None
@@ -94,7 +94,7 @@ class Follower:
         return tf.nest.map_structure(distribute, *parts)
 
     def _replace(self, parts: list[Any]) -> list[Any]:
-        """Return the record's next micro-batch in the structure of the parts of the script's own one."""
+        """Return the record's next micro-batch, divided and structured like `parts`, the script's own micro-batch."""
         named = [name_tensors(part) for part in parts]
         for name, tensor in named[0].items():
             if not is_storable(tensor):

@@ -19,13 +19,15 @@ AVERAGES = {"Adam": "beta_1", "AdamW": "beta_1", "Nadam": "beta_1", "Adamax": "b
 
 
 def recover_gradients(optimizer: Optimizer, before: Gradients, after: Gradients, rate: float) -> dict[str, np.ndarray]:
-    """Return the clipped gradients of an update, from the momentums before and after it; empty if they imply none.
+    """Solve `after = decay * before + share * gradient` for the clipped gradients of an update.
+
+    Return an empty dictionary if the optimizer's momentums do not follow this equation.
 
     Args:
         optimizer: The optimizer.
         before: The momentums before the update; empty before the first.
         after: The momentums after the update.
-        rate: The learning rate of the update, which SGD's momentums contain.
+        rate: The learning rate of the update. SGD's share is -rate.
     """
     solve = _find_equation(unwrap_optimizer(optimizer), rate)
     if solve is None:
@@ -59,14 +61,14 @@ def norm_of(gradients: Gradients) -> float:
 
 
 def relative_difference(gradients: Gradients, reference: Gradients) -> float:
-    """Return the norm of the difference between gradients of the same variables, relative to the reference."""
+    """Return |gradients - reference| / |reference|, over the variables that both have."""
     names = [name for name in reference if name in gradients]
     squares = sum(sum_squared_differences(gradients[name], reference[name]) for name in names)
     return float(np.sqrt(squares)) / (norm_of({name: reference[name] for name in names}) or 1.0)
 
 
 def _find_equation(optimizer: Any, rate: float) -> tuple[float, float] | None:  # noqa: ANN401  any optimizer
-    """Return (decay, share) of momentums = decay * momentums + share * gradient; None if they are none of this form."""
+    """Return (decay, share) of `after = decay * before + share * gradient`; None for an optimizer without it."""
     kinds = [kind.__name__ for kind in type(optimizer).__mro__]
     average = next((AVERAGES[kind] for kind in kinds if kind in AVERAGES), None)
     if average is not None:

@@ -1,4 +1,4 @@
-"""Iterators over one batch that a compiled function takes for an iterator over a data set."""
+"""Iterators over one batch, which a compiled function accepts in place of the iterator over its data set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OneBatch:
 
         Args:
             original: Iterator of tf.data, or of a strategy.
-            batch: What it returned.
+            batch: The batch that it returned.
             strategy: Strategy of the model.
         """
         # The object that owns the resources of `iterator` must live as long.

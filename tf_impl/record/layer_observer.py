@@ -22,10 +22,10 @@ from tf_impl.record.model_facts import (
 from tf_impl.record.tensors import Arrays, Copies, first_tensor, name_tensors, replace_tensors, to_array
 
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
-    # Returns what the counterpart of a layer received: of its description, and of what it received and returned
+    # (facts, received, returned) of a layer -> the recorded input of its counterpart, or None
     ConvertInput = Callable[[LayerFacts, np.ndarray, np.ndarray], np.ndarray | None]
 RANDOM_KINDS = ("Dropout", "Random", "Gaussian")  # in the names of kinds of layers that draw random numbers
-# Kinds with an activation, of which a record has what the activation receives: PyTorch's layers have no activation
+# Layers with an activation. Their recorded output is the activation's input, because PyTorch's layers have none.
 ACTIVATED_KINDS = {"Dense", "EinsumDense"} | {
     f"{kind}{n}D{suffix}"
     for n in (1, 2, 3)
@@ -38,12 +38,12 @@ class LayerObserver:
     """Observer of one forward pass of a model.
 
     Attributes:
-        facts: The layers in the order in which the pass entered them. Their variables are filled in afterwards.
+        facts: The layers in the order in which the pass entered them. `describe_layers` fills in their variables.
         layers: The layers by path.
-        draws: The states of the seed generators of those layers that drew random numbers, before they did, by path.
-        arrays: The first tensors that they received and returned, as they are named in a record.
-        convert_input: Returns what the counterpart of a layer in a followed record received; None without one. Only a
-            rehearsal can compute the layers on it.
+        draws: For the path of each layer that drew random numbers, the states of its seed generators before the call.
+        arrays: The first tensor that each layer received and returned, by its name in a record.
+        convert_input: Returns the recorded input of a layer's counterpart. None in a real step, which must not compute
+            layers again, and if no record is followed.
     """
 
     def __init__(self, model: Layer, copies: Copies, see: Callable[[Callable[[], None]], None]) -> None:
@@ -62,7 +62,7 @@ class LayerObserver:
         self._copies, self._see = copies, see
         self._paths: dict[int, str] = {id(model): "model"}
         self._stack: list[Layer] = []  # the layers that the pass is in
-        self._shapes: dict[int, tuple[int, ...]] = {}  # of examples before they were flattened, by their flat size
+        self._shapes: dict[int, tuple[int, ...]] = {}  # by flat size, the shape of an example before it was flattened
 
     def call(self, original: Callable[..., object], layer: Layer, args: Sequence[object], kwargs: dict) -> object:
         """Call a layer, and record the call if it is the first one of this layer."""
@@ -95,7 +95,7 @@ class LayerObserver:
         return returned
 
     def _note_draws(self, layer: Layer, path: str, states: list[np.ndarray]) -> None:
-        """Remember the states of the generators of a layer before its call if they have changed since."""
+        """Remember `states`, those of a layer's generators before its call, if the call has changed them."""
         if any(map(np.any, map(np.subtract, states, _read_states(layer)))):
             self.draws[path] = states
 
@@ -150,7 +150,7 @@ class LayerObserver:
         kwargs: dict,
         output: tf.Tensor | None,
     ) -> None:
-        """Record what a layer returns for what its counterpart in a followed record received, if that is known."""
+        """Record the output of a layer for the recorded input of its counterpart, if that is known."""
         floats = {name: x for name, x in name_tensors([args, kwargs]).items() if x.dtype.is_floating}
         is_random = any(name in get_kind(layer) for name in RANDOM_KINDS) or self._find_path(layer) in self.draws
         if self.convert_input is None or len(floats) != 1 or output is None or is_random or _list_parts(layer):
@@ -230,7 +230,7 @@ def _get_training(layer: Layer, args: Sequence[object], kwargs: dict) -> object:
 
 
 def describe_layers(observed: LayerObserver | None, names: Mapping[int, str]) -> list[LayerFacts]:
-    """Describe the layers that a pass entered, now that they have their variables; none if it was not observed.
+    """Describe the layers that a pass entered, now that they have their variables; none without an observed pass.
 
     Args:
         observed: The observer of the pass.

@@ -17,11 +17,11 @@ from tf_impl.record.tensors import to_array
 
 Call = Callable[..., Any]
 LOSS_NOISE = 1e-6  # relative difference between two ways to compute one mean
-OF_TENSORFLOW = "keras._tf_keras.keras.losses"  # the module that tf.keras.losses is with Keras 3
+OF_TENSORFLOW = "keras._tf_keras.keras.losses"  # the module behind tf.keras.losses with Keras 3
 
 
 class LossObserver:
-    """Reports each loss that the script computes. A loss that computes with other losses is one loss."""
+    """Reports each loss that the script computes, but not the losses that a loss calls itself."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LossObserver:
         return result
 
     def _compute(self, compute: Call) -> object:
-        """Compute a loss without reporting the losses that it computes with."""
+        """Compute a loss without reporting the losses that it calls."""
         is_in_loss, self._is_in_loss = self._is_in_loss, True
         try:
             return compute()

@@ -42,7 +42,7 @@ from tf_impl.record.tensors import Copies, count_bytes, list_results, to_array
 if TYPE_CHECKING:
     from tf_impl.record.follower import Follower
 
-MAX_MICRO_BATCHES = 64
+MAX_MICRO_BATCHES = 64  # contexts without an update, after which the recorder gives up
 FUNCTION = type(tf.function(lambda: None))
 
 
@@ -79,7 +79,7 @@ class Recorder:
             steps: The number of optimizer steps to record.
             max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
             follow: The directory of another record, whose initial weights the model takes. See also `batches`.
-            map: The file that pairs the variables with those of the other record, if names and layers do not.
+            map: The file that pairs the model's variables with the other record's, if names and layers cannot.
 
         Raises:
             ValueError: An argument is wrong, the directory has files that no recorder wrote, or the model cannot follow
@@ -113,13 +113,13 @@ class Recorder:
     def step(self) -> contextlib.AbstractContextManager[None]:
         """Return a context for one training step: `with recorder.step(): loss = train_step(x, y)`.
 
-        A tf.function is seen if the context calls it with the tensors of the batch. Several contexts without an update
+        A tf.function is seen if it is called here with the tensors of the batch. Several contexts without an update
         between them are the micro-batches of one optimizer step.
         """
         return self._record_step() if self.is_recording else contextlib.nullcontext()
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
-        """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
+        """Return the loader with the followed record's batches in place of its own, until that record ends."""
         return FollowedLoader(loader, self.follower)
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Recorder:
             self._finish(complete=False)
 
     def follow(self, function: Callable[[], object], iterators: Collection[object] = ()) -> None:
-        """Load the weights of the followed record before the first step, unless they are loaded.
+        """Load the weights of the followed record before the first step, unless they are already loaded.
 
         Args:
             function: Computes the step, or the forward pass. It is rehearsed, to build the model and to see its layers.
@@ -147,7 +147,9 @@ class Recorder:
         self._observer.forget(self._copies)
 
     def rehearse(self, function: Callable[[], object], iterators: Collection[object] = ()) -> object:
-        """Compute a step eagerly, observe it, and undo its effects. Return what it returned.
+        """Compute a step eagerly, observe it, and undo its effects.
+
+        Return the floating-point results of the step as a list of arrays; None if it cannot be rehearsed.
 
         Args:
             function: Computes the step.
@@ -177,7 +179,7 @@ class Recorder:
             self.guard(self._resume)
 
     def compare_results(self, rehearsed: object, result: object) -> None:
-        """Note it if the rehearsed step returned other values than the real one."""
+        """Write a note if the rehearsed step returned other values than the real one."""
         difference = compare_results(rehearsed, result)
         if difference > self._get_tolerance():
             if self._observer.step is not None:
@@ -185,7 +187,7 @@ class Recorder:
             self.writer.note(notes.DIFFERENT_RESULTS.format(self._get_number(), difference))
 
     def guard(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401  what the function returns
-        """Call a function of the recorder. An error ends the recording, not the training; None is returned then."""
+        """Call a function while recording. If it raises, end the recording, not the training, and return None."""
         try:
             return function(*args) if self.is_recording else None
         except Exception as error:
@@ -281,7 +283,7 @@ class Recorder:
         return len(self.writer.facts["steps"]) + 1
 
     def _get_tolerance(self) -> float:
-        """Return the relative difference up to which values count as equal: they come from other kernels."""
+        """Return the relative difference up to which the results of eager and compiled kernels count as equal."""
         is_half = self.writer.facts["environment"]["flags"].get("autocast") is not None
         return 0.1 if is_half else 1e-3
 

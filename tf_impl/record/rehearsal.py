@@ -26,7 +26,7 @@ ASSIGNMENTS = [
 ITERATORS = (OwnedIterator, DistributedIteratorBase)
 RANDOM_FUNCTIONS = [(tf.random, f"stateless_{name}") for name in ("uniform", "normal", "truncated_normal", "gamma")]
 DROPOUT_FUNCTION = (tf.nn.experimental, "stateless_dropout")
-SEED_OF_REHEARSAL = 34  # of the eager random functions that take no seed; no function of the script uses it
+SEED_OF_REHEARSAL = 34  # for eager random functions that take no seed; any number that the script does not use
 
 
 class NotVisibleError(Exception):
@@ -46,8 +46,8 @@ class Rehearsal:
         """Prepare a rehearsal.
 
         Args:
-            creates_variables: Whether the model creates its variables at this call. They keep their initial values,
-                and the random numbers that these took are not drawn again.
+            creates_variables: Whether the model creates its variables in this rehearsal. They keep their initial values and
+                the random generators the states that the initializers left.
             compiled: Random functions as XLA compiles them, if it compiles the real step: it draws other random numbers
                 from the same seed.
             iterators: Iterators that the step may use.
@@ -80,7 +80,7 @@ class Rehearsal:
             return
         self._stack.callback(random.setstate, random.getstate())
         self._stack.callback(np.random.set_state, np.random.get_state())
-        # Other operations than those of the script: a repeated one would advance the state of its kernel.
+        # Another seed makes another operation: repeating the script's own operation would advance its kernel's state.
         self._stack.enter_context(_use_other_seeds())
 
     def _patch_methods(self) -> None:
@@ -103,7 +103,7 @@ class Rehearsal:
     def _keep_value(
         self, method: Callable[..., object], find_variable: Callable[[Any], tf.Variable]
     ) -> Callable[..., object]:
-        """Return a method that remembers the value of a variable before it changes it the first time."""
+        """Return `method` such that the rehearsal saves the value of a variable before its first change."""
 
         def change(owner: object, *args: object, **kwargs: object) -> object:
             variable = find_variable(owner)
@@ -134,7 +134,7 @@ class Rehearsal:
 
 @contextlib.contextmanager
 def _use_other_seeds() -> Iterator[None]:
-    """Draw the seeds of the eager random functions that take none from another generator than that of the script."""
+    """Draw seeds for eager random functions without a seed from a generator of our own, not from the script's."""
     eager = context.context()
     eager.ensure_initialized()
     generator = getattr(eager, "_rng", None)
@@ -146,7 +146,7 @@ def _use_other_seeds() -> Iterator[None]:
 
 
 def _draw_apart(dropout: Callable[..., object]) -> Callable[..., object]:
-    """Return the function of TensorFlow's dropouts such that it draws no seed of the script, as Keras 2's would."""
+    """Return TensorFlow's dropout such that it draws no seed from the script's generator, as in Keras 2 it would."""
 
     def draw(*args: object, **kwargs: object) -> object:
         with _use_other_seeds():
@@ -165,7 +165,7 @@ class CompiledDraws:
         self._functions: dict[tuple[object, ...], Callable[..., object]] = {}
 
     def wrap(self, function: Callable[..., object]) -> Callable[..., object]:
-        """Return a random function that draws the numbers that it draws in a step that XLA compiles."""
+        """Return a random function that draws the same numbers as in a step that XLA compiles."""
 
         def draw(*args: object, **kwargs: object) -> object:
             arguments: list[tuple[object, object]] = [*enumerate(args), *kwargs.items()]

@@ -29,7 +29,7 @@ class StateWriter:
 
     @property
     def is_built(self) -> bool:
-        """Return whether the model has its variables. A model whose layers the script calls is never built itself."""
+        """Return whether the model has its variables. If the script calls only its layers, `built` stays False."""
         parts = self._model._flatten_layers(include_self=False)
         return bool(self._model.weights) and (self._model.built or all(part.built for part in parts))
 

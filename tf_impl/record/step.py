@@ -37,13 +37,13 @@ class MicroBatch:
         inputs: What the model received.
         labels: What the loss received besides the model's outputs.
         outputs: What the model returned.
-        layers: What the layers received and returned, as it is named in a record.
+        layers: What the layers received and returned, by the names of a record.
         loss: The loss, without the factor of a loss scale; None until it is differentiated.
-        gradients: The gradients as GradientTape returned them, without that factor.
+        gradients: The gradients that GradientTape returned, without the factor of a loss scale.
         model_calls: How often the model was called.
         parts: The names of the layers that the script called instead of the model.
         has_loss_object: Whether the script called a loss object.
-        functions: The functions of keras.losses that it called.
+        functions: The functions of keras.losses that the script called.
     """
 
     inputs: Arrays = field(default_factory=dict)
@@ -58,7 +58,7 @@ class MicroBatch:
     functions: list[CalledFunction] = field(default_factory=list)
 
     def name_arrays(self, number: int) -> Arrays:
-        """Return the inputs, labels and outputs as they are named in a record. number: of the micro-batch."""
+        """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
         kinds = {"input": self.inputs, "label": self.labels, "output": self.outputs}
         return {f"batch/{number}/{kind}/{name}": arrays[name] for kind, arrays in kinds.items() for name in arrays}
 
@@ -119,7 +119,7 @@ class Step:
         return {**arrays, **(self.micro_batches[0].layers if self.micro_batches else {})}
 
     def list_tape_gradients(self, divisor: int = 1) -> list[dict[str, np.ndarray]]:
-        """Return the sum of the gradients of the micro-batches of each replica, divided by a number."""
+        """Return, for each replica, the sum of the gradients of its micro-batches, divided by `divisor`."""
         sums = [add_gradients([batch.gradients for batch in batches]) for _, batches in sorted(self.replicas.items())]
         return (
             [{name: array / divisor for name, array in gradients.items()} for gradients in sums]

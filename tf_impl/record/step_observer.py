@@ -26,12 +26,12 @@ Call = Callable[..., Any]
 
 
 class StepObserver:
-    """Observes the model, the tape, the loss and the optimizer within `observe`.
+    """Observes the model, the tape, the loss and the optimizer between `start` and `stop`.
 
     Attributes:
         step: The step that receives what is observed.
         layers: The layers of the first observed forward pass; None before.
-        convert_input: Returns what the counterpart of a layer in a followed record received; None without one.
+        convert_input: Returns the recorded input of a layer's counterpart; None if no record is followed.
         is_rehearsal: Whether the optimizer must not update.
         omitted: The types of the tensors that a record cannot hold, by name.
     """
@@ -49,9 +49,9 @@ class StepObserver:
         Args:
             model: The model.
             optimizer: The optimizer.
-            before_update: Is called before the optimizer receives gradients.
-            guard: Calls a function whose errors must not reach the training.
-            before_call: Receives a function that computes a forward pass, before an eager step computes it.
+            before_update: Called without arguments before the optimizer receives gradients.
+            guard: Calls a function with the given arguments. Its errors do not reach the training.
+            before_call: Called before an eager step computes a forward pass, with a function that computes this pass.
         """
         self.step: Step | None = None
         self.layers: LayerObserver | None = None
@@ -62,16 +62,16 @@ class StepObserver:
         self._model, self._optimizer = model, optimizer
         self._patches = Patches()
         self._names: dict[int, str] = {}
-        self._tensors: list[tf.Tensor] = []  # that the model received or returned
+        self._tensors: list[tf.Tensor] = []  # the tensors that the model received or returned
         self._copies = Copies(0)
-        self._observed_batch: MicroBatch | None = None  # whose layers are observed
+        self._observed_batch: MicroBatch | None = None  # the micro-batch whose layers are observed
         self._depths: dict[int, int] = {}  # number of calls of the model that each replica is in
         self._updating: set[int] = set()  # replicas in which the optimizer updates
         self._losses: dict[int, LossFacts] = {}  # by the identity of the loss object
         self._gradients: dict[int, tuple[object, np.ndarray]] = {}  # by the identity of the tensor
 
     def start(self, copies: Copies) -> None:
-        """Begin to observe. copies: of the tensors of this step."""
+        """Begin to observe. copies: keeps the copies of the tensors of this step."""
         self._copies = copies
         layer_class, losses = find_layer_class(self._model), find_keras(self._model).losses
         self._patch(layer_class, "__call__", self._call_layer)
@@ -87,7 +87,7 @@ class StepObserver:
                 self._patch(self._optimizer, name, self._apply)
 
     def stop(self) -> None:
-        """End to observe."""
+        """Stop observing."""
         self._patches.restore()
         self._tensors.clear()
         self._gradients.clear()
@@ -95,7 +95,7 @@ class StepObserver:
         self.omitted.update({name: x for name, x in self._copies.omitted.items() if not name.startswith("layer/")})
 
     def add_labels(self, args: tuple, kwargs: dict) -> None:
-        """Take the arguments of a tf.function that the model did not receive as labels, if no loss showed them."""
+        """Record as labels, if no loss showed any, the arguments of a tf.function that the model did not receive."""
         assert self.step is not None
         batches = self.step.micro_batches
         if len(batches) == 1 and not batches[0].labels:
@@ -111,7 +111,7 @@ class StepObserver:
             self.layers.arrays = {}
 
     def forget(self, copies: Copies) -> None:
-        """Forget what was observed in this step. copies: of the tensors that are observed from now on."""
+        """Forget what was observed in this step. copies: keeps the copies of the tensors from now on."""
         self.layers, self._copies = None, copies
         self._tensors.clear()
         self._gradients.clear()
@@ -133,7 +133,7 @@ class StepObserver:
         return losses[0] if losses else None
 
     def _see(self, function: Callable[[], None]) -> None:
-        """Call a function of the observer. A rehearsal ends at its errors, and a real step must not see them."""
+        """Call a function of the observer. Its errors end a rehearsal, but must not reach a real step."""
         if self.is_rehearsal:
             function()
         else:
@@ -167,7 +167,7 @@ class StepObserver:
         return original(layer, *args, **kwargs)
 
     def _is_part(self, layer: Layer) -> bool:
-        """Check whether a layer that the script calls belongs to the model, as in a train_step of its own."""
+        """Check whether a layer belongs to the model: a script may call the layers of a model one by one."""
         return any(part is layer for part in self._model._flatten_layers(include_self=False))
 
     def _call_model(self, original: Call, layer: Layer, args: tuple, kwargs: dict) -> object:

@@ -14,9 +14,9 @@ Arrays = dict[str, Union[np.ndarray, Sample]]  # noqa: UP007
 
 
 def name_tensors(nested: object, name: str = "") -> dict[str, tf.Tensor]:
-    """Return the tensors in nested containers. Keys and positions, joined by dots, name them.
+    """Return the tensors in nested containers by name. A name joins keys and positions, as in "0.labels".
 
-    The tensors that a ragged or sparse tensor consists of have positions too.
+    A ragged or sparse tensor counts as a container of the tensors that it consists of.
     """
     if isinstance(nested, tf.Tensor):
         return {name or "0": nested}
@@ -35,7 +35,7 @@ def name_tensors(nested: object, name: str = "") -> dict[str, tf.Tensor]:
 
 
 def replace_tensors(nested: Any, tensors: Mapping[str, tf.Tensor], name: str = "") -> Any:  # noqa: ANN401
-    """Return nested containers with other tensors. tensors: by the paths of keys and positions."""
+    """Return nested containers with some tensors replaced. tensors: the replacements by name, as in name_tensors."""
     if isinstance(nested, (tf.Tensor, np.ndarray)):
         return tensors.get(name or "0", nested)
 
@@ -62,14 +62,14 @@ def is_number(dtype: tf.DType) -> bool:
 
 
 def is_storable(tensor: tf.Tensor) -> bool:
-    """Check whether a record can hold a tensor: numbers, and not those of a symbolic tensor."""
+    """Check whether a record can hold a tensor: it has numbers, and is not symbolic."""
     return hasattr(tensor, "numpy") and is_number(tensor.dtype)
 
 
 def view_array(tensor: object) -> np.ndarray:
     """Return the values of a tensor, an IndexedSlices or a variable. Arrays in bfloat16 become float32.
 
-    The array may share the memory of the tensor, which TensorFlow does not change while the array exists.
+    The array may share the memory of the tensor. TensorFlow does not change this memory while the array exists.
     """
     dense = tf.convert_to_tensor(tensor)
     return np.asarray(tf.cast(dense, tf.float32) if dense.dtype == tf.bfloat16 else dense)

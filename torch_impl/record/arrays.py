@@ -17,7 +17,7 @@ NUMPY_TYPES = {  # the types that both NumPy and safetensors have
 
 
 def view_tensor(tensor: torch.Tensor) -> np.ndarray:
-    """Return the values of a tensor. The array may share the tensor's memory: use it before the script goes on."""
+    """Return the values of a tensor. The array may share the tensor's memory: use it before the script continues."""
     values = tensor.detach()
     if values.layout != torch.strided:
         values = values.to_dense()
@@ -37,7 +37,7 @@ def copy_tensor(tensor: torch.Tensor) -> np.ndarray:
 
 
 def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in nested containers with the paths of keys and positions, such as "0.labels"."""
+    """Yield (name, tensor) for the tensors in nested containers. A name joins keys and positions, as in "0.labels"."""
     if isinstance(nested, torch.Tensor):
         yield name or "0", nested
         return
@@ -53,7 +53,7 @@ def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Te
 
 
 def replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str = "") -> Any:  # noqa: ANN401
-    """Return nested containers with other tensors. tensors: by the paths of keys and positions."""
+    """Return nested containers with some tensors replaced. tensors: the replacements by name, as in name_tensors."""
     if isinstance(nested, torch.Tensor):
         return tensors.get(name or "0", nested)
 

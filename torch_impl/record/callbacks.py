@@ -32,7 +32,7 @@ class CallbackRecorder:
             steps: The number of optimizer steps to record.
             max_bytes: The largest number of bytes of this process's record.
             follow: The directory of another record, whose initial weights and batches the model takes.
-            map: The file that pairs the variables with those of the other record, if names and layers do not.
+            map: The file that pairs the model's variables with the other record's, if names and layers cannot.
         """
         super().__init__()
         self._follower = follow_record(follow, map, directory)
@@ -40,7 +40,7 @@ class CallbackRecorder:
         self._recorder: Recorder | None = None
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
-        """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
+        """Return the loader with the followed record's batches in place of its own, until that record ends."""
         return FollowedLoader(loader, self._follower)
 
     def _start(self, model: Any, optimizer: Any, scheduler: object) -> None:  # noqa: ANN401  as the trainer has them
@@ -58,7 +58,7 @@ class TrainerEvents(CallbackRecorder):
     """Events of Hugging Face's Trainer."""
 
     def on_train_begin(self, args: object, state: object, control: object, **kwargs: Any) -> None:  # noqa: ANN401
-        """Start to record: the trainer has its optimizer now. Its batches reach the model as keyword arguments."""
+        """Start to record: the trainer has its optimizer now. A trainer passes its batches as keyword arguments."""
         if self._follower is not None and self._recorder is None:
             self._follower.replace_inputs(kwargs["model"])
         self._start(kwargs["model"], kwargs["optimizer"], kwargs.get("lr_scheduler"))

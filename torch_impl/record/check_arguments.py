@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_arguments(model: object, optimizer: object, steps: object) -> torch.optim.Optimizer:
-    """Return the optimizer of PyTorch within the optimizer of a script. Raise ValueError if an argument is wrong."""
+    """Raise ValueError if an argument is wrong. Return PyTorch's optimizer, without the objects that wrap it."""
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"model: must be a torch.nn.Module, not {type(model).__name__}; pass the model that you train")
     inner = unwrap_optimizer(optimizer)
@@ -36,12 +36,12 @@ def check_arguments(model: object, optimizer: object, steps: object) -> torch.op
 
 
 def follow_record(follow: str | Follower | None, map_file: str | None, directory: str) -> Follower | None:
-    """Open the record that a script follows, which imports all of Lockstep; return None if it follows none.
+    """Open the record that a script follows: this imports all of Lockstep. Return None if the script follows none.
 
     Args:
-        follow: The directory of that record, or what this function returned for it.
+        follow: The directory of the followed record, or the Follower that an earlier call returned.
         map_file: The file that pairs the variables of the two models.
-        directory: The directory of the record that is written.
+        directory: The directory of the script's own record.
     """
 
     def import_follower() -> type[Follower]:

@@ -12,7 +12,7 @@ from torch_impl.record.arrays import copy_tensor, name_tensors
 
 
 class Copies:
-    """Copies of tensors up to a number of bytes. Samples stand for the tensors beyond it. A tensor has one copy."""
+    """Copies of tensors up to a number of bytes, after which samples stand for them. A tensor has one copy."""
 
     def __init__(self, max_bytes: int) -> None:
         """Allow copies of max_bytes."""

@@ -28,7 +28,7 @@ class RandomDraws:
         self.first_state = self.first_state or hashlib.sha256(self._state.numpy().tobytes()).hexdigest()
 
     def see(self, path: str) -> None:
-        """Add a layer if the state has changed since the last call. path: of the layer whose code has run."""
+        """Add the layer `path`, whose code has just run, if the state has changed since the last look at it."""
         state = self._read_state()
         if not torch.equal(state, self._state):
             self._state = state

@@ -1,6 +1,6 @@
 """Following: a script computes with the initial weights and the batches of another record.
 
-It may import all of Lockstep, which recording alone does not need.
+This module may import all of Lockstep. Recording without following must not need it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Follower:
     """Gives a script the initial weights and the batches of a record. Errors end the script before it trains.
 
     Attributes:
-        identity: What the script's record says of the record that it follows.
-        is_observing: Whether a forward pass runs that only shows the order of the layers.
+        identity: The description of the followed record, for the script's own record.
+        is_observing: Whether the forward pass that runs now is an extra one, which only shows the order of the layers.
     """
 
     def __init__(self, directory: str, map_file: str | None) -> None:
@@ -38,7 +38,7 @@ class Follower:
 
         Args:
             directory: The directory of the record.
-            map_file: The file that pairs the variables of the two models, if names and layers do not.
+            map_file: The file that pairs the variables of the two models, if names and layers cannot.
         """
         self._record = FollowedRecord(str(directory), is_torch=True, map_file=map_file)
         self.identity = self._record.identity
@@ -48,11 +48,11 @@ class Follower:
 
     @property
     def notes(self) -> list[str]:
-        """Return sentences about what the script does not take from the record."""
+        """Return sentences that name what the script does not take from the record."""
         return self._batches.notes
 
     def follow(self, model: torch.nn.Module) -> None:
-        """Load the initial weights: now, or before the first forward pass if it must show the order of layers first."""
+        """Load the initial weights now; if the order of the layers is needed, when the script calls the model first."""
         inner, (entry, has_layers) = unwrap_model(model), find_entry(model)
         self._watch_time_axis([x for x in inner.modules() if getattr(x, "batch_first", True) is False])
         if not (self._record.needs_layers and has_layers):
@@ -86,7 +86,7 @@ class Follower:
         self._handles += handles
 
     def replace_inputs(self, model: torch.nn.Module) -> None:
-        """Replace what the model receives as keyword arguments in training, in a trainer that passes batches so."""
+        """Replace the keyword arguments of the model in training, for a trainer that passes batches in them."""
 
         def replace(
             module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
@@ -104,14 +104,14 @@ class Follower:
         kwargs: Mapping[str, Any],
         returned: object,
     ) -> torch.Tensor | None:
-        """Return what a layer returns for what its counterpart in the record received; None if that is not known.
+        """Compute a layer on the recorded input of its counterpart. Return None if that input is not known.
 
         Args:
             facts: The description of the layer.
-            layer: The layer, which does not change. The random generators keep their states.
+            layer: The layer. Neither its state nor the random generators change.
             args: The positional arguments that the layer received from the script.
             kwargs: The keyword arguments.
-            returned: What it returned for them.
+            returned: What the layer returned for these arguments.
         """
         named = dict(name_tensors([args, dict(kwargs)]))
         floats = {name: tensor for name, tensor in named.items() if tensor.is_floating_point()}
@@ -134,7 +134,7 @@ class Follower:
             return first_tensor(alone.forward(*args, **kwargs))
 
     def close(self) -> None:
-        """Leave nothing in the model."""
+        """Remove the hooks from the model."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

@@ -19,7 +19,8 @@ class RecordedGradients(NamedTuple):
 
     Attributes:
         arrays: The gradients as they are named in a record.
-        clip_factors: By which those before clipping were multiplied, in place of the gradients before clipping.
+        clip_factors: For each name with `clipped = factor * unclipped`, the factor, which the record stores instead
+            of the gradient before clipping.
     """
 
     arrays: Arrays
@@ -30,7 +31,7 @@ class GradientObserver:
     """Copies gradients by the name of the parameter.
 
     After each backward pass it copies all gradients, because it cannot know which pass is the last one before the
-    script clips them. The memory is used again in the next pass.
+    script clips them. The next pass reuses the memory.
     """
 
     def __init__(self, name_parameters: Callable[[], dict[str, torch.Tensor]]) -> None:
@@ -60,7 +61,7 @@ class GradientObserver:
         self._local.clear()
 
     def copy_after_backward(self) -> bool:
-        """Copy the gradients at the end of a backward pass. Return whether any has changed, or none can be seen."""
+        """Copy the gradients at the end of a backward pass. Return whether any changed; True if none is visible."""
         parameters = self._name_parameters()
         has_changed = not parameters
         for name, parameter in parameters.items():
@@ -90,8 +91,8 @@ class GradientObserver:
         """Return the gradients of a step. Call it immediately before the update.
 
         Args:
-            backward_scale: The factor by which a gradient scaler multiplied the loss, or 1.
-            step_scale: The factor by which the gradients are still multiplied, because the optimizer divides them.
+            backward_scale: The factor by which a gradient scaler multiplied the loss, or 1 without a scaler.
+            step_scale: The factor that the gradients still contain, because a fused optimizer divides by it; else 1.
         """
         gradients, factors = Arrays(), {}
         for name, parameter in self._name_parameters().items():
@@ -103,7 +104,7 @@ class GradientObserver:
             assert gradient is not None
             if unclipped is not None and _are_equal(gradient, unclipped):
                 gradient, unclipped = unclipped, None  # frees the copy
-            # It comes first: a full record stores samples of what comes last, and the others have no use without it
+            # First: if the record runs full, it stores samples of the last arrays, and the others are useless alone.
             gradients[f"gradient/{name}"] = gradient
             if unclipped is not None and (factor := find_factor(unclipped, gradient)) is not None:
                 factors[name] = factor

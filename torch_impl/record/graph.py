@@ -23,7 +23,7 @@ def collect_nodes(tensors: Iterable[torch.Tensor]) -> set[object]:
 
 
 def find_ancestors(tensors: Iterable[torch.Tensor], nodes: set[object]) -> set[object]:
-    """Return those nodes of the graph on which tensors depend."""
+    """Return those of `nodes` on which the tensors depend."""
     unvisited: list[Any] = list(collect_nodes(tensors))
     visited: set[object] = set()
     while unvisited and not nodes <= visited:
@@ -35,7 +35,9 @@ def find_ancestors(tensors: Iterable[torch.Tensor], nodes: set[object]) -> set[o
 
 
 def split_used(items: Sequence[Item], ancestors: set[object]) -> tuple[list[Item], list[Item]]:
-    """Return the items on which a loss depends, and those that a later loss can depend on.
+    """Return the items on which a loss depends, and those after the last of them, for a later loss.
+
+    Unused items before the last used one are dropped. If no item is used, all are kept for a later loss.
 
     Args:
         items: Calls of the model or of loss functions, in the order of the calls.

@@ -18,9 +18,9 @@ from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import collect_nodes, split_used
 from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
 
-MAX_PENDING = 16  # calls that wait for a backward pass; a script that evaluates with gradients has no end of them
+MAX_PENDING = 16  # calls that wait for a backward pass; a script that evaluates with gradients never makes one
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
-    # Receives the facts and the layer, its arguments, and what it returned; returns what it returns for other arguments
+    # (facts, layer, args, kwargs, returned) -> the layer's output for the recorded input of its counterpart, or None
     FollowLayer = Callable[
         [LayerFacts, torch.nn.Module, tuple[Any, ...], Mapping[str, Any], object], torch.Tensor | None
     ]
@@ -33,7 +33,7 @@ class ModelCall:
 
     Attributes:
         inputs: What the model received, by name.
-        outputs: What it returned, by name.
+        outputs: What the model returned, by name.
         layers: What layers received and returned, as layer/PATH/input and layer/PATH/output.
         facts: The layers in the order in which the pass entered them.
         nodes: The nodes of the outputs in the graph.
@@ -53,12 +53,12 @@ class CallObserver:
 
     Attributes:
         pending: The calls for which no backward pass was seen yet.
-        is_paused: Whether a backward pass runs. It calls layers again if they are checkpointed.
+        is_paused: Whether a backward pass runs. It calls checkpointed layers again; these calls are ignored.
         records_layers: Whether the next calls record the arrays of layers.
         copies: The copies of inputs, outputs and layers, and the limit of their bytes.
         autocast: The type to which autocast rounds within the model; None if it is off.
         draws: The layers of the first micro-batch that draw random numbers.
-        follow_layer: Computes a layer on what its counterpart in a followed record received; None without one.
+        follow_layer: Computes a layer on the recorded input of its counterpart; None if no record is followed.
     """
 
     def __init__(self, model: torch.nn.Module, on_start: Callable[[], None], copies: Copies) -> None:
@@ -99,7 +99,7 @@ class CallObserver:
         self.pending.clear()
 
     def take(self, ancestors: set[object]) -> list[ModelCall]:
-        """Return the calls on which a loss depends. ancestors: the nodes of the graph on which it depends."""
+        """Return the pending calls on which a loss depends. ancestors: the graph nodes on which the loss depends."""
         calls, later = split_used(self.pending, ancestors)
         if not calls and later and not later[-1].nodes:  # outputs in a container that the recorder does not know
             calls, later = later[-1:], []
@@ -167,7 +167,7 @@ class CallObserver:
         self, call: ModelCall, path: str, module: torch.nn.Module, args: tuple[object, ...],
         kwargs: Mapping[str, object], returned: object,
     ) -> None:  # fmt: skip
-        """Record what a layer returns for what its counterpart in a followed record received."""
+        """Record the output of a layer for the recorded input of its counterpart, if that is known."""
         facts = next((facts for facts in call.facts if facts["path"] == path), None)
         if self.follow_layer is not None and facts is not None and path not in self.draws.layers:
             followed = self.follow_layer(facts, module, args, kwargs, returned)

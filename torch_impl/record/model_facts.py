@@ -10,7 +10,7 @@ from common.recording.record_writer import list_plain_values
 WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 SHARDED = {"FullyShardedDataParallel", "FSDPModule", "FlatParameter", "DTensor"}  # classes that split parameters
 NAME_PREFIXES = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-# Classes that common.map knows. A layer that derives from one of them has its name as kind.
+# Classes that common.map knows. The kind of a layer is the one that it is or derives from, else its own class.
 KNOWN_KINDS = {
     "Linear", "Embedding", "LayerNorm", "RMSNorm", "GroupNorm", "PReLU", "SyncBatchNorm", "MultiheadAttention",
     "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell", "Dropout",
@@ -33,7 +33,7 @@ def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def find_compiled(model: torch.nn.Module) -> torch.nn.Module | None:
-    """Return the outermost module that torch.compile returned, among the wrappers of a model; or None."""
+    """Return the outermost wrapper of a model that torch.compile made; None if there is none."""
     while (attribute := WRAPPERS.get(type(model).__name__)) is not None and hasattr(model, attribute):
         if attribute == "_orig_mod":
             return model

@@ -58,7 +58,7 @@ def describe_scheduler(scheduler: object) -> dict[str, object]:
 
 
 def is_scheduled(optimizer: torch.optim.Optimizer) -> bool:
-    """Check whether a scheduler counts the steps of an optimizer."""
+    """Check whether a scheduler was created for an optimizer: it then wraps the optimizer's `step`."""
     return any(hasattr(optimizer.step, mark) for mark in ("_wrapped_by_lr_sched", "_with_counter"))  # by version
 
 

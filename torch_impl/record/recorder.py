@@ -1,8 +1,8 @@
 """A recorder of the first optimizer steps of a training script, in the process of the script.
 
 Hooks of the model and the optimizer, and functions of PyTorch that are replaced for the time of the recording, report
-what the script computes. The recorder copies it and changes nothing: no values, no graph, no random numbers. After the
-last recorded step it removes itself.
+what the script computes. The recorder copies tensors and changes nothing: no values, no graph, no random numbers.
+After the last recorded step it removes itself.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Recorder:
             scheduler: The scheduler of the learning rate. Without it, the recorder sees the scheduler when it steps.
             max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
             follow: The directory of another record, whose initial weights the model takes. See also `batches`.
-            map: The file that pairs the variables with those of the other record, if names and layers do not.
+            map: The file that pairs the model's variables with the other record's, if names and layers cannot.
 
         Raises:
             ValueError: An argument is wrong, the directory has files that no recorder wrote, or the model cannot follow
@@ -109,7 +109,7 @@ class Recorder:
             self._install(model, world_size)
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
-        """Return the followed record's batches in place of the loader's own, as long as that record has steps."""
+        """Return the loader with the followed record's batches in place of its own, until that record ends."""
         return FollowedLoader(loader, self._follower)
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Recorder:
         self._patches = ScriptPatches(self._observer, self._after_scaler_step, self._guard)
 
     def _guard(self, function: Callable[..., object]) -> Callable[..., Any]:
-        """Return a function that does nothing while PyTorch compiles, and ends the recording instead of an error."""
+        """Return a function that ends the recording if `function` raises, and does nothing while PyTorch compiles."""
 
         @functools.wraps(function)
         def guarded(*args: object, **kwargs: object) -> object:

@@ -1,4 +1,4 @@
-"""The functions of PyTorch that tell a recorder what a script does between the forward pass and the update."""
+"""The functions of PyTorch that report to a recorder what a script does between the forward pass and the update."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch_impl.record.step_observer import StepObserver
 
 
 class ScriptPatches:
-    """Replaces the functions for the time of the recording."""
+    """Functions of PyTorch that report to an observer while they are replaced."""
 
     def __init__(
         self,

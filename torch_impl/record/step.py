@@ -38,7 +38,7 @@ class MicroBatch:
     loss: float | None
 
     def name_arrays(self, number: int) -> Arrays:
-        """Return the inputs, labels and outputs as they are named in a record. number: of the micro-batch."""
+        """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
         call = self.call or ModelCall()
         kinds = {"input": call.inputs, "label": self._name_labels(), "output": call.outputs}
         return {f"batch/{number}/{kind}/{name}": arrays[name] for kind, arrays in kinds.items() for name in arrays}
@@ -60,14 +60,14 @@ class Step:
         micro_batches: The micro-batches so far.
         loss_calls: The calls of loss functions for which no backward pass was seen yet.
         scaled_loss: The last loss that a gradient scaler received.
-        loss_scale: The factor by which it multiplied the loss.
+        loss_scale: The factor by which the scaler multiplied the loss.
         max_norm: The norm to which the script clipped the gradients.
         rates: The learning rates that the update uses.
         gradients: The gradients that the optimizer received.
         closure_calls: How often the optimizer called its closure.
         is_skipped: Whether a gradient scaler left the update out.
         dropped_micro_batches: The number of micro-batches whose gradients the script set to zero.
-        changed_weights: The parameters that the script changed after the update before.
+        changed_weights: The names of the parameters that the script changed between the previous update and this one.
     """
 
     number: int

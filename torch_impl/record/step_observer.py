@@ -132,12 +132,12 @@ class StepObserver:
         An optimizer that has a closure receives them when the closure ends.
 
         Args:
-            args: The positional arguments of the step, with the optimizer.
+            args: The positional arguments of the step. The first one is the optimizer.
             kwargs: The keyword arguments of the step.
-            on_closure: Called after the closure.
+            on_closure: Called without arguments after each call of the closure.
 
         Returns:
-            Other arguments for the step if it has a closure.
+            The arguments for the step, with an observed closure; None if the step has no closure.
         """
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if not callable(closure):
@@ -162,11 +162,11 @@ class StepObserver:
         """Copy the gradients that the optimizer receives."""
         step, optimizer = self.step, self._optimizer
         self._used_elsewhere, self._calls.records_layers = 0, self.layers is None
-        remaining_scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides by it itself
-        is_infinite = getattr(optimizer, "found_inf", None)
+        remaining_scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the gradients by it
+        has_infinity = getattr(optimizer, "found_inf", None)
         step.rates = read_rates(optimizer)
         step.gradients = self._gradients.take(
             1 if step.loss_scale is None else step.loss_scale,
             1 if remaining_scale is None else float(remaining_scale),
         )
-        step.is_skipped = is_infinite is not None and bool(is_infinite)
+        step.is_skipped = has_infinity is not None and bool(has_infinity)

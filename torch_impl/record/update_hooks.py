@@ -14,8 +14,8 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 class UpdateHooks:
     """Hooks that can be removed while PyTorch calls them.
 
-    PyTorch iterates over the hooks without copying them. Only the last one can be removed during the iteration. The
-    hook of all optimizers runs after those of one optimizer.
+    PyTorch iterates over the hooks without copying them, so only the last one can be removed during the iteration:
+    each step moves `after` to the end. The hook of all optimizers runs after those of one optimizer.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class UpdateHooks:
 
         Args:
             optimizer: The optimizer.
-            before: Receives the arguments of the step, and returns None or other arguments.
+            before: Receives the positional and the keyword arguments of the step. Returns None or their replacement.
             after: Called after the step.
-            after_others: Receives the optimizer after a step of any optimizer.
+            after_others: Called after a step of any optimizer, this one included, with the optimizer that stepped.
         """
         self._before, self._after = before, after
         self._is_before, self._is_removed = False, False

@@ -14,11 +14,11 @@ class WeightSamples:
         self._samples: dict[str, torch.Tensor] = {}
 
     def take(self, parameters: dict[str, torch.Tensor]) -> None:
-        """Copy elements of the parameters, which have names."""
+        """Copy a few elements of each parameter. parameters: by name."""
         self._samples = {name: _sample(parameter) for name, parameter in parameters.items()}
 
     def list_changed(self, parameters: dict[str, torch.Tensor]) -> list[str]:
-        """Return the names of the parameters whose elements are others than in the samples."""
+        """Return the names of the parameters whose elements differ from the samples."""
         return [
             name
             for name, parameter in parameters.items()
