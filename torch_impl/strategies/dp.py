@@ -148,7 +148,7 @@ class DP(Strategy[DpSettings]):
 
     def _parallel_apply(self, function: Callable[..., torch.Tensor], *lists: Sequence[object]) -> list[torch.Tensor]:
         """Call a function for each replica in a separate thread, with the replica's index and its item of each list."""
-        grad_is_enabled = torch.is_grad_enabled()  # each thread has its own setting, which is copied to the others
+        grad_is_enabled = torch.is_grad_enabled()  # every thread has a setting of its own: pass on this thread's
 
         def apply(index: int, *arguments: object) -> torch.Tensor:
             saved_bytes: dict[int, int] = {}  # sizes of the tensors that backward will need, by address

@@ -145,7 +145,7 @@ class FSDP(Strategy[FsdpSettings]):
 
     def _check_calls(self) -> None:
         """Raise UserError if the ranks called different sequences of layers, and so gathered wrong parameters."""
-        extremes = torch.tensor([self.calls, -self.calls], device=self.device)  # of the ranks: maximum, -minimum
+        extremes = torch.tensor([self.calls, -self.calls], device=self.device)  # reduced to the maximum and -minimum
         dist.all_reduce(extremes, dist.ReduceOp.MAX)
         if extremes.sum() != 0:
             raise UserError(
@@ -161,7 +161,7 @@ class FSDP(Strategy[FsdpSettings]):
 
     @override
     def state(self) -> State:
-        """Return the state on the chief, which receives one part after the other, and an empty one on other ranks."""
+        """Return the whole state on the chief, which receives one part at a time; an empty State on the other ranks."""
         self._check_calls()
         average_statistics(self.model, dist.all_reduce, self.world_size)
         check_equal_buffers(self.model, dist.all_reduce, self.world_size)
@@ -193,7 +193,7 @@ class FSDP(Strategy[FsdpSettings]):
             whole: The whole array; None on the ranks other than the chief.
         """
         if whole is None:
-            if part.numel() and self.rank < self.shards:  # the first copy
+            if part.numel() and self.rank < self.shards:  # only the ranks of the first copy send
                 dist.send(part.detach(), dst=0)
             return
         for rank, rows in enumerate(torch.from_numpy(whole).chunk(self.shards)):
@@ -247,7 +247,7 @@ class PartOptimizer(Optimizer):
         squares = torch.stack(torch._foreach_norm(gradients)).square()
         dist.all_reduce(squares)
         copies = require_settings(self.config.strategy, FsdpSettings).copies
-        # Every copy of a part has the same gradient
+        # Every copy of a part has the same gradient, so the sum over the ranks counts each part `copies` times.
         return list((squares / copies).sqrt())
 
 
@@ -263,7 +263,7 @@ def _get_part(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _explain_mixed_parameters() -> Iterator[None]:
-    """Raise UserError if the model reads a parameter while it is divided."""
+    """Replace PyTorch's error by a UserError if the model reads a parameter while the parameter is divided."""
     try:
         yield
     except RuntimeError as error:

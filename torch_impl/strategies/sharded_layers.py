@@ -74,7 +74,7 @@ def find_layers(model: Module, choice: str) -> list[Module]:
 def _find_repeated_layers(module: Module) -> Iterator[Module]:
     """Yield the outermost repeated layers, such as the blocks of a transformer.
 
-    A repeated layer consists of layers, and its ModuleList or Sequential has other layers of the same class.
+    A repeated layer has sublayers, and is one of several layers of its class in a ModuleList or Sequential.
     """
     is_list = isinstance(module, ModuleList | Sequential)
     counts = Counter(type(child) for child in module.children())

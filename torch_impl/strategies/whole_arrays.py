@@ -12,7 +12,7 @@ import torch
 from common.errors import build_write_error
 from common.run.context import RunContext
 
-ALIGNMENT = 8  # bytes: arrays begin at multiples, which suit their types
+ALIGNMENT = 8  # bytes: every array begins at a multiple of it, so that its elements are aligned
 
 Shape = tuple[int, ...]
 
@@ -20,8 +20,8 @@ Shape = tuple[int, ...]
 def allocate_whole_arrays(context: RunContext, parts: Mapping[str, tuple[Shape, torch.dtype]]) -> dict[str, np.ndarray]:
     """Return arrays with arbitrary values, by name.
 
-    If they need more than `train.checkpoint_gather_bytes`, they lie in a memory-mapped file of the run directory, which
-    has no name and disappears with the arrays. The system writes it to the disk if it needs the memory.
+    If they need more than `train.checkpoint_gather_bytes`, they lie in a memory-mapped file in the run directory. The
+    file has no name and disappears with the arrays. The system writes its pages to the disk if it needs the memory.
 
     Args:
         context: The context of the run.
@@ -46,7 +46,7 @@ def _map_memory(directory: Path, size: int) -> np.ndarray:
     """Return bytes of a file without a name. Raise UserError if the disk is full."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
-            # Without space on the disk, the first access to the memory would end the process.
+            # Reserve the space: on a full disk, the first access to the memory would end the process.
             getattr(os, "posix_fallocate", _extend)(file.fileno(), 0, size)
             return np.memmap(file, np.uint8, "r+", shape=(size,))
     except OSError as error:

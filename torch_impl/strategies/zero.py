@@ -34,7 +34,7 @@ from torch_impl.training_state import load_state
 
 
 class Zero(Strategy[ZeroSettings]):
-    """One rank, which updates a part of the parameters with gradients that DDP sums, and sends them to the other ranks.
+    """One rank. It updates a part of the parameters with the gradients that DDP sums, and sends it to the others.
 
     A part consists of whole parameters. The gradients of embeddings are dense.
     """
@@ -154,7 +154,7 @@ class PartitionedOptimizer(Optimizer):
             dist.broadcast(self.parameters[self.names.index(name)].detach(), src=owner)
 
     def gather_slots(self, rank: int, context: RunContext) -> dict[str, np.ndarray]:
-        """Return the slots of all ranks on rank 0, and nothing on the other ranks. Every rank calls it."""
+        """Return the slots of all ranks on rank 0, and nothing on the other ranks. Every rank must call it."""
         held_slots = {(slot, name): tensor for slot, name, tensor in self.slot_tensors()}
         parameters = dict(zip(self.names, self.parameters, strict=True))
         shapes = {

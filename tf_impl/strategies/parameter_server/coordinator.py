@@ -76,7 +76,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         """Schedule the batches and yield their updates in the order of the batches.
 
         The dispatcher divides each global batch into parts, one for each update; a part is a GlobalBatch, too. Only
-        this thread fetches results, because TensorFlow supports no other.
+        this thread fetches results: TensorFlow does not support fetching in several threads.
         """
         max_in_progress = 4 * self.world_size  # lets the other workers continue while one worker is slow
         dispatcher = Dispatcher(batches, self.settings.updates_per_batch, max_in_progress, self.settings.max_staleness)
@@ -134,7 +134,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return next((row for row in self._read_log() if row.key == key and row.staleness >= 0), None)
 
     def _retry_reading(self, read: Callable[[], T]) -> T:
-        """Return what `read` returns. Repeat it while a worker restarts: TensorFlow has no devices for a moment."""
+        """Call `read`, if needed again every second: the devices of a restarting worker are missing for a moment."""
         for _ in range(int(self.config.cluster.timeout)):
             try:
                 return read()

@@ -23,7 +23,7 @@ Shard = dict[str, Parameter]  # the parameters of one server, by name
 
 
 def assign_to_servers(parameters: dict[str, Parameter], server_count: int) -> list[Shard]:
-    """Return the shard of every server: the largest parameters first, each to the server with the fewest elements.
+    """Divide the parameters over the servers: the largest first, each to the server with the fewest elements so far.
 
     Every process computes the same shards, because the result depends only on names and sizes.
     """
