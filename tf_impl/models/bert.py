@@ -204,7 +204,7 @@ def _compute_attention(
     seed: tf.Tensor | None,
     keys: tf.Tensor | None,
 ) -> tf.Tensor:
-    """Apply self-attention to tokens [t, hidden]. In between they are padded to the shape of `mask`, [n, width]."""
+    """Apply self-attention to tokens [t, hidden]. Its products need them padded to the shape of `mask`, [n, width]."""
     rows, width = tf.unstack(tf.shape(mask))
     heads, size = layer.query_dense.bias.shape
 
@@ -245,7 +245,7 @@ def build(initial: InitialCheckpoint) -> keras.Model:
 
 
 def _use_checkpoint_settings(backbone: BertBackbone, hf_config: Mapping[str, Any]) -> None:
-    """Set what KerasHub fixes to the values of the checkpoint, and the attention scale to a float64 value."""
+    """Set the settings that KerasHub fixes to the checkpoint's values, and the attention scale to a float64 value."""
     head_size = hf_config["hidden_size"] // hf_config["num_attention_heads"]
     backbone.embeddings_layer_norm.epsilon = hf_config["layer_norm_eps"]
     for layer in backbone.transformer_layers:

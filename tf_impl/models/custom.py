@@ -1,6 +1,6 @@
 """A user's own model (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract.
 
-common/models/custom.py has examined the user's models before. The config.json of the initial checkpoint, `hf_config`,
+Before this, common/models/custom.py examines the user's models. The config.json of the initial checkpoint, `hf_config`,
 holds the results: the factories, the inputs, the output that the task uses, the pairs of dropout layers, and the
 parameter map, which says how each Keras variable is computed from PyTorch's parameters.
 """

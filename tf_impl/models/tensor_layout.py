@@ -17,7 +17,7 @@ class TensorLayout(ABC):
     """Variables of Keras that together hold some whole parameters of PyTorch: mostly one variable and one parameter.
 
     Attributes:
-        numbers: The numbers of the variables among all trained variables.
+        numbers: The indices of the variables among all trained variables.
         variable_shapes: The shapes of the variables.
         shapes: The shapes of PyTorch's parameters, by name.
     """
@@ -115,9 +115,9 @@ def _build_layout(numbers: list[int], parameters: Sequence[NamedParameter | Tran
 
 
 def _find_axes(places: np.ndarray, count: int) -> list[int] | None:
-    """Return the axes of a variable in the order of a parameter; None if the variable is no transposed parameter.
+    """Return `axes` for which variable.transpose(axes) has the order of the parameter; None if there are none.
 
-    The axes are sorted by the distance that neighbors along an axis have in the parameter.
+    Sort the axes by stride: the distance in the parameter between two neighbors along an axis of the variable.
 
     Args:
         places: For each element of the variable, its place among the elements of the parameter.

@@ -1,6 +1,6 @@
 """A user's own module (`model=custom`), as its factory returns it. docs/custom_models.md describes the contract.
 
-common/models/custom.py has examined the user's models before. The config.json of the initial checkpoint, `hf_config`,
+Before this, common/models/custom.py examines the user's models. The config.json of the initial checkpoint, `hf_config`,
 holds the results: the factories, the inputs, the output that the task uses, the pairs of dropout layers, and the
 parameters that are not trained.
 """
@@ -112,7 +112,7 @@ def _select_outputs(
 
 
 def _make_ones(inputs: dict[str, tuple[str, list[int]]]) -> dict[str, torch.Tensor]:
-    """Return two examples of ones, which are valid as indices of embeddings and as masks.
+    """Return a batch of two examples of ones: 1 is valid as an index of an embedding and in a mask.
 
     inputs: the data type and the shape of one example of each input.
     """

@@ -21,7 +21,7 @@ AnyModel = TypeVar("AnyModel", bound=Module)
 
 
 def build_with_weights(initial: InitialCheckpoint, build: Callable[[], AnyModel]) -> AnyModel:
-    """Build a model with the initial weights, so that there is memory for one copy of them and one tensor more.
+    """Build a model with the initial weights. This needs the memory of one copy of them and of one more tensor.
 
     The parameters of a deferred checkpoint have no memory: they are on the meta device. Tied parameters stay tied,
     because every parameter remains the same object.
