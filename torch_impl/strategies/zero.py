@@ -34,7 +34,7 @@ from torch_impl.training_state import load_state
 
 
 class Zero(Strategy[ZeroSettings]):
-    """One rank. It updates a part of the parameters with the gradients that DDP sums, and sends it to the others.
+    """One rank. It updates a part of the parameters with the gradients that DDP sums, and sends the part to the others.
 
     A part consists of whole parameters. The gradients of embeddings are dense.
     """

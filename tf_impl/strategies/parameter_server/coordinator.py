@@ -134,7 +134,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         return next((row for row in self._read_log() if row.key == key and row.staleness >= 0), None)
 
     def _retry_reading(self, read: Callable[[], T]) -> T:
-        """Call `read`, if needed again every second: the devices of a restarting worker are missing for a moment."""
+        """Call `read`. Retry it every second while a worker restarts: TensorFlow lacks its devices for a moment."""
         for _ in range(int(self.config.cluster.timeout)):
             try:
                 return read()
