@@ -46,8 +46,8 @@ class Rehearsal:
         """Prepare a rehearsal.
 
         Args:
-            creates_variables: Whether the model creates its variables in this rehearsal. They keep their initial values and
-                the random generators the states that the initializers left.
+            creates_variables: Whether the model creates its variables in this rehearsal. They keep their initial
+                values, and the random generators keep the states that the initializers left.
             compiled: Random functions as XLA compiles them, if it compiles the real step: it draws other random numbers
                 from the same seed.
             iterators: Iterators that the step may use.
