@@ -93,6 +93,10 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
         if configs[name].python is not None:
             raise UserError("python: the benchmark measures this environment; start common.bench with that interpreter")
         _check_script(name, definition, configs[name])
+        if getattr(configs[name].data, "stream", None) is not None:
+            raise UserError(
+                "data.stream: a benchmark does not read streams; set data.stream=null data.stream_examples=null"
+            )
     with reserve_ports(2 * len(definitions)) as reserved:  # for scripts and matrices
         ports = iter(reserved)
     planned: dict[str, PlannedContestant] = {}

@@ -184,6 +184,9 @@ class CustomDataSettings(NamedArraysSettings):
 
     `read` names the function as module:function. The function gets `split` ("train" or "validation") and `arguments`.
     If it yields tuples, `names` has the names of their elements. The cache is built again if `version` changes.
+
+    With `stream`, the function also gets `start`, the index of the first training example that it yields. Only
+    blocks of `stream` examples are on the disk. `stream_examples` training examples are an epoch.
     """
 
     source = "common.data.arrays.user_arrays"
@@ -192,6 +195,22 @@ class CustomDataSettings(NamedArraysSettings):
     arguments: dict[str, Any] = key(SOURCE)
     names: list[str] | None = key(SOURCE)
     version: str = key(SOURCE)
+    stream: int | None = key(CURVE, at_least=8)
+    stream_examples: int | None = key(CURVE, at_least=9)
+
+    @override
+    def check(self) -> None:
+        super().check()
+        if (self.stream is None) != (self.stream_examples is None):
+            raise UserError("data.stream and data.stream_examples: set both for a stream, or neither")
+        if self.stream is None or self.stream_examples is None:
+            return
+        if self.stream >= self.stream_examples:
+            raise UserError(
+                f"data.stream={self.stream}: must be smaller than data.stream_examples; set both to null to cache all"
+            )
+        if self.transforms:
+            raise UserError("data.transforms: examples of a stream are not transformed; let data.read do it, or set []")
 
 
 @dataclass(frozen=True)

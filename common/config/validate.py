@@ -21,6 +21,7 @@ from common.config.strategies import (
     ParameterServerSettings,
     list_strategies,
 )
+from common.config.stream_checks import check_stream
 from common.config.task_checks import check_compares_examples, check_named_labels
 from common.config.tasks import CustomTaskSettings
 from common.errors import UserError
@@ -50,6 +51,7 @@ def check_config(config: Config, framework: str | None = None) -> None:
     config.cluster.check()
     config.train.check()
     _check_averages(config)
+    check_stream(config)
     _check_data_fits_model(config)
     _check_task(config)
     check_metrics(config)
@@ -263,6 +265,7 @@ def check_replicas(config: Config, hosts: int, has_external_hosts: bool = False)
     """
     strategy, replicas = config.strategy, config.strategy.world_size
     strategy.check()
+    check_stream(config, hosts)
     is_this_machine = hosts == 1 and not has_external_hosts
     if is_this_machine and (gpus := count_gpus(config.train.device)) and replicas > gpus:
         raise UserError(

@@ -63,6 +63,18 @@ def _permute_block(count: int, seed: int, epoch: int, block: int) -> np.ndarray:
     return permute(count, seed, epoch, np.arange(block * BLOCK, min((block + 1) * BLOCK, count)))
 
 
+def _permute_stream(count: int, seed: int, epoch: int, positions: np.ndarray, block_size: int) -> np.ndarray:
+    """Return the ids at these positions of an epoch, in which each block is shuffled by itself."""
+    block_count = -(-count // block_size)
+    ids = np.empty_like(positions)
+    for block in np.unique(positions // block_size).tolist():
+        start = block * block_size
+        is_in_block = positions // block_size == block
+        places = positions[is_in_block] - start
+        ids[is_in_block] = start + permute(min(block_size, count - start), seed, epoch * block_count + block, places)
+    return ids
+
+
 def steps_per_epoch(count: int, global_batch_size: int) -> int:
     """Return how many global batches an epoch of `count` examples has. The last batch may be smaller."""
     return -(-count // global_batch_size)
@@ -85,12 +97,19 @@ def has_equal_batches(count: int, global_batch_size: int) -> bool:
     return count <= global_batch_size or count % global_batch_size == 0
 
 
-def select_example_ids(count: int, global_batch_size: int, seed: int, step: int) -> np.ndarray:
-    """Return the ids of the examples of global batch `step` (from 1), int64 [at most global_batch_size]."""
+def select_example_ids(
+    count: int, global_batch_size: int, seed: int, step: int, stream_block: int | None = None
+) -> np.ndarray:
+    """Return the ids of the examples of global batch `step` (from 1), int64 [at most global_batch_size].
+
+    The examples of a stream are shuffled only within its blocks of `stream_block` consecutive examples.
+    """
     assert step >= 1
     epoch, position = divmod(step - 1, steps_per_epoch(count, global_batch_size))
     start = position * global_batch_size
     end = min(start + global_batch_size, count)
+    if stream_block is not None:
+        return _permute_stream(count, seed, epoch, np.arange(start, end), stream_block)
     first_block = start // BLOCK
     blocks = [_permute_block(count, seed, epoch, block) for block in range(first_block, -(-end // BLOCK))]
     ids = np.concatenate(blocks)[start - first_block * BLOCK : end - first_block * BLOCK]

@@ -263,7 +263,8 @@ def training_batches(  # noqa: PLR0913  the options are the fields of GlobalBatc
     """Yield the training batches of the steps, which are numbered from 1."""
     dropout_seed = seed if aligned_dropout else None
     for step in steps:
-        ids = batch_plan.select_example_ids(len(split), global_batch_size, seed, step)
+        stream_block = getattr(split, "block_size", None)
+        ids = batch_plan.select_example_ids(len(split), global_batch_size, seed, step, stream_block)
         yield GlobalBatch(step, ids, split, padding, 0, dropout_seed, class_weights, mark_real, micro_batches)
 
 

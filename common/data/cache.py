@@ -57,7 +57,7 @@ def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
         UserError: If the data is wrong or the cache cannot be written.
     """
     cache = _import_cache_module(config.data).open_cache(config, source)
-    if cache.classes:
+    if cache.classes and len(cache.train.labels) == len(cache.train):  # a stream has the labels of its first block
         _warn_of_unused_classes(cache.train.labels, cache.classes)
     cache = _transform(config, cache)
     check_transforms(cache.train)

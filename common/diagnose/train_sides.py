@@ -4,6 +4,7 @@ Each is a train command of its framework, which starts the processes of its stra
 OUTPUT/a and its output to OUTPUT/a.log.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from common.cluster.discovery import compose_config
 from common.cluster.training_process import read_failure_reason, start_training, stop_training
 from common.diagnose.arguments import SideArguments
 from common.diagnose.overrides import drop_keys, quote_value
@@ -29,6 +31,7 @@ def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
     for side in sides:
         _remove_previous_run(output / side.name, output / f"{side.name}.log")
     output.mkdir(parents=True, exist_ok=True)
+    _check_streams(sides)
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for side in sides:
@@ -75,6 +78,17 @@ def read_nonfinite_loss(run_dir: Path) -> str:
     summary = read_final_summary(run_dir)
     match = NONFINITE_LOSS.match(summary.get("error", "") if summary else "")
     return match[0] if match else ""
+
+
+def _check_streams(sides: Sequence[SideArguments]) -> None:
+    """Raise UserError if a side trains on a stream, since a diagnosis reads the examples again after the runs."""
+    for side in sides:
+        config = compose_config(side.framework, side.train_overrides, os.environ)
+        if getattr(config.data, "stream", None) is not None:
+            raise UserError(
+                f"{side.name}: a diagnosis does not read streams; set data.stream=null data.stream_examples=null, with "
+                "a data.read that yields only the examples of a few steps"
+            )
 
 
 def _remove_previous_run(run_dir: Path, log: Path) -> None:

@@ -55,6 +55,11 @@ class Checkpoint:
         return self.state.get("environments", [])
 
     @property
+    def stream_blocks(self) -> dict[str, str]:
+        """Return the checksums of the blocks of `data.stream` that the run has read; empty without a stream."""
+        return self.state.get("stream_blocks", {})
+
+    @property
     def fingerprint(self) -> str:
         """Return a fingerprint of the full contents."""
         return compute_fingerprint(cast("dict[str, object]", self.state))

@@ -22,6 +22,7 @@ class CheckpointState(TypedDict):
     config_fingerprint: str
     settings: dict[str, object]  # curve settings by the full name of the config key
     environments: NotRequired[list[EnvironmentStretch]]  # the run's environments; earlier versions lack the field
+    stream_blocks: NotRequired[dict[str, str]]  # checksums of the blocks of data.stream that were read, by number
     checksums: dict[str, str]  # file name -> checksum
 
 
@@ -42,6 +43,8 @@ def check_state(state: Mapping[str, object], step: int | None) -> CheckpointStat
             raise ValueError(f"'{name}' in {STATE_FILE} must {expected}")
     if not is_history(state.get("environments", [])):
         raise ValueError(f"'environments' in {STATE_FILE} must list the environments of the run")
+    if not _is_stream(state.get("stream_blocks", {})):
+        raise ValueError(f"'stream_blocks' in {STATE_FILE} must have a checksum for each block")
     position = cast(dict[str, object], state["position"])
     if unknown := position.keys() - {field.name for field in fields(Position)}:
         raise ValueError(f"'position' in {STATE_FILE} has the unknown field {min(unknown)[:100]!r}")
@@ -83,6 +86,12 @@ def _is_plateau(value: object) -> bool:
         and is_number(value["best"], null=True)
         and is_count(value["bad_evaluations"])
         and is_count(value["cooldown"])
+    )
+
+
+def _is_stream(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        number.isdecimal() and isinstance(checksum, str) for number, checksum in value.items()
     )
 
 

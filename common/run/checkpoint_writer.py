@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import override
 
+from common.data.arrays.stream_split import StreamSplit
 from common.data.atomic_directory import MANIFEST, compute_fingerprint, publish, verify_directory, write_manifest
 from common.errors import build_write_error
 from common.models.initial_weights import WEIGHTS
@@ -34,6 +35,7 @@ class CheckpointWriter(Observer):
         self.environments = list(environments)
         config, inputs = context.config, context.inputs
         self.directory, self.keep = context.run_dir / CHECKPOINTS_DIRECTORY, config.train.keep_checkpoints
+        self.split = inputs.cache.train
         self.initial, self.settings = inputs.initial, collect_curve_settings(config, inputs.cache.fingerprint)
         self.directory.mkdir(exist_ok=True)
         for abandoned in self.directory.glob("*.partial"):
@@ -66,6 +68,7 @@ class CheckpointWriter(Observer):
             "config_fingerprint": compute_fingerprint(self.settings),
             "settings": self.settings,
             "environments": self.environments,
+            **({"stream_blocks": self.split.read_checksums()} if isinstance(self.split, StreamSplit) else {}),
         }
         manifest, _ = verify_directory(directory, STATE_FILE)
         if manifest is not None:  # the run saved it after a signal, then resumed from it and evaluated its step

@@ -15,7 +15,8 @@ from common.config.models import CustomModelSettings, TrainedTokenizerSettings
 from common.config.parameter_groups import expand_groups
 from common.config.saved_config import CONFIG
 from common.config.schema import Config
-from common.data.cache import open_cache
+from common.data.arrays.stream_split import StreamSplit
+from common.data.cache import open_cache, reopen_cache
 from common.errors import UserError, report_write_errors
 from common.metrics.compute import check_predictions
 from common.models.batch_norm_checks import check_batch_sizes
@@ -41,7 +42,25 @@ log = logging.getLogger("lockstep")
 def open_run(config: Config, framework: str, host_index: int = 0) -> Iterator[RunContext]:
     """Create and lock the directory of a run, and prepare the inputs of the run. Raises UserError."""
     with open_run_dir(config, framework, host_index) as run_dir:
-        yield prepare_run(config, framework, run_dir, host_index)
+        context = prepare_run(config, framework, run_dir, host_index)
+        with _open_stream(context):
+            yield context
+
+
+@contextmanager
+def _open_stream(context: RunContext) -> Iterator[None]:
+    """Keep the blocks of `data.stream` while the processes of the run read them, and remove them then."""
+    cache, checkpoint = context.inputs.cache, context.inputs.checkpoint
+    if not isinstance(cache.train, StreamSplit):
+        yield
+        return
+    stream = reopen_cache(context.config, cache.directory).train  # the config has the run directory now
+    assert isinstance(stream, StreamSplit)
+    try:
+        stream.begin(checkpoint.stream_blocks if checkpoint and not context.config.data.allow_change else {})
+        yield
+    finally:
+        stream.end()
 
 
 def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int = 0) -> RunContext:

@@ -23,6 +23,7 @@ def describe_plan(config: Config, framework: str) -> str:
     config, inputs = prepare_inputs(config, Path(config.run_dir).expanduser() if config.run_dir else None)
     train, schedule, strategy, cache = config.train, config.schedule, config.strategy, inputs.cache
     examples, steps = len(cache.train), train.steps
+    classes = cache.classes if len(cache.train.labels) == examples else []  # a stream has the labels of its first block
     batch = min(train.global_batch_size, examples)
     trained = count_examples_until(examples, train.global_batch_size, steps)
     # A shard is one replica's part of a global batch. The sizes of the shards differ by at most one example.
@@ -36,7 +37,7 @@ def describe_plan(config: Config, framework: str) -> str:
         "strategy": f"{framework} {strategy.kind} x{strategy.world_size} (processes: {processes})",
         "model": f"{config.model.name}, {parameters:,} parameters",
         "data": f"{config.data.kind}: {cache}",
-        **{f"class {name}": count for name, count in _count_classes(cache.train.labels, cache.classes).items()},
+        **{f"class {name}": count for name, count in _count_classes(cache.train.labels, classes).items()},
         **_describe_transforms(config),
         "steps": f"{steps:,} of {batch:,} examples: {trained:,} examples, {trained / examples:.2f} epochs",
         **({"updates": f"{steps * strategy.updates_per_batch:,}"} if strategy.updates_per_batch > 1 else {}),

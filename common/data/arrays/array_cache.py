@@ -6,12 +6,13 @@ Floats are stored as float32, and integers as int32, or int64 if they do not fit
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from common.config.data import NamedArraysSettings
+from common.config.data import CustomDataSettings, NamedArraysSettings
 from common.config.schema import Config
 from common.config.task_kinds import MultiOutputSettings
 from common.config.tasks import TaskSettings
@@ -23,6 +24,8 @@ from common.data.arrays.array_cache_builder import (
 )
 from common.data.arrays.array_checks import InputShapes, check_channels
 from common.data.arrays.array_readers import OFFSETS
+from common.data.arrays.stream_block import write_block
+from common.data.arrays.stream_split import StreamSplit, check_streamed_arrays
 from common.data.atomic_directory import compute_fingerprint, open_or_build, read_manifest
 from common.data.cache import Cache
 from common.data.identity import identify
@@ -87,13 +90,35 @@ def reopen_cache(config: Config, directory: Path) -> ArrayCache:
 
 
 def _open(config: Config, directory: Path, manifest: ArrayManifest) -> ArrayCache:
+    train = _open_split(directory, "train", manifest["inputs"], config.task)
+    if isinstance(config.data, CustomDataSettings) and config.data.stream is not None:
+        train = _open_stream(config, directory, manifest, train)
     return ArrayCache(
         directory=directory,
         fingerprint=compute_fingerprint(manifest["checksums"]),
-        train=_open_split(directory, "train", manifest["inputs"], config.task),
+        train=train,
         validation=_open_split(directory, "validation", manifest["inputs"], config.task),
         classes=manifest["classes"],
         limits=manifest["limits"],
+    )
+
+
+def _open_stream(config: Config, directory: Path, manifest: ArrayManifest, first: ArraySplit) -> StreamSplit:
+    """Return the training examples of a stream, whose first block is in the cache."""
+    data, task, names = config.data, config.task, manifest["inputs"]
+    assert isinstance(data, CustomDataSettings) and data.stream is not None and data.stream_examples is not None
+    check_streamed_arrays(data, task, first)
+    blocks = None
+    if config.run_dir is not None:
+        run = compute_fingerprint({"run_dir": str(Path(config.run_dir).expanduser().resolve())})
+        blocks = Path(config.cache_dir) / f"stream-{run}"
+    return StreamSplit(
+        *(first.inputs, first.label, first.example_weights, first.task),
+        directory=blocks,
+        count=data.stream_examples,
+        block_size=data.stream,
+        read_block=partial(write_block, data, task, first, manifest),
+        open_block=lambda block: _open_split(block, "train", names, task),
     )
 
 

@@ -4,10 +4,16 @@ The function runs in a process of its own, so that the framework that it may imp
 trains.
 """
 
+import atexit
+import inspect
 import logging
 import multiprocessing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +33,12 @@ from common.errors import UserError, describe_error
 SPLITS = ("train", "validation")
 KEY = "data.read"
 
+# For each split: the first example and the end of those that are read; None for all of them.
+Ranges = Mapping[str, tuple[int, int] | None]
+ALL: Ranges = dict.fromkeys(SPLITS)
+START = "start"  # the argument of the function with the index of the first training example of a stream
+REPEATED_EXAMPLES = 4  # the last examples of a stream's first block, which are read once more to check the function
+
 log = logging.getLogger("lockstep")
 
 
@@ -41,11 +53,46 @@ def read(data: CustomDataSettings, scratch: Path) -> tuple[NamedArrays, NamedArr
         UserError: The function does not exist or raises an error, or its examples are no arrays of numbers.
     """
     log.info("reading the examples of %s=%s", KEY, data.read)
+    limit = None if data.stream is None else (0, data.stream)
+    _run(data, scratch, {"train": limit, "validation": None})
+    splits = [(_get_location(data, split), _open_arrays(scratch / split)) for split in SPLITS]
+    train, validation = to_named_arrays(*splits)
+    if data.stream is not None:
+        _check_start(data, scratch, train, data.stream)
+    return train, validation
+
+
+def _check_start(data: CustomDataSettings, scratch: Path, block: NamedArrays, end: int) -> None:
+    """Raise UserError unless the function yields the last examples of the first block if it starts there."""
+    first = end - REPEATED_EXAMPLES
+    repeated = scratch / "repeated"
+    repeated.mkdir()
+    arrays = (block.location, read_stream(data, repeated, first, end))
+    again, _ = to_named_arrays(arrays, arrays)
+    for name, column in block.columns.items():
+        found = again.columns.get(name)
+        is_ragged = column.offsets is not None  # a stream cannot have it; `check_streamed_arrays` says so
+        if not is_ragged and not (found and np.array_equal(column.values[first:], found.values, equal_nan=True)):
+            raise UserError(
+                f"{block.location}: with start={first} it yields other examples than number {first} and those after it "
+                f"({name} differs); skip the first `start` examples, and yield the same examples every time"
+            )
+
+
+def read_stream(data: CustomDataSettings, scratch: Path, first: int, end: int) -> LoadedArrays:
+    """Return the training examples from `first` to `end` - 1 of a stream, memory-mapped. Raise UserError as `read`."""
+    _run(data, scratch, {"train": (first, end)})
+    return _open_arrays(scratch / "train")
+
+
+def _run(data: CustomDataSettings, scratch: Path, ranges: Ranges) -> None:
+    """Write the examples of splits in a process of its own, which ends with this one."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_write_and_send, args=(data, scratch, sender))
+    process = context.Process(target=_write_and_send, args=(data, scratch, sender, ranges))
     process.start()
     sender.close()
+    atexit.register(process.terminate)  # before the interpreter waits for it, such as if a thread has called this
     try:
         problem = receiver.recv()
     except EOFError:
@@ -55,10 +102,9 @@ def read(data: CustomDataSettings, scratch: Path) -> tuple[NamedArrays, NamedArr
         raise
     finally:
         process.join()
+        atexit.unregister(process.terminate)
     if problem is not None:
         raise UserError(problem)
-    splits = [(_get_location(data, split), _open_arrays(scratch / split)) for split in SPLITS]
-    return to_named_arrays(*splits)
 
 
 def identify(data: CustomDataSettings) -> Identity:
@@ -72,7 +118,8 @@ def identify(data: CustomDataSettings) -> Identity:
         raise UserError(f"{KEY}={data.read}: must be module:function, such as my_data:read")
     if spec is None or spec.origin is None:
         raise UserError(f"{KEY}={data.read}: no module {module} in the working directory or on the Python path")
-    return {**collect_source_keys(data), "file": identify_file(Path(spec.origin))}
+    stream = {} if data.stream is None else {"stream": data.stream}
+    return {**collect_source_keys(data), **stream, "file": identify_file(Path(spec.origin))}
 
 
 def _get_location(data: CustomDataSettings, split: str) -> str:
@@ -80,26 +127,64 @@ def _get_location(data: CustomDataSettings, split: str) -> str:
     return f"{KEY}={data.read}, {split}"
 
 
-def _write_and_send(data: CustomDataSettings, scratch: Path, sender: "Connection[str | None, str | None]") -> None:
-    """Write both splits, and send the problem, or None, to the process that waits."""
-    sender.send(write_splits(data, scratch))
+def _write_and_send(
+    data: CustomDataSettings, scratch: Path, sender: "Connection[str | None, str | None]", ranges: Ranges
+) -> None:
+    """Write splits, and send the problem, or None, to the process that waits. End as soon as that process ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    sender.send(write_splits(data, scratch, ranges))
 
 
-def write_splits(data: CustomDataSettings, scratch: Path) -> str | None:
-    """Write the examples of both splits. Return the message of an error, since not every error can be pickled."""
+def write_splits(data: CustomDataSettings, scratch: Path, ranges: Ranges = ALL) -> str | None:
+    """Write the examples of splits. Return the message of an error, since not every error can be pickled."""
     try:
         function = import_function(KEY, data.read)
-        for split in SPLITS:
+        for split, limits in ranges.items():
             location = _get_location(data, split)
             (scratch / split).mkdir()
+            if data.stream is not None:
+                _check_signature(function)
             try:
-                dataset = function(split=split, **data.arguments)
+                start = {} if limits is None else {START: limits[0]}
+                dataset = function(split=split, **start, **data.arguments)
             except Exception as error:
                 return f"{location}: raised {describe_error(error)}"
-            _write_examples(_iterate_examples(location, dataset, data.names), location, scratch / split)
+            examples = _iterate_examples(location, dataset, data.names)
+            if limits is not None:
+                examples = _take(examples, location, *limits)
+            _write_examples(examples, location, scratch / split)
     except UserError as error:
         return str(error)
     return None
+
+
+def _check_signature(function: Callable[..., Any]) -> None:
+    """Raise UserError if the function of a stream has no argument `start`."""
+    with suppress(ValueError):  # some functions that are written in C have no signature
+        parameters = inspect.signature(function).parameters.values()
+        if not any(parameter.name == START or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            raise UserError(
+                f"{KEY}: data.stream needs a function with the argument {START}=0, the first training example to yield"
+            )
+
+
+def _take(
+    examples: Iterator[dict[str, np.ndarray]], location: str, first: int, end: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield as many examples as there are from `first` to `end` - 1. Raise UserError if there are fewer."""
+    position = first
+    for example in islice(examples, end - first):
+        yield example
+        position += 1
+    if position < end:
+        raise UserError(f"{location}: ended after {position} examples; lower data.stream_examples to as many")
 
 
 def _iterate_examples(location: str, dataset: Any, names: Sequence[str] | None) -> Iterator[dict[str, np.ndarray]]:  # noqa: ANN401  a dataset of any library

@@ -1,0 +1,39 @@
+"""Streams as users read them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+Examples = Iterator[dict[str, Any]]
+
+
+def count(split: str, start: int = 0) -> Examples:
+    for number in range(start, 1000 if split == "train" else 6):
+        yield {"x": np.array([number, 1], np.float32), "labels": number % 3}
+
+
+def end_early(split: str, start: int = 0) -> Examples:
+    yield from (example for number, example in zip(range(start, 33), count(split, start), strict=False))
+
+
+def fail(split: str, start: int = 0) -> Examples:
+    for example in count(split, start):
+        if example["x"][0] == 27:
+            raise OSError("no such shard")
+        yield example
+
+
+def change_shape(split: str, start: int = 0) -> Examples:
+    for example in count(split, start):
+        yield {**example, "x": np.zeros((1 + int(example["x"][0] >= 20), 2) if example["x"][0] >= 20 else 2)}
+
+
+def become_nan(split: str, start: int = 0) -> Examples:
+    for example in count(split, start):
+        yield {**example, "x": np.where(example["x"] == 26, np.nan, example["x"])}
+
+
+def unknown_class(split: str, start: int = 0) -> Examples:
+    for example in count(split, start):
+        yield {**example, "labels": 7 if example["x"][0] == 25 else example["labels"]}
