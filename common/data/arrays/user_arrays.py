@@ -139,7 +139,9 @@ def _write_and_send(
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    sender.send(write_splits(data, scratch, ranges))
+    problem = write_splits(data, scratch, ranges)
+    with suppress(BrokenPipeError):  # the process that waits has ended
+        sender.send(problem)
 
 
 def write_splits(data: CustomDataSettings, scratch: Path, ranges: Ranges = ALL) -> str | None:
@@ -162,17 +164,18 @@ def write_splits(data: CustomDataSettings, scratch: Path, ranges: Ranges = ALL) 
             _write_examples(examples, location, scratch / split)
     except UserError as error:
         return str(error)
+    except OSError as error:
+        return f"{scratch}: the examples of {KEY}={data.read} cannot be written ({error.strerror}); free some space"
     return None
 
 
 def _check_signature(function: Callable[..., Any]) -> None:
     """Raise UserError if the function of a stream has no argument `start`."""
-    with suppress(ValueError):  # some functions that are written in C have no signature
-        parameters = inspect.signature(function).parameters.values()
-        if not any(parameter.name == START or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            raise UserError(
-                f"{KEY}: data.stream needs a function with the argument {START}=0, the first training example to yield"
-            )
+    parameters = inspect.signature(function).parameters.values()
+    if not any(parameter.name == START or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        raise UserError(
+            f"{KEY}: data.stream needs a function with the argument {START}=0, the first training example to yield"
+        )
 
 
 def _take(

@@ -178,6 +178,7 @@ def test_a_sealed_position_with_wrong_values_is_refused(
         {"position": []},
         {"settings": []},
         {"environments": [{}]},
+        {"stream_blocks": {"1": 2}},
         {"checksums": {}},
         {"checksums": []},
         {"checksums": {"a\0b": ""}},

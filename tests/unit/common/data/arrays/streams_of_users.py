@@ -13,6 +13,14 @@ def count(split: str, start: int = 0) -> Examples:
         yield {"x": np.array([number, 1], np.float32), "labels": number % 3}
 
 
+def ignore_start(split: str, start: int = 0) -> Examples:
+    yield from count(split, start * 0)
+
+
+def lack_start(split: str) -> Examples:
+    yield from count(split)
+
+
 def end_early(split: str, start: int = 0) -> Examples:
     yield from (example for number, example in zip(range(start, 33), count(split, start), strict=False))
 
@@ -26,7 +34,7 @@ def fail(split: str, start: int = 0) -> Examples:
 
 def change_shape(split: str, start: int = 0) -> Examples:
     for example in count(split, start):
-        yield {**example, "x": np.zeros((1 + int(example["x"][0] >= 20), 2) if example["x"][0] >= 20 else 2)}
+        yield {**example, "x": np.zeros(3) if example["x"][0] >= 20 else example["x"]}
 
 
 def become_nan(split: str, start: int = 0) -> Examples:
@@ -37,3 +45,8 @@ def become_nan(split: str, start: int = 0) -> Examples:
 def unknown_class(split: str, start: int = 0) -> Examples:
     for example in count(split, start):
         yield {**example, "labels": 7 if example["x"][0] == 25 else example["labels"]}
+
+
+def unknown_word(split: str, start: int = 0) -> Examples:
+    for example in count(split, start):
+        yield {"x": np.array([min(int(example["x"][0]), 24)]), "labels": example["labels"]}

@@ -20,33 +20,67 @@ Make = Callable[..., Config]
 @pytest.fixture
 def make_stream(make_config: MakeConfig, tmp_path: Path) -> Make:
     def make(function: str, *overrides: str) -> Config:
-        keys = [
-            "data.stream=10",
-            "data.stream_examples=60",
-            "data.classes=[a,b,c]",
-            f"cache_dir={tmp_path}",
-            f"run_dir={tmp_path}/run",
-        ]
-        return make_config("data=custom", f"data.read={MODULE}:{function}", *keys, *overrides)
+        keys = ["data.stream=10", "data.stream_examples=60", "data.classes=[a,b,c]", "train.global_batch_size=8"]
+        paths = [f"cache_dir={tmp_path}", f"run_dir={tmp_path}/run"]
+        return make_config("data=custom", f"data.read={MODULE}:{function}", *keys, *paths, *overrides)
 
     return make
 
 
-def test_epoch_has_every_example_once_and_shuffles_within_blocks() -> None:
+def _open(config: Config) -> StreamSplit:
+    train = open_cache(config, None).train
+    assert isinstance(train, StreamSplit)
+    return train
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(60, 6), (35, 4), (21, 3), (11, 2)])
+def test_epoch_has_every_example_once_and_shuffles_within_blocks(count: int, blocks: int) -> None:
+    per_epoch = -(-count // 7)
+    orders = []
     for epoch in range(2):
-        steps = range(epoch * 9 + 1, epoch * 9 + 10)
-        ids = np.concatenate([select_example_ids(60, 7, 3, step, 10) for step in steps])
-        assert sorted(ids) == [*range(60)]
-        assert [*ids // 10] == [*np.repeat(np.arange(6), 10)]
+        steps = range(epoch * per_epoch + 1, (epoch + 1) * per_epoch + 1)
+        ids = np.concatenate([select_example_ids(count, 7, 3, step, 10) for step in steps])
+        assert sorted(ids) == [*range(count)]
+        assert [*ids // 10] == [*np.repeat(np.arange(blocks), 10)[:count]]
+        orders.append([*ids])
+    assert orders[0] != orders[1]
 
 
-def test_gathers_the_examples_and_keeps_few_blocks(make_stream: Make, tmp_path: Path) -> None:
-    train = open_cache(make_stream("count"), None).train
-    for ids in (np.arange(8), np.array([21, 9, 18, 12]), np.arange(35, 45), np.arange(50, 60), np.arange(0, 12)):
+@pytest.mark.parametrize("count", [15, 25, 40])
+def test_gathers_two_epochs_of_few_blocks(make_stream: Make, tmp_path: Path, count: int) -> None:
+    train = _open(make_stream("count", f"data.stream_examples={count}"))
+    for step in range(1, 2 * -(-count // 8) + 1):
+        ids = select_example_ids(count, 8, 3, step, 10)
         arrays = train.gather(ids, ids)
         assert arrays["x"][:, 0].tolist() == ids.tolist()
         assert arrays["labels"].tolist() == (ids % 3).tolist()
         assert len([path for path in tmp_path.glob("stream-*/block-*") if path.is_dir() and not path.suffix]) <= 4
+    assert train.directory is not None
+    train.end()
+    assert not train.directory.exists()
+
+
+def test_lock_files_do_not_accumulate(make_stream: Make) -> None:
+    train = _open(make_stream("count", "data.stream_examples=400"))
+    train.begin({})
+    assert train.directory is not None
+    for number in range(1, 40):
+        (train.directory / f"block-{number}.lock").touch()
+    train.gather(np.array([205]), np.array([205]))
+    assert len([*train.directory.glob("block-*.lock")]) == 17
+    train.end()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("ignore_start", r"with start=6 it yields other examples than number 6 .*labels differs|x differs"),
+        ("lack_start", r"needs a function with the argument start=0"),
+    ],
+)
+def test_functions_that_do_not_start_there_are_refused(make_stream: Make, function: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        _open(make_stream(function))
 
 
 @pytest.mark.parametrize(
@@ -54,20 +88,28 @@ def test_gathers_the_examples_and_keeps_few_blocks(make_stream: Make, tmp_path: 
     [
         ("end_early", 35, "ended after 33 examples; lower data.stream_examples"),
         ("fail", 25, r"raised OSError: no such shard"),
-        ("change_shape", 25, "x"),
+        ("change_shape", 25, r"x has floats of shape \(3\)"),
         ("become_nan", 25, "x.* is nan"),
         ("unknown_class", 25, "labels has values from 0 to 7"),
+        ("unknown_word", 25, "x has 24, but the first block and validation"),
     ],
 )
 def test_bad_blocks_are_refused(make_stream: Make, function: str, ids: int, message: str) -> None:
-    train = open_cache(make_stream(function), None).train
+    train = _open(make_stream(function))
     with pytest.raises(UserError, match=message):
         train.gather(np.array([ids]), np.array([ids]))
 
 
-def test_changed_source_is_refused(make_stream: Make) -> None:
-    train = open_cache(make_stream("count"), None).train
-    assert isinstance(train, StreamSplit)
+def test_block_that_differs_from_that_of_the_checkpoint_is_refused(make_stream: Make) -> None:
+    train = _open(make_stream("count"))
     train.begin({"1": "another"})
     with pytest.raises(UserError, match="examples 10 to 19 of train differ"):
         train.gather(np.array([12]), np.array([12]))
+
+
+def test_runs_have_blocks_of_their_own(make_stream: Make, tmp_path: Path) -> None:
+    directories = {_open(make_stream("count", f"run_dir={tmp_path}/{name}")).directory for name in "ab"}
+    assert len(directories) == 2
+    outside = _open(make_stream("count", "run_dir=null"))
+    with pytest.raises(UserError, match="only training reads the examples after the first block"):
+        outside.gather(np.array([12]), np.array([12]))
