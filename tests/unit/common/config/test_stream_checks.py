@@ -2,7 +2,8 @@
 
 import pytest
 
-from common.config.validate import check_config, check_replicas
+from common.config.stream_checks import check_stream
+from common.config.validate import check_config
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -26,4 +27,4 @@ def test_runs_that_cannot_read_streams_are_refused(make_config: MakeConfig, over
 
 def test_several_hosts_are_refused(make_config: MakeConfig) -> None:
     with pytest.raises(UserError, match="several hosts does not read streams"):
-        check_replicas(make_config(*KEYS), 2)
+        check_stream(make_config(*KEYS), 2)
