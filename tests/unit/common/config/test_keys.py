@@ -19,6 +19,7 @@ EXCEPTIONS = {  # keys with another scope than their group
     "model.prove": RUN,
     "model.allow_unpaired": RUN,
     **dict.fromkeys(("data.channels", "data.transforms", "data.transform_evaluation"), CURVE),
+    **dict.fromkeys(("data.stream", "data.stream_examples"), CURVE),
     "train.log_every": HOST,
     "train.profile": HOST,
     **dict.fromkeys(
