@@ -70,9 +70,9 @@ def _check_start(data: CustomDataSettings, scratch: Path, block: NamedArrays, en
     arrays = (block.location, read_stream(data, repeated, first, end))
     again, _ = to_named_arrays(arrays, arrays)
     for name, column in block.columns.items():
-        found = again.columns.get(name)
+        copy = again.columns.get(name)
         is_ragged = column.offsets is not None  # a stream cannot have it; `check_streamed_arrays` says so
-        if not is_ragged and not (found and np.array_equal(column.values[first:], found.values, equal_nan=True)):
+        if not is_ragged and not (copy and np.array_equal(column.values[first:], copy.values, equal_nan=True)):
             raise UserError(
                 f"{block.location}: with start={first} it yields other examples than number {first} and those after it "
                 f"({name} differs); skip the first `start` examples, and yield the same examples every time"
