@@ -115,7 +115,7 @@ def tabulate(sides: Sequence[Side], problems: Mapping[tuple[Side, str], str]) ->
     failures: dict[tuple[str, str], list[str]] = {}
     for (side, example), problem in problems.items():
         if problem and side in sides:
-            failures.setdefault((side.name, problem), []).append(f"`{example}`")
+            failures.setdefault((side.environment, problem), []).append(f"`{example}`")
     lines = [f"- Failed: {name}, {', '.join(names)}: {problem}\n" for (name, problem), names in failures.items()]
     diverged = [pair for group in pairs.values() for pair in group if pair.verdict != LOCKSTEP]
     lines += [
@@ -132,9 +132,9 @@ def _get_run_dir(task: tuple[Side, str]) -> Path:
 
 
 def _describe(side: Side, trained: Sequence[str]) -> str:
-    """Return the libraries of a side with the versions that one of its runs has recorded."""
+    """Return the libraries of a side with the versions that one of its runs has recorded, or else its environment."""
     if not trained:
-        return side.name
+        return f"the environment {side.environment}"
     versions = json.loads((_get_run_dir((side, trained[0])) / SUMMARY_FILE).read_text())["versions"]
     backend = f"PyTorch {versions['torch']}" if side.framework == "torch" else f"TensorFlow {versions['tensorflow']}"
     if side.is_keras_two:

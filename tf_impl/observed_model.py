@@ -1,7 +1,7 @@
 """The model of a run, for common.diagnose: the arrays of every layer, the losses and the gradients of a step.
 
-common.diagnose compares two runs, A and B. Its process for each run calls these methods by name, with numpy arrays. All
-weights and gradients have PyTorch's names and shapes.
+common.diagnose compares two runs, A and B, and starts a process for each. The process builds an ObservedModel and calls
+the methods whose names it receives. All weights and gradients are numpy arrays with PyTorch's names and shapes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -78,8 +78,9 @@ class ObservedModel:
             weight: The total weight of the global batch, by which the summed losses are divided.
             training: Whether the model is in training mode.
             paths: The paths of the layers whose calls are returned.
-            replacements: The calls of the counterparts of this model's layers in the other model, by path, for the
-                first micro-batch. The layers then compute on these arrays, and no gradients are computed.
+            replacements: What layers shall receive and return in the first micro-batch, by the layer's path in this
+                model: the calls of the other model's layers, or this model's own with noise. No gradients are then
+                computed.
         """
         load_weights(self.model, dict(weights))
         variables = [variable.value for variable in self.model.trainable_variables]
@@ -133,7 +134,7 @@ class ObservedModel:
     def gradients(
         self, weights: Mapping[str, np.ndarray], shard: Sequence[Arrays], weight: float
     ) -> dict[str, np.ndarray]:
-        """Return the gradients of the shard's part of the mean loss over the global batch, computed as in training."""
+        """Return the gradients of the shard's summed losses divided by `weight`, computed as in training."""
         load_weights(self.model, dict(weights))
         variables = [variable.value for variable in self.model.trainable_variables]
         weight_tensor = tf.constant(weight, tf.float64)

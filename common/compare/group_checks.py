@@ -22,12 +22,12 @@ ROUNDING_KEYS = ("train.compile", "train.micro_batches", "train.padding")
 
 
 def check_groups(reference: SeedGroup, contestant: SeedGroup) -> None:
-    """Raise UserError unless two groups have the same seeds and differ in one thing."""
+    """Raise UserError unless two groups have equal numbers of runs and equal seeds, and differ in at most one thing."""
     if reference.seeds and contestant.seeds and reference.seeds != contestant.seeds:
         missing = {*reference.seeds} ^ {*contestant.seeds}
         raise UserError(
             f"{reference} has the seeds {_join(reference.seeds)}, {contestant} {_join(contestant.seeds)}; train "
-            f"{_join(sorted(missing))} in both or leave them out"
+            f"the seeds {_join(sorted(missing))} in both groups, or leave them out"
         )
     if len(reference.runs) != len(contestant.runs):
         counts = f"{reference} has {len(reference.runs)} runs, {contestant} {len(contestant.runs)}"
@@ -95,7 +95,10 @@ def _list_pair_notes(a: Run, b: Run) -> Iterable[str]:
 
 
 def _list_differences(a: Run, b: Run) -> list[str]:
-    """Return the things that two runs of one seed differ in. A key `kind` stands for all keys of its group."""
+    """Return the things that two runs of one seed differ in.
+
+    If the `kind` of a group of keys differs, the other keys of the group are not listed.
+    """
     if a.external_kind or b.external_kind:
         return []
     differences = find_curve_differences(a, b)
@@ -104,7 +107,7 @@ def _list_differences(a: Run, b: Run) -> list[str]:
     for key, values in differences.items():
         group, _, name = key.partition(".")
         has_other_kind = name != "kind" and f"{group}.kind" in differences
-        if group != "strategy" and not has_other_kind and not _follows_length(key, a, b, differences):
+        if group != "strategy" and not has_other_kind and not _follows_from_step_count(key, a, b, differences):
             listed.append(f"{key} {_format_pair(values)}")
     fingerprints = a.get_fingerprint("token_cache"), b.get_fingerprint("token_cache")
     if fingerprints[0] != fingerprints[1] and not any(key.startswith("data.") for key in differences):
@@ -124,18 +127,18 @@ def _describe_strategies(a: Run, b: Run) -> list[str]:
     return [f"the strategy ({pairs})"] if pairs else []
 
 
-def _follows_length(key: str, a: Run, b: Run, differences: ConfigDifferences) -> bool:
-    """Check whether a key of the schedule differs only because the runs have other numbers of steps.
+def _follows_from_step_count(key: str, a: Run, b: Run, differences: ConfigDifferences) -> bool:
+    """Check whether a key of the schedule differs only because the runs have different numbers of steps.
 
-    A run records the steps of its schedule even if its user has set none. The number of steps of `train.epochs` depends
-    on the batch size and on the data.
+    The config of a run has `schedule.total_steps` even if its user set `train.epochs` only. An epoch has different
+    numbers of steps if the batch size or the data differ, and so have the schedules.
     """
     configs = a.config, b.config
     has_other_data = a.get_fingerprint("token_cache") != b.get_fingerprint("token_cache")
-    has_other_epochs = has_other_data or "train.global_batch_size" in differences
+    has_other_epoch_length = has_other_data or "train.global_batch_size" in differences
     if key == "schedule.total_steps":
-        return has_other_epochs and all(config.get(key) == config.get("train.steps") for config in configs)
-    if key == "schedule.warmup_steps" and (has_other_epochs or "schedule.total_steps" in differences):
+        return has_other_epoch_length and all(config.get(key) == config.get("train.steps") for config in configs)
+    if key == "schedule.warmup_steps" and (has_other_epoch_length or "schedule.total_steps" in differences):
         totals = [config.get("schedule.total_steps") for config in configs]
         return all(
             isinstance(total, int) and config.get(key) == choose_warmup_steps(total)

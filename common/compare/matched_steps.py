@@ -1,7 +1,7 @@
 """Steps and evaluations that two runs, `a` and `b`, have in common, and the differences between the runs there.
 
-At a common step with the window w, the mean loss of w steps is compared, the last of which is the common step. The
-window is 1 unless an external run has means of several steps.
+At a common step with the window w, the mean losses of the w steps that end there are compared. The window is 1 unless
+an external run has means of several steps.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,10 @@ def find_common_steps(a: Run, b: Run) -> CommonSteps:
 
 
 def _find_common_epochs(a: Run, b: Run) -> CommonSteps:
-    """Return the epochs that one run has as rows, and whose mean loss the steps of the other run give."""
+    """Return the epochs whose mean loss both runs have.
+
+    One run has a row for each epoch. The other has a row for each step, from which the mean of an epoch is computed.
+    """
     ends = a.epoch_ends or b.epoch_ends or []
     epochs = np.arange(1, len(ends) + 1)
     # The end of each epoch as each run counts it: the number of the epoch, or its last step.
@@ -85,9 +88,9 @@ def compute_differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndar
     """
     common = find_common_steps(a, b)
     steps, rows_a, rows_b, _ = common
-    with np.errstate(invalid="ignore", over="ignore"):  # computed in place, because the arrays of a long run are large
+    with np.errstate(invalid="ignore", over="ignore"):
         loss = _compute_losses(a, rows_a, common, b) - _compute_losses(b, rows_b, common, a)
-        np.abs(loss, out=loss)
+        np.abs(loss, out=loss)  # in place, because the arrays of a long run are large
         norm_a, norm_b = a.metrics["grad_norm"][rows_a], b.metrics["grad_norm"][rows_b]
         norm = norm_a - norm_b
         np.abs(norm, out=norm)
@@ -108,7 +111,7 @@ def _compute_losses(run: Run, rows: Rows, common: CommonSteps, other: Run) -> np
     weights = np.ones(len(losses))
     if other.weighs_examples and np.isfinite(run.metrics["examples"]).all():
         weights = np.diff(run.metrics["examples"], prepend=0.0)
-        if run.steps[0] > 1:  # the examples of the first row include those of earlier steps
+        if run.steps[0] > 1:  # the first difference of the running total includes the steps before the first row
             weights[0] = weights[-1]
     # reduceat sums the rows of each window. It also sums the rows between two windows, which `[::2]` drops.
     bounds = np.column_stack((rows - windows + 1, rows + 1)).ravel()

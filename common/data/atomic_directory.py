@@ -135,7 +135,7 @@ def verify_directory(directory: Path, name: str = MANIFEST) -> tuple[JsonObject 
 
 
 def is_inside(file: str) -> bool:
-    """Check whether the path of a file in a manifest stays inside the directory, and is written in one way only."""
+    """Check whether the path of a file in a manifest stays inside the directory, and has no `.` or `//`."""
     path = PurePosixPath(file)
     return str(path) == file and not path.is_absolute() and ".." not in path.parts and "\0" not in file
 

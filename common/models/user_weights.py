@@ -24,7 +24,7 @@ log = logging.getLogger("lockstep")
 
 TORCH_SUFFIXES, KERAS_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt"), (".h5", ".keras")
 ACCEPTED_FILES = f"a file of .safetensors, {', '.join((*TORCH_SUFFIXES, *KERAS_SUFFIXES))}"
-# Relative difference of a constant that was stored in bfloat16, the type with the fewest digits
+# Tolerance for a constant, a buffer that is not trained: the rounding of bfloat16, the coarsest type of a checkpoint
 CONSTANT_ROUNDING = 2**-8
 
 
@@ -35,6 +35,8 @@ def read_weights(
     models: PairedModels | None,
 ) -> dict[str, np.ndarray]:
     """Return the weights by PyTorch's names, or by Keras's paths if there is no PyTorch model. Raises UserError.
+
+    Constants are left out, since no step changes them.
 
     Args:
         settings: The settings of the model, which may name a checkpoint.
@@ -119,7 +121,8 @@ def _select_weights(
 
     Raises:
         UserError: A parameter is missing or has another shape, a constant has another value than in the model, or the
-            checkpoint has a tensor that the model lacks. A tied tensor may have a second name.
+            checkpoint has a tensor that the model lacks. The latter is accepted only if it equals a weight of the
+            model: a tied tensor under its second name.
     """
     for name, array in drawn.items():
         if name not in stored:
@@ -147,6 +150,9 @@ def _select_weights(
 
 
 def _is_tied(tensor: np.ndarray, weights: Iterable[np.ndarray]) -> bool:
-    """Check whether a tensor is one of the weights. Tensors of one value, such as biases, may be equal by chance."""
+    """Check whether a tensor is one of the weights.
+
+    A tensor whose elements are all equal, such as a zero bias, does not count: it may be equal by chance.
+    """
     is_drawn = tensor.size > 0 and bool((tensor != tensor.flat[0]).any())
     return is_drawn and any(np.array_equal(tensor, array, equal_nan=True) for array in weights)

@@ -169,7 +169,7 @@ def test_a_change_of_a_package_is_named(name: str, experiment: Path, tmp_path: P
     record = read_diagnosis(experiment / "d" / "diagnosis.json")
     assert record["first"] == {"stage": planted.stage, "tensor": planted.tensor}
     cause = next(cause for cause in record["causes"] if cause["stage"] == planted.stage)
-    expected = f"the environment has one version of torch, whose code differs: torch/{planted.file}"
+    expected = f"both environments have one version of torch, but these files differ: torch/{planted.file}"
     assert cause["sentence"].endswith(expected)
     assert {stage["stage"]: stage["verdict"] for stage in record["ladder"]}["environment"] == "equal"
 

@@ -29,7 +29,7 @@ def describe_environment(model: torch.nn.Module) -> Environment:
 
 
 def read_autocast(device_type: str) -> dict[str, object]:
-    """Return the type to which autocast rounds now: {"autocast": "bfloat16"}, or None if it is off."""
+    """Return the flag "autocast": the type to which autocast rounds now, such as "bfloat16", or None if it is off."""
     if hasattr(torch, "get_autocast_dtype"):
         is_enabled, dtype = torch.is_autocast_enabled(device_type), torch.get_autocast_dtype(device_type)
     elif device_type == "cuda":
@@ -65,7 +65,7 @@ def _read_flags() -> dict[str, object]:
     }
     flags: dict[str, object] = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some versions warn about names that others lack
+        warnings.simplefilter("ignore")  # newer versions warn about names that older versions need
         for name, read in readers.items():
             try:
                 flags[name] = read()

@@ -96,7 +96,8 @@ class Step:
         }
         if self.gradients is not None and self.gradients.clip_factors:
             facts["clip_factors"] = self.gradients.clip_factors
-        if self.dropped_micro_batches and self.closure_calls < 2:  # a closure clears the gradients in each call
+        # An optimizer that calls its closure again clears the gradients on purpose
+        if self.dropped_micro_batches and self.closure_calls < 2:
             facts["dropped_micro_batches"] = self.dropped_micro_batches
         if self.changed_weights:
             facts["changed_weights"] = self.changed_weights
@@ -122,7 +123,7 @@ class Step:
 def describe_loss_call(
     function: object, result: object, args: tuple[object, ...], kwargs: Mapping[str, object], copies: Copies
 ) -> LossCall | None:
-    """Describe a call of a loss function; None if nothing can be differentiated with respect to its result."""
+    """Describe a call of a loss function; None if its result has no gradient, as in an evaluation."""
     if not (callable(function) and isinstance(result, torch.Tensor) and result.grad_fn is not None):
         return None
     arguments = bind_arguments(function, args, dict(kwargs))

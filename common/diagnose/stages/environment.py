@@ -1,8 +1,8 @@
 """The stage "environment": versions, hardware, device and flags of two runs, which decide how numbers are rounded.
 
-A is the reference run of a diagnosis, and B the run that is compared with it. A difference is listed. If nothing else
-differs between two runs of one framework, the first difference of a later stage comes from it, and the package whose
-code computes the tensor is named.
+A is the reference run of a diagnosis, and B the run that is compared with it. Their differences are listed. If two runs
+of one framework have equal configs, the first difference of a later stage is attributed to the environment, and the
+package that computes the tensor is named.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from common.records.summary import read_final_summary
 STAGE, CAUSE = "environment", "environment"
 PACKAGES = {"torch": ("torch",), "tf": ("keras", "tensorflow")}  # the packages that compute, by framework
 LAYER_PACKAGES = ("torch", "transformers", "keras", "keras_hub", "tensorflow")  # the packages that define layers
-# Stages in which one process of each run computes, whatever the strategies
+# Stages that compute each model in one process, so that the strategy does not matter
 MODEL_STAGES = ("activations", "activations in training mode", "loss", "gradients")
 LISTED_FILES = 3  # number of files that a sentence lists
 
 
 def compare_environments(a: SideRun, b: SideRun) -> Stage:
-    """List the differences in the stage's note. The verdict is then "not compared"."""
+    """List the differences in the stage's note. If there are any, the verdict of the stage is "not compared"."""
     stage = Stage(STAGE, note="; ".join(map(str, list_environment_differences(a, b))))
     if not stage.note:
         stage.checks.append(TensorCheck("versions, device and flags", 0.0))
@@ -49,8 +49,8 @@ def finish_environment(comparison: SideComparison) -> list[str]:
     """Name the package at the first difference if only the environment differs. Return notes for the report."""
     a, b = comparison.a, comparison.b
     differences = list_environment_differences(a, b)
-    has_one_training = a.arguments.framework == b.arguments.framework and comparison.stage("config").verdict == EQUAL
-    if not has_one_training or (not differences and a.arguments.python == b.arguments.python):
+    is_same_training = a.arguments.framework == b.arguments.framework and comparison.stage("config").verdict == EQUAL
+    if not is_same_training or (not differences and a.arguments.python == b.arguments.python):
         return []
     first = next((stage for stage in comparison.stages if stage.verdict == DIFFERS), None)
     if first is None:
@@ -83,7 +83,7 @@ def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[
         if python_a != python_b and (files := find_different_files(package, python_a, python_b)):
             listed = ", ".join(files[:LISTED_FILES])
             more = f" and {len(files) - LISTED_FILES} more files" if len(files) > LISTED_FILES else ""
-            return f"the environment has one version of {package}, whose code differs: {listed}{more}"
+            return f"both environments have one version of {package}, but these files differ: {listed}{more}"
     listed = "; ".join(map(str, differences))
     return f"only the environment differs: {listed}" if listed else "only the interpreter differs"
 

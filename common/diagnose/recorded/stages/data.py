@@ -21,10 +21,10 @@ from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
 
-NOT_DATA = ("past_key_values",)  # inputs that models compute, or whose values do not matter
+NOT_DATA = ("past_key_values",)  # first parts of the names of inputs that models compute themselves
 MASK = "mask"  # part of the names of inputs that are attention masks
 MOST = 0.5  # if more than this share of the common examples have the same positions, B has A's order
-LEAST_COMMON = 0.1  # if both sides have less than this share of the examples in common, B has other examples
+LEAST_COMMON = 0.1  # if less than this share of B's examples are in A's record, B has other examples
 
 
 def compare_data(pair: RecordPair) -> Stage:
@@ -40,7 +40,7 @@ def compare_data(pair: RecordPair) -> Stage:
             stage.add_explanation("examples", explain_counts(pair, step, counts), prefix=f"step {step}")
             return stage
         if titles := [side.title for side in pair.sides if side.has_abridged_inputs(step)]:
-            # The other inputs, such as masks, do not identify the examples
+            # The inputs that are recorded as a whole, such as masks, do not identify the examples
             stage.note = f"{titles[0]}: step {step}: not compared, because inputs are recorded as samples only"
             return stage
         if not _compare_step(stage, pair, step):
@@ -115,7 +115,7 @@ def _sort(b: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def _compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: np.ndarray) -> None:
     """Compare the weights of classes, or of examples, that both loss functions receive."""
-    parts = [side.read_part(step, 0, 0, "label") for side in pair.sides]
+    parts = [side.read_part(step, 0, 0, "label") for side in pair.sides]  # of the first rank and micro-batch
     if all(CLASS_WEIGHTS in part for part in parts):
         a, b = (part[CLASS_WEIGHTS].astype(np.float64) for part in parts)
         kind = "class weights"
@@ -128,7 +128,7 @@ def _compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: n
     if a.shape == b.shape and stage.compare_arrays(f"step {step}: {kind}", a, b, precision="float32").differs:
         factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
         is_scaled = np.allclose(a * factor, b, rtol=1e-5)
-        sentence = f"the {kind} of B are {f'{factor:.6g} times' if is_scaled else 'others than'} A's"
+        sentence = f"the {kind} of B are {f'{factor:.6g} times' if is_scaled else 'different from'} A's"
         stage.add_cause("class_weights", "b", kind, f"step {step}: {sentence}")
 
 
@@ -149,14 +149,14 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     is_prepared = explanations and all(explanation.cause == "prepared_differently" for _, explanation in explanations)
     if is_prepared and step != pair.steps[0]:  # another preparation would show in the first step
         stage.note = (
-            f"step {step}: the inputs differ, and those of the steps before did not, as with a random augmentation, or "
-            "if the script computes inputs from what it has trained"
+            f"step {step}: the inputs differ for the first time, as with a random augmentation, or if the script "
+            "computes inputs with the model that it trains"
         )
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
     # Labels do not count here: they have few values, so that those of other examples may be equal by chance
     input_explanations = [explanation for array, explanation in explanations if not array.is_label]
     if input_explanations and all(x.cause == "other_values" for x in input_explanations):
-        sentence = f"step {step}: in B other examples"
+        sentence = f"step {step}: B has other examples"
         stage.add_cause("other_examples", "b", "examples", sentence, confirmed=False)
         return
     for array, explanation in explanations:
@@ -167,20 +167,21 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
 def _note_changed_batches(stage: Stage, explanations: list[tuple[ArrayPair, Explanation]]) -> bool:
     """Note that B's script changes the batches of the record that it follows. Return whether it cuts them.
 
-    A script that cuts them itself, such as into the tokens and the next tokens, cuts again what A's script has cut.
+    The script of a language model may cut tokens into x[:-1] and x[1:]. The recorded batches are what A's model
+    received. They are cut already, so that a script that follows them cuts them a second time.
     """
     if (cut := next((array for array, _ in explanations if _is_cut(array)), None)) is not None:
         stage.checks.clear()
         stage.note = (
-            "not compared: B's script passes only a part of the batches that it takes from A's record to its model, "
-            f"{list(cut.b.shape)} of {list(cut.a.shape)} in {cut.title}: cut them before recorder.batches(...), which "
-            "returns what A's model received"
+            "not compared: B's script takes batches from A's record, and passes only a part of them to its model, "
+            f"{list(cut.b.shape)} of {list(cut.a.shape)} in {cut.title}: recorder.batches(...) returns what A's model "
+            "received, which is cut already; cut the script's own batches before it, not its results"
         )
         return True
     if any(not array.is_label for array, _ in explanations):
         stage.note = (
-            "B's script changes the batches that it takes from A's record, in which they are as A's model received "
-            "them: do what both scripts do to a batch, such as adding noise, before recorder.batches(...)"
+            "B's script changes the batches that it takes from A's record, which are what A's model received: do what "
+            "both scripts do to a batch, such as adding noise, before recorder.batches(...)"
         )
     return False
 
@@ -223,13 +224,13 @@ def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list
     if known_count == len(all_b):
         stage.add_cause("order_of_examples", "b", "examples", sentence + f"in another order{describe_seeds(pair)}")
     else:
-        sentence += f"in other places: another order or part of the same data{describe_seeds(pair)}"
+        sentence += f"at other positions: another order, or another part of the same data{describe_seeds(pair)}"
         stage.add_cause("order_of_examples", "b", "examples", sentence, confirmed=False)
     return True
 
 
 def _find_repeated_step(batches: list[np.ndarray], index: int) -> list[int]:
-    """Return the indices of the batches before `index` that have its examples in its order."""
+    """Return the indices of the earlier batches that equal the batch at `index`."""
     batch = batches[index]
     return [
         number

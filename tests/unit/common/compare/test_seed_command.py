@@ -59,7 +59,8 @@ def test_a_seed_that_cannot_be_read_is_named(make_run: MakeRun, capsys: pytest.C
     (runs[4] / "summary.json").unlink()
     with pytest.raises(SystemExit):
         main([*map(str, runs), "group=seed"])
-    assert f"train 1 in both or leave them out (left out: {runs[4]}: summary.json is missing" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"train the seeds 1 in both groups, or leave them out (left out: {runs[4]}: summary.json is missing" in error
 
 
 @pytest.mark.parametrize(
