@@ -75,7 +75,7 @@ def run_on_ray(config: Config, nodes: RayNodes, framework: str) -> int:
     """Train on the cluster to which this process is connected. Return the exit code of the command.
 
     Raises:
-        Interrupted: a signal arrived before the command started.
+        Interrupted: a signal arrived while an attempt waited for its nodes or actors.
         PeerTimeout: the cluster has no free resources.
         UserError: the run directory would be lost at the end of the Ray job.
     """

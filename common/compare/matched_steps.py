@@ -61,10 +61,13 @@ def _get_windows(run: Run, rows: np.ndarray) -> np.ndarray:
 
 
 def _keep_same_means(a: Run, b: Run, common: CommonSteps) -> CommonSteps:
-    """Leave out the steps at which a run has neither the mean of the window nor the losses of all of its steps."""
+    """Leave out the steps at which a run has neither the mean of the window nor the losses of all of its steps.
+
+    A window of 0 is unknown.
+    """
     steps, rows_a, rows_b, windows = common
     assert windows is not None and isinstance(rows_a, np.ndarray) and isinstance(rows_b, np.ndarray)
-    is_kept = _has_means(a, rows_a, windows) & _has_means(b, rows_b, windows)
+    is_kept = (windows > 0) & _has_means(a, rows_a, windows) & _has_means(b, rows_b, windows)
     return CommonSteps(steps[is_kept], rows_a[is_kept], rows_b[is_kept], windows[is_kept])
 
 

@@ -138,7 +138,7 @@ def _check_environments(names: Sequence[str], environments: Mapping[str, str]) -
 def _move_to_environment(run: PlannedRun, name: str, python: str) -> PlannedRun:
     """Return a planned run that trains in another environment. Its directory depends on the versions of packages."""
     versions = check_interpreter(f"environments.{name}", python, run.framework, run.needs_keras_hub)
-    text = json.dumps([run.directory.name, str(Path(python).absolute()), versions], sort_keys=True)
+    text = json.dumps([run.directory.name, str(Path(python).expanduser().absolute()), versions], sort_keys=True)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()[:8]
     strategy = run.overrides[0].partition("=")[2]
     return replace(

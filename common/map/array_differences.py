@@ -32,7 +32,8 @@ def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0, equal
         equal_nan: Whether NaN equals NaN, such as in a buffer. Outputs and gradients of NaN prove nothing.
 
     Returns:
-        The relative difference; infinity if one array has an infinite element that the other does not have, or NaN.
+        The relative difference. Infinity if one array has an infinite element that the other does not have, or if one
+        has NaN, unless `equal_nan` and both have it there.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     with np.errstate(over="ignore", invalid="ignore"):

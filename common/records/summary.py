@@ -70,7 +70,7 @@ class Summary(RunFacts):
     resumed_from: NotRequired[int | None]  # the step of the checkpoint
     replicas_changed: NotRequired[list[ReplicaStretch]]  # each number of replicas, if a resume changed it
     trained_by: NotRequired[list[TrainerStretch]]  # each trainer, if a resume changed it
-    staleness: NotRequired[dict[str, int]]  # number of updates for each staleness, as common.compare.runs explains it
+    staleness: NotRequired[dict[str, int]]  # for each n, how many updates missed n updates of other workers
 
 
 def find_summary_file(run_dir: Path) -> Path:

@@ -8,9 +8,9 @@ AXES = ("step", "examples", "tokens", "seconds")
 
 
 def choose_axis(runs: list[Run]) -> str:
-    """Return "examples" if the same step has other numbers of examples in other runs and all runs know them, or "step".
+    """Return "examples" if a run is asynchronous, since it shares no steps, or if equal steps differ in examples.
 
-    Asynchronous runs do not share steps.
+    The latter holds only if all runs know their examples. Otherwise return "step".
     """
     if any(run.is_asynchronous for run in runs):
         return "examples"

@@ -53,7 +53,7 @@ class JsonRun(TypedDict):
     versions: dict[str, str] | None
     hardware: dict[str, object] | None
     asynchronous: bool
-    staleness: NotRequired[dict[int, int]]  # staleness n -> number of updates that had it
+    staleness: NotRequired[dict[int, int]]  # for each n, how many updates missed n updates of other workers
     mean_staleness: NotRequired[float | None]
     against_reference: NotRequired[JsonReferenceDifference]
     traffic_per_step: NotRequired[dict[str, list[float]]]  # bytes of each replica by kind

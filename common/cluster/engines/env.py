@@ -34,7 +34,7 @@ class TfConfig(TypedDict):
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return this process's place in the cluster; HostGroup() if TF_CONFIG describes this machine alone.
+    """Return this process's place in the cluster; HostGroup() if the strategy has one process and TF_CONFIG one task.
 
     Raises UserError.
     """
@@ -81,7 +81,7 @@ def _read_torch_variables(strategy: str, environment: Mapping[str, str]) -> Clus
         raise UserError(f"RANK={rank}: must be below WORLD_SIZE={size}")
     if not 0 < int(numbers["MASTER_PORT"]) < 65536:
         raise UserError(f"MASTER_PORT={numbers['MASTER_PORT']}: must be between 1 and 65535")
-    if STRATEGIES[strategy].one_process:  # even if the size is 1: only schedulers set variables for a single process
+    if STRATEGIES[strategy].one_process:  # even if WORLD_SIZE is 1: these variables ask for a group of processes
         raise UserError(f"strategy={strategy}: one process only; under torchrun use {_list_group_strategies('torch')}")
     return ClusterMember(is_chief=rank == 0, roles={"process": size}, source=f"WORLD_SIZE={size}")
 

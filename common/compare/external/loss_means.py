@@ -45,7 +45,7 @@ def find_loss_means(table: ExternalTable, columns: Mapping[str, str], steps: np.
             counts = " to ".join(str(count) for count in sorted({int(windows.min()), int(windows.max())}))
             note = f"its loss is the mean of {counts} steps, since the row before"
             if len(steps) > 1 and windows[0] > windows[1]:
-                windows[0] = 0  # no run has this window, so the row is not compared
+                windows[0] = 0  # unknown, so the row is not compared
                 note += f"; the row of step {steps[0]} is left out, because the file may lack rows before it"
             return LossMeans(windows, False, note)
     return SINGLE_STEPS

@@ -18,7 +18,7 @@ from common.diagnose.rounding import is_close
 
 SAMPLED_ELEMENTS = 200  # number of elements in a quick first check, which most candidates fail
 MOST_TERMS = 40  # number of arrays, the latest ones, that are tried
-LEAST_ACTIVE_OF_TERM = 0.02  # share of elements that ReLU leaves on both sides; with fewer, no term is searched for
+LEAST_ACTIVE_OF_TERM = 0.02  # share of elements that ReLU leaves on both sides; fewer show no term before it
 SAMPLE_TOLERANCE = 1e-7
 LARGEST_VALUE = 1e30  # of a function's results, whose squares must not overflow
 ZERO, ONE = "0", "1"

@@ -38,7 +38,10 @@ def _list_differing(section: CodeSection) -> Iterator[tuple[np.ndarray, np.ndarr
 
 
 def _is_in_sum(section: CodeSection, a: np.ndarray, b: np.ndarray) -> bool:
-    """Check whether y_b - y_a equals b - a of the section. What both sides add to y need not be known."""
+    """Check whether section.b - section.a equals b - a, or a reduction of it such as a mean. ReLU may follow.
+
+    What both sides add to a and b need not be known.
+    """
     is_active = section.a > 0  # ReLU hides what the other elements were
     may_be_relu = is_active.mean() > LEAST_ACTIVE_OF_SUM and not (section.a < 0).any()
     for _, change in list_reduced(b - a, section.a.shape):

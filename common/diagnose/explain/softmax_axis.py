@@ -20,7 +20,7 @@ SCORE_TOLERANCE = 1e-5  # of recovered scores: a small weight has few digits
 
 
 def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str] | None = None) -> Explanation | None:
-    """Return how a = softmax_a(scores) and b = softmax_b(scores), arrays [n, ...], differ; None if not known.
+    """Return how a = softmax_a(scores) and b = softmax_b(scores), or b = c * scores, differ; None if not known.
 
     Args:
         title: Name of the softmax in reports.

@@ -87,6 +87,12 @@ def test_a_first_mean_of_unknown_length_is_left_out(make_run: MakeRun, tmp_path:
     assert any("the row of step 10 is left out" in note for note in comparison.notes)
 
 
+def test_two_first_means_of_unknown_lengths_are_left_out(tmp_path: Path) -> None:
+    content = make_trainer_state((10, 15, 20), 17, first=5)
+    runs = [load(tmp_path, name, content) for name in ("trainer_state.json", "b.json")]
+    assert compare_runs(*runs).pairs[0].steps == 2
+
+
 @pytest.mark.parametrize("name", ["rows.json", "rows.jsonl"])
 def test_the_log_of_a_trainer_without_its_state(make_run: MakeRun, tmp_path: Path, name: str) -> None:
     history = make_trainer_state((5, 10, 15, 20), 4)["log_history"]
