@@ -144,7 +144,7 @@ def plant_fault(fault: str | None) -> Iterator[None]:
         correct = batch_plan.select_example_ids
         with patch(
             "common.data.batch_plan.select_example_ids",
-            lambda count, size, seed, step: correct(count, size, seed + 1, step),
+            lambda count, size, seed, step, stream_block: correct(count, size, seed + 1, step, stream_block),
         ):
             yield
     elif fault == "mean_of_replica_means":

@@ -7,7 +7,10 @@ from common.errors import UserError
 from tests.conftest import MakeConfig
 
 REGRESSION = ["model=custom", "model.torch=models:build", "data=arrays", "data.train=a.npz", "data.validation=b.npz"]
-ALL = "accuracy, f1, precision, recall, auc, matthews, iou, dice, mae, r2, pearson, spearman, top5, bleu, perplexity"
+ALL = (
+    "accuracy, f1, precision, recall, auc, matthews, iou, dice, mae, r2, pearson, spearman, top5, bleu, recall_at_1, "
+    "recall_at_5, recall_at_10, mean_reciprocal_rank, perplexity"
+)
 
 
 @pytest.mark.parametrize(

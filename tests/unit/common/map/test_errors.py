@@ -106,7 +106,7 @@ def test_a_mistake_in_a_map_file_is_named(pair_models: PairModels, line: str, ex
         ("float32", "not a dtype with a shape"),
         ("float16[2]", "unknown dtype"),
         ("int32[2,3]", "needs a limit"),
-        ("float32[2]<3", "has no limit"),
+        ("float32[2]<3", "takes no limit"),
         ("float32[2,0]", "must be at least 1"),
         ("int32[2]<0", "needs a limit"),
         ("int32[2]>3<4", "needs a limit"),

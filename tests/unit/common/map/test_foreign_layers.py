@@ -49,7 +49,7 @@ WRONG_PAIRS = [  # with a part of the error
     (
         "gelu",
         FEATURES,
-        "PyTorch computes the exact GELU, Keras the tanh approximation of GELU between 0 (PyTorch) and ",
+        "PyTorch computes the exact GELU, Keras the tanh approximation of GELU after 0 (PyTorch) and ",
     ),
 ]
 
