@@ -110,7 +110,8 @@ def _open_stream(config: Config, directory: Path, manifest: ArrayManifest, first
     check_streamed_arrays(data, task, first)
     blocks = None
     if config.run_dir is not None:
-        run = compute_fingerprint({"run_dir": str(Path(config.run_dir).expanduser().resolve())})
+        run_dir = Path(config.run_dir).expanduser().resolve()
+        run = compute_fingerprint({"run_dir": str(run_dir), "cache": directory.name})
         blocks = Path(config.cache_dir) / f"stream-{run}"
     return StreamSplit(
         *(first.inputs, first.label, first.example_weights, first.task),
@@ -118,8 +119,16 @@ def _open_stream(config: Config, directory: Path, manifest: ArrayManifest, first
         count=data.stream_examples,
         block_size=data.stream,
         read_block=partial(write_block, data, task, first, manifest),
-        open_block=lambda block: _open_split(block, "train", names, task),
+        open_block=partial(_open_block, has_weights=first.example_weights is not None, names=names, task=task),
     )
+
+
+def _open_block(block: Path, has_weights: bool, names: list[str], task: TaskSettings) -> ArraySplit:
+    """Open a block of a stream. Raise FileNotFoundError if another process has removed it."""
+    opened = _open_split(block, "train", names, task)
+    if has_weights and opened.example_weights is None:
+        raise FileNotFoundError(block)
+    return opened
 
 
 def _open_split(directory: Path, split: str, names: list[str], task: TaskSettings) -> ArraySplit:
@@ -136,7 +145,8 @@ def _open_split(directory: Path, split: str, names: list[str], task: TaskSetting
 
 def _open_column(directory: Path, split: str, name: str) -> Column:
     values, offsets = (_open_array(get_array_path(directory, split, name + suffix)) for suffix in ("", OFFSETS))
-    assert values is not None
+    if values is None:
+        raise FileNotFoundError(get_array_path(directory, split, name))
     return Column(values, offsets)
 
 

@@ -49,8 +49,12 @@ def write_block(
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         arrays = read_stream(data, Path(scratch), start, end)
         block, _ = to_named_arrays((location, arrays), (location, arrays))
-        check_sizes(block, next(iter(stored)))
+        columns = {
+            name: _convert(column, stored.get(name), name == data.weight) for name, column in block.columns.items()
+        }
+        block = NamedArrays(location, columns)
         check_alike(NamedArrays("the first block", stored), block)
+        check_sizes(block, next(iter(stored)))
         for name, column in block.columns.items():
             values, dtype = column.values, stored[name].values.dtype
             low, high = find_range(location, name, values)
@@ -73,6 +77,14 @@ def write_block(
                 for _, part in iterate_blocks(values):
                     writer.append(part)
     return {"start": start, "end": end}
+
+
+def _convert(column: Column, stored: Column | None, is_weight: bool) -> Column:
+    """Return bools, or weights that are integers, as the numbers as which the first block's were stored."""
+    if stored is None or column.offsets is not None:
+        return column
+    is_converted = column.values.dtype.kind == "b" or (is_weight and column.values.dtype.kind in "iu")
+    return Column(column.values.astype(stored.values.dtype)) if is_converted else column
 
 
 def _check_labels(location: str, name: str, task: TaskSettings, values: np.ndarray, classes: int) -> None:

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from common.config.data import CustomDataSettings
 from common.config.tasks import ClassificationSettings, RegressionSettings, TaskSettings
-from common.data.atomic_directory import compute_fingerprint, lock_path, open_or_build, read_manifest
+from common.data.atomic_directory import compute_fingerprint, lock_path, open_or_build
 from common.data.batches import Arrays
 from common.data.splits.array_column import Column
 from common.data.splits.array_split import ArraySplit
@@ -120,22 +120,23 @@ class StreamSplit(ArraySplit):
 
     def _get_block(self, number: int) -> ArraySplit:
         """Return a block. If this process has not opened it, open it, and let a thread read the next one."""
-        if number == 0:
-            return ArraySplit(self.inputs, self.label, self.example_weights, self.task)
+        first = ArraySplit(self.inputs, self.label, self.example_weights, self.task)
         if self.directory is None:
+            if number == 0:
+                return first
             raise UserError(
                 "data.stream: only training reads the examples after the first block; set data.stream and "
                 "data.stream_examples to null"
             )
         with self.lock:
             if number not in self.blocks:
-                self.blocks[number] = self._prepare(self.directory, number)
+                self.blocks[number] = self._prepare(self.directory, number) if number else first
                 if len(self.blocks) > 2:
                     del self.blocks[next(iter(self.blocks))]
-                self._remove_blocks_beside(self.directory, number)
-                Thread(
-                    target=self._read_ahead, args=(self.directory, (number + 1) % self.block_count), daemon=True
-                ).start()
+                if (self.directory / CHECKSUMS).exists():  # training has begun
+                    self._remove_other_blocks(self.directory, number)
+                    following = (number + 1) % self.block_count
+                    Thread(target=self._read_ahead, args=(self.directory, following), daemon=True).start()
             return self.blocks[number]
 
     @property
@@ -157,15 +158,18 @@ class StreamSplit(ArraySplit):
         directory = run_directory / f"block-{number}"
         for _ in range(ATTEMPTS):
             with suppress(FileNotFoundError):  # another process has removed the block
-                open_or_build(directory, lambda partial: read_block(first, end, partial))
-                fingerprint = compute_fingerprint(cast(Mapping[str, object], read_manifest(directory)["checksums"]))
+                manifest = open_or_build(directory, lambda partial: read_block(first, end, partial))
+                fingerprint = compute_fingerprint(cast(Mapping[str, object], manifest["checksums"]))
                 _compare_checksum(run_directory, number, fingerprint, (first, end))
                 return self.open_block(directory)
         raise UserError(f"data.stream: other processes removed {directory} before it was used; raise data.stream")
 
-    def _remove_blocks_beside(self, directory: Path, number: int) -> None:
-        """Remove all blocks but this one, the one before and the one after. Processes that have opened one keep it."""
-        kept = {f"block-{(number + offset) % self.block_count}" for offset in (-1, 0, 1)}
+    def _remove_other_blocks(self, directory: Path, number: int) -> None:
+        """Remove all blocks but this one, the one before, and the two after it, which another process may have read.
+
+        Processes that have opened a block keep it.
+        """
+        kept = {f"block-{(number + offset) % self.block_count}" for offset in (-1, 0, 1, 2)}
         kept_locks = {
             f"block-{(number + offset) % self.block_count}.lock" for offset in range(-KEPT_LOCKS, KEPT_LOCKS + 1)
         }

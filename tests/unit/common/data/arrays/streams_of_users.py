@@ -13,6 +13,17 @@ def count(split: str, start: int = 0) -> Examples:
         yield {"x": np.array([number, 1], np.float32), "labels": number % 3}
 
 
+def count_bools(split: str, start: int = 0) -> Examples:
+    for example in count(split, start):
+        is_odd = int(example["x"][0]) % 2 == 1
+        yield {**example, "labels": np.bool_(is_odd), "w": 2 if is_odd else 1}
+
+
+def lose_array(split: str, start: int = 0) -> Examples:
+    for example in count(split, start):
+        yield {"y" if example["x"][0] >= 20 and split == "train" else "x": example["x"], "labels": example["labels"]}
+
+
 def ignore_start(split: str, start: int = 0) -> Examples:
     yield from count(split, start * 0)
 

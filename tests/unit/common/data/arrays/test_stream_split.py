@@ -1,6 +1,7 @@
 """Streams: blocks of the training examples, of which a few are on the disk."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from common.config.schema import Config
 from common.data.arrays.array_cache import open_cache
 from common.data.arrays.stream_split import StreamSplit
 from common.data.batch_plan import select_example_ids
+from common.data.splits.array_split import ArraySplit
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -92,12 +94,38 @@ def test_functions_that_do_not_start_there_are_refused(make_stream: Make, functi
         ("become_nan", 25, "x.* is nan"),
         ("unknown_class", 25, "labels has values from 0 to 7"),
         ("unknown_word", 25, "x has 24, but the first block and validation"),
+        ("lose_array", 25, "no array 'x', which the first block has"),
     ],
 )
 def test_bad_blocks_are_refused(make_stream: Make, function: str, ids: int, message: str) -> None:
     train = _open(make_stream(function))
     with pytest.raises(UserError, match=message):
         train.gather(np.array([ids]), np.array([ids]))
+
+
+def test_bools_and_integer_weights_are_stored_as_those_of_the_first_block(make_stream: Make) -> None:
+    train = _open(make_stream("count_bools", "task=binary", "data.weight=w", "data.classes=null"))
+    ids = np.array([12, 13, 25])
+    arrays = train.gather(ids, ids)
+    assert arrays["labels"].tolist() == [0, 1, 1]
+    assert train.weights(ids).tolist() == [1.0, 2.0, 2.0]
+
+
+def test_block_that_another_process_removes_is_read_again(make_stream: Make) -> None:
+    train = _open(make_stream("count_bools", "task=binary", "data.weight=w", "data.classes=null"))
+    assert train.open_block is not None
+    open_block, removed = train.open_block, []
+
+    def remove_and_open(block: Path) -> ArraySplit:
+        if not removed:
+            removed.append(block)
+            block.rename(block.with_suffix(".removed"))
+        return open_block(block)
+
+    train = replace(train, open_block=remove_and_open)
+    ids = np.array([12, 13])
+    assert train.gather(ids, ids)["labels"].tolist() == [0, 1] and len(removed) == 1
+    assert train.weights(ids).tolist() == [1.0, 2.0]
 
 
 def test_block_that_differs_from_that_of_the_checkpoint_is_refused(make_stream: Make) -> None:
