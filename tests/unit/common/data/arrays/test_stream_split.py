@@ -114,7 +114,8 @@ def test_bools_and_integer_weights_are_stored_as_those_of_the_first_block(make_s
 def test_block_that_another_process_removes_is_read_again(make_stream: Make) -> None:
     train = _open(make_stream("count_bools", "task=binary", "data.weight=w", "data.classes=null"))
     assert train.open_block is not None
-    open_block, removed = train.open_block, []
+    open_block = train.open_block
+    removed: list[Path] = []
 
     def remove_and_open(block: Path) -> ArraySplit:
         if not removed:
