@@ -58,7 +58,7 @@ def compare_states(pair: RecordPair) -> Stage:
             )  # fmt: skip
             if before is None or a is None or b is None or a.shape != b.shape or a.dtype.kind != "f":
                 continue
-            is_compared = compared[match.title]
+            is_compared = compared.get(match.title)
             if is_compared is not None and is_compared.shape == a.shape:
                 b = np.where(is_compared, b, a)
             if step == pair.equal_steps[0]:
@@ -102,8 +102,10 @@ def _update_compared(
         pair: The records.
         step: The step.
     """
+    if any(side.get_facts(step)["skipped"] for side in pair.sides):
+        return  # a gradient scaler skipped the step, because its gradients overflowed
     gradients_a, gradients_b = (side.read_reduced_gradients(step) for side in pair.sides)
-    smallest = STEP_NOISE * max(map(compute_norm, gradients_a.values()), default=0.0)
+    smallest = STEP_NOISE * max(filter(np.isfinite, map(compute_norm, gradients_a.values())), default=0.0)
     for match in pair.models.variables:
         a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
         if a is None or b is None or a.shape != b.shape:
