@@ -66,6 +66,9 @@ def pair_arrays(
 
 def _rank_label(a: np.ndarray, b: np.ndarray) -> int:
     """Return how well two arrays of labels fit one another: 0 if they are equal, 1 if their sizes are, otherwise 2."""
+    if a.ndim == 2 and b.ndim == 1 and a.shape[1] > 1:  # a one-hot form of B would need a square matrix of A's columns
+        is_one_hot = bool(((a == 0) | (a == 1)).all() and (a.sum(1) == 1).all())
+        return 0 if is_one_hot and np.array_equal(a.argmax(1), b) else 2
     if np.array_equal(a, convert_to_layout(b, a)):
         return 0
     return 1 if a.shape[1:] == b.shape[1:] else 2
