@@ -83,7 +83,10 @@ def read_nonfinite_loss(run_dir: Path) -> str:
 def _check_streams(sides: Sequence[SideArguments]) -> None:
     """Raise UserError if a side trains on a stream, since a diagnosis reads the examples again after the runs."""
     for side in sides:
-        config = compose_config(side.framework, side.train_overrides, os.environ)
+        try:
+            config = compose_config(side.framework, side.train_overrides, os.environ)
+        except UserError:
+            continue  # the side's command reports it
         if getattr(config.data, "stream", None) is not None:
             raise UserError(
                 f"{side.name}: a diagnosis does not read streams; set data.stream=null data.stream_examples=null, with "

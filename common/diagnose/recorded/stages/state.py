@@ -113,7 +113,8 @@ def _update_compared(
             continue
         earlier_size = largest.get(match.title, np.zeros(a.shape))
         is_equal = np.abs(a.astype(np.float64) - b) <= ELEMENT_SHARE * np.abs(a) + EARLIER_SHARE * earlier_size
-        if 0 < compute_norm(a) < smallest and compute_norm(b) < smallest:
+        is_small = compute_norm(a) < smallest and compute_norm(b) < smallest
+        if is_small and compute_norm(a.astype(np.float64) - b) > ELEMENT_SHARE * compute_norm(a):
             is_equal = np.zeros(a.shape, bool)
         largest[match.title] = np.maximum(earlier_size, np.abs(a))
         earlier = compared.get(match.title, is_equal)

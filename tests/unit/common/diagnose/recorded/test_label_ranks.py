@@ -6,7 +6,7 @@ import pytest
 from common.diagnose.recorded.example_order import _rank_label
 
 
-def test_labels_match_only_their_one_hot_form(monkeypatch):
+def test_labels_match_only_their_one_hot_form(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.array([2, 0, 1])
     one_hot = np.eye(4)[labels]
     monkeypatch.setattr(np, "eye", lambda *_: pytest.fail("builds a square matrix of the columns"))
