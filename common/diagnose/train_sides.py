@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
 from common.cluster.discovery import compose_config
 from common.cluster.training_process import read_failure_reason, start_training, stop_training
 from common.diagnose.arguments import SideArguments
@@ -85,7 +88,7 @@ def _check_streams(sides: Sequence[SideArguments]) -> None:
     for side in sides:
         try:
             config = compose_config(side.framework, side.train_overrides, os.environ)
-        except UserError:
+        except (UserError, HydraException, OmegaConfBaseException):
             continue  # the side's command reports it
         if getattr(config.data, "stream", None) is not None:
             raise UserError(
