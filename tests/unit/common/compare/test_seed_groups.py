@@ -156,7 +156,7 @@ def test_mistakes_are_named(make_group: MakeGroup) -> None:
         judge(base)
     with pytest.raises(UserError, match=r"torch ddp x2: only one run, .*base/0; a group needs runs of two seeds"):
         judge(base[:1] + other)
-    with pytest.raises(UserError, match="has the seeds 0, 1, 2, 3, tf ddp x2 0, 1, 2, 3, 4; train 4 in both"):
+    with pytest.raises(UserError, match="has the seeds 0, 1, 2, 3, tf ddp x2 0, 1, 2, 3, 4; train the seeds 4 in both"):
         judge(base[:-1] + other)
     copy = base[0].path.with_name("copy")
     copy.mkdir()
