@@ -372,7 +372,7 @@ def test_a_script_that_cuts_the_batches_of_the_record_is_not_compared(tmp_path: 
     diagnosis = diagnose_records(a, b)
     assert [cause.cause for cause in diagnosis.causes] == ["weight_decay"]
     stage = next(stage for stage in diagnosis.omitted_stages if stage.name == "data")
-    assert "[12, 4] of [12, 5] in input 0: cut them before recorder.batches(...)" in stage.note
+    assert "[12, 4] of [12, 5] in input 0: recorder.batches(...) returns" in stage.note
 
 
 class SampledInputs(NumpyScript):
