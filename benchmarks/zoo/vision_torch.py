@@ -92,15 +92,20 @@ def mobilenet_v2() -> nn.Module:
 
 def efficientnet_b0() -> nn.Module:
     """Return EfficientNet-B0 with the momentum of BatchNorm that is 0.99 in Keras."""
+    return _build_efficientnet(1.0)
+
+
+def _build_efficientnet(depth: float) -> nn.Module:
+    """Return an EfficientNet of width 1 without dropout."""
     config = transformers.EfficientNetConfig(
         **LABELS,
         width_coefficient=1.0,
-        depth_coefficient=1.0,
+        depth_coefficient=depth,
+        batch_norm_momentum=0.01,
         image_size=IMAGE_SIZE,
         hidden_dim=1280,
         dropout_rate=0,
         drop_connect_rate=0,
-        batch_norm_momentum=0.01,
     )
     return Logits(transformers.EfficientNetForImageClassification(config), 1 / 255)  # as Keras's model does
 
@@ -113,16 +118,7 @@ def convnext_tiny() -> nn.Module:
 
 def efficientnet_b1() -> nn.Module:
     """Return EfficientNet-B1, with the momentum that Keras has in every norm."""
-    config = transformers.EfficientNetConfig(
-        **LABELS,
-        width_coefficient=1.0,
-        depth_coefficient=1.1,
-        image_size=IMAGE_SIZE,
-        hidden_dim=1280,
-        dropout_rate=0,
-        drop_connect_rate=0,
-    )
-    model = Logits(transformers.EfficientNetForImageClassification(config), 1 / 255)
+    model = _build_efficientnet(1.1)
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.momentum = 0.01

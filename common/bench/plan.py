@@ -93,7 +93,7 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
         if configs[name].python is not None:
             raise UserError("python: the benchmark measures this environment; start common.bench with that interpreter")
         _check_script(name, definition, configs[name])
-        if getattr(configs[name].data, "stream", None) is not None:
+        if configs[name].data.stream_block is not None:
             raise UserError(
                 "data.stream: a benchmark does not read streams; set data.stream=null data.stream_examples=null"
             )

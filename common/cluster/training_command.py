@@ -39,7 +39,7 @@ def run_training(
         join: trains as one process of the cluster and returns the exit code of this process.
     """
     _check_python(config, cluster, framework)
-    if getattr(config.data, "stream", None) is not None and isinstance(cluster, ClusterMember | RayNodes):
+    if config.data.stream_block is not None and isinstance(cluster, ClusterMember | RayNodes):
         raise UserError(
             "data.stream: a run whose processes another program starts does not read streams; set it to null"
         )

@@ -31,6 +31,11 @@ class DataSettings:
     kind: str = key(SOURCE)
     allow_change: bool = key(HOST)
 
+    @property
+    def stream_block(self) -> int | None:
+        """Return the number of examples of a block if the data is a stream, otherwise None."""
+        return None
+
     def check(self) -> None:
         """Raise UserError if values do not fit together."""
 
@@ -197,6 +202,11 @@ class CustomDataSettings(NamedArraysSettings):
     version: str = key(SOURCE)
     stream: int | None = key(CURVE, at_least=8)
     stream_examples: int | None = key(CURVE, at_least=9)
+
+    @property
+    @override
+    def stream_block(self) -> int | None:
+        return self.stream
 
     @override
     def check(self) -> None:

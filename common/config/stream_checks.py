@@ -8,7 +8,7 @@ from common.errors import UserError
 
 def check_stream(config: Config, hosts: int = 1) -> None:
     """Raise UserError if a run cannot train on a stream: its replicas must need the same blocks at the same time."""
-    block_size = getattr(config.data, "stream", None)
+    block_size = config.data.stream_block
     if block_size is None:
         return
     if block_size < config.train.global_batch_size:

@@ -116,8 +116,7 @@ class Diagnosis:
             exception = f" except {', '.join(hidden)}, which has only rounding errors" if hidden else ""
             if omitted := self.omitted_stages:
                 names, reason = ", ".join(stage.name for stage in omitted), omitted[0].note.removeprefix(OMITTED)
-                rest = "no difference in what was compared"
-                return f"{OMITTED} {names} of {a} and {b}, because{reason}; {rest}"
+                return f"{OMITTED} {names} of {a} and {b}, because{reason}; no difference in what was compared"
             return f"no difference: {a} and {b} are the same at every stage{exception}, in {self.precision}"
         first = self.first_difference
         if first is None:

@@ -34,7 +34,6 @@ def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
     for side in sides:
         _remove_previous_run(output / side.name, output / f"{side.name}.log")
     output.mkdir(parents=True, exist_ok=True)
-    _check_streams(sides)
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for side in sides:
@@ -83,14 +82,14 @@ def read_nonfinite_loss(run_dir: Path) -> str:
     return match[0] if match else ""
 
 
-def _check_streams(sides: Sequence[SideArguments]) -> None:
+def check_streams(sides: Sequence[SideArguments]) -> None:
     """Raise UserError if a side trains on a stream, since a diagnosis reads the examples again after the runs."""
     for side in sides:
         try:
             config = compose_config(side.framework, side.train_overrides, os.environ)
         except (UserError, HydraException, OmegaConfBaseException):
             continue  # the side's command reports it
-        if getattr(config.data, "stream", None) is not None:
+        if config.data.stream_block is not None:
             raise UserError(
                 f"{side.name}: a diagnosis does not read streams; set data.stream=null data.stream_examples=null, with "
                 "a data.read that yields only the examples of a few steps"

@@ -26,7 +26,7 @@ from common.diagnose.stages.state import compare_states
 from common.diagnose.stages.transforms import compare_transforms
 from common.diagnose.stages.unpaired_layers import compare_layer_lists
 from common.diagnose.stages.updates import compare_updates
-from common.diagnose.train_sides import train_sides, train_with_values
+from common.diagnose.train_sides import check_streams, train_sides, train_with_values
 
 StageFunction = Callable[[SideComparison], list[Stage]]
 
@@ -50,6 +50,7 @@ TRAINING_STAGES: tuple[StageFunction, ...] = (
 
 def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     """Train both sides for a few steps and compare them. Raise UserError if a training run fails."""
+    check_streams(sides)
     a, b = train_sides(sides, output)
     recorded = compare_with_finished((a, b))
     stages = [compare_environments(a, b), compare_configs(a, b)]

@@ -28,7 +28,7 @@ from common.errors import UserError
 
 CHECKSUMS = "checksums.json"  # the checksums of all blocks that were read so far, by their numbers
 ATTEMPTS = 10  # times that a block is read if a process that is more than a block ahead removes it
-KEPT_LOCKS = 8  # lock files of so many blocks before and after the current one are kept, as a process may wait for them
+KEPT_LOCKS = 8  # blocks before and after the current one whose lock files are kept: a process may wait for them
 REMOVE_SECONDS = 5.0  # how long a process that still ends may write into a directory that is removed
 
 # Reads the examples from the first index to the one before the second, and writes their arrays to an empty directory.

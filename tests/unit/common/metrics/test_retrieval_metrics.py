@@ -32,8 +32,8 @@ def test_metrics_are_those_of_scikit_learn(
         wanted = top_k_accuracy_score(targets, scores, k=k, labels=columns)
         assert compute_retrieval_metric(f"recall_at_{k}", task, EMBEDDINGS[:, :embeddings]) == wanted
     wanted = label_ranking_average_precision_score(targets[:, None] == columns, scores)
-    found = compute_retrieval_metric("mean_reciprocal_rank", task, EMBEDDINGS[:, :embeddings])
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    mean_rank = compute_retrieval_metric("mean_reciprocal_rank", task, EMBEDDINGS[:, :embeddings])
+    np.testing.assert_allclose(mean_rank, wanted, rtol=1e-12)
 
 
 def test_equal_embeddings_find_nothing() -> None:
