@@ -14,8 +14,6 @@ from typing import TypedDict, cast
 from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Cause, Stage
 from common.diagnose.finished_runs import FinishedRuns
 
-OMITTED = "not compared:"  # begins the note of a stage that compares nothing, and says why
-
 
 @dataclass(frozen=True)
 class CauseRow:
@@ -93,8 +91,8 @@ class Diagnosis:
 
     @property
     def omitted_stages(self) -> list[Stage]:
-        """The stages that could not be compared, such as because the two scripts draw other random numbers."""
-        return [stage for stage in self.stages if stage.verdict == NOT_COMPARED and stage.note.startswith(OMITTED)]
+        """The stages that could not be compared as a whole, such as because the scripts draw other random numbers."""
+        return [stage for stage in self.stages if stage.omission]
 
     @property
     def headline(self) -> str:
@@ -115,8 +113,9 @@ class Diagnosis:
             hidden = [stage.name for stage in self.stages if stage.checks and stage.verdict == NOT_COMPARED]
             exception = f" except {', '.join(hidden)}, which has only rounding errors" if hidden else ""
             if omitted := self.omitted_stages:
-                names, reason = ", ".join(stage.name for stage in omitted), omitted[0].note.removeprefix(OMITTED)
-                return f"{OMITTED} {names} of {a} and {b}, because{reason}; no difference in what was compared"
+                names = ", ".join(stage.name for stage in omitted)
+                reason = omitted[0].omission
+                return f"not compared: {names} of {a} and {b}, because {reason}; no difference in what was compared"
             return f"no difference: {a} and {b} are the same at every stage{exception}, in {self.precision}"
         first = self.first_difference
         if first is None:

@@ -107,6 +107,7 @@ class Stage:
         checks: Comparisons of tensors.
         causes: Causes of the differences that begin at this stage.
         note: What is not compared, and why, for a reader of the report.
+        omission: Why the stage, or some of its steps, could not be compared although there is something to compare.
         precision: Precision in which the stage's tensors are compared, unless `compare_arrays` receives another one.
     """
 
@@ -114,6 +115,7 @@ class Stage:
     checks: list[TensorCheck] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
     note: str = ""
+    omission: str = ""
     precision: str = "float64"
 
     @property
@@ -178,6 +180,15 @@ class Stage:
             check = replace(check, summary=summarize_values(a, b))
         self.checks.append(check)
         return check
+
+    def omit(self, reason: str, extent: str = NOT_COMPARED) -> None:
+        """Note that this stage, or a part of it, could not be compared. Nothing counts as equal then.
+
+        Args:
+            reason: Why not, as in "the initial weights differ".
+            extent: Words for the part that is not compared.
+        """
+        self.omission, self.note = reason, f"{extent}: {reason}"
 
     def add_mismatch(self, tensor: str, may_begin_here: bool = True) -> None:
         """Add the check of a tensor that counts as different without numbers, such as one that a run lacks."""

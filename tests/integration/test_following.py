@@ -172,7 +172,7 @@ def test_every_layer_computes_on_what_its_counterpart_received(records: Path) ->
 
 def test_other_dropout_masks_are_no_difference(records: Path) -> None:
     diagnosis = diagnose(records, "dropout", "dropout-followed")
-    assert diagnosis.headline.startswith("not compared: loss, gradients, state of A (")
+    assert diagnosis.headline.startswith("not compared: activations, loss, gradients, state of A (")
     assert not diagnosis.is_equal
     assert [cause for stage in diagnosis.stages for cause in stage.causes] == []
 

@@ -92,12 +92,12 @@ def test_clean_pairs(name: str, recordings: Recordings) -> None:
     a, b = CLEAN_PAIRS[name]
     diagnosis = diagnose_records(recordings.record(*a), recordings.record(*b))
     assert [(cause.cause, cause.sentence) for cause in diagnosis.causes] == []
-    assert diagnosis.is_equal
+    assert diagnosis.is_equal, diagnosis.headline
 
 
 def test_an_evaluation_is_not_compared(recordings: Recordings) -> None:
     mistake = EVALUATED_AVERAGE
     good = recordings.record(mistake.script, mistake.good, "")
     diagnosis = diagnose_records(good, recordings.record(mistake.script, {**mistake.good, **mistake.edits}, ""))
-    assert diagnosis.is_equal
+    assert diagnosis.is_equal, diagnosis.headline
     assert any("evaluation is not recorded" in note and "EMA" in note for note in diagnosis.notes)

@@ -69,12 +69,12 @@ def why_not_computed(side: RecordedSide) -> str:
     """Return why the updates of a side cannot be computed again, or an empty string."""
     settings = read_optimizer_settings(side)
     if not settings:
-        return f"{side.title}: the optimizer is not recorded"
+        return f"the optimizer of {side.title} is not recorded"
     unknown = {group.algorithm for group in settings.values()} - RULES.keys()
     if unknown:
-        return f"{side.title}: not compared: the update of {min(unknown)} is not known"
+        return f"the update of {min(unknown)} in {side.title} is not known"
     if (side.record.facts["scheduler"] or {}).get("cycle_momentum") is True:
-        return f"{side.title}: the scheduler also changes the momentum, which is not recorded for each step"
+        return f"the scheduler of {side.title} also changes the momentum, which is not recorded for each step"
     return ""
 
 
@@ -100,6 +100,8 @@ def list_updates(
         rates, gradients = read_rates(side, step), side.read_gradients(step)
         gradients = orient_gradients(gradients, settings)
         counts = {name: count + (name in gradients) for name, count in counts.items()}
+        has_weights = side.read_weights(step - 1).keys() & side.read_weights(step).keys()
+        gradients = {name: gradient for name, gradient in gradients.items() if name in has_weights}
         recorded = rename_slots(side, step, settings)
         updates = []
         for group, names in _group_parameters(settings, rates, counts, gradients):

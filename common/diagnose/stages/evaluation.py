@@ -19,7 +19,7 @@ def compare_evaluations(comparison: SideComparison) -> list[Stage]:
     a, b = comparison.a, comparison.b
     stage = Stage("evaluation", precision=comparison.precision)
     if nonfinite_loss := a.nonfinite_loss or b.nonfinite_loss:
-        stage.note = f"not compared: a training run ends at {nonfinite_loss}"
+        stage.omit(f"a training run ends at {nonfinite_loss}")
         return [stage]
     _compare_metrics(stage, comparison)
     for run in (a, b):

@@ -11,7 +11,7 @@ from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.layer import explain_layer
-from common.diagnose.findings import Explanation, Stage, TensorCheck
+from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import convert_calls
 from common.diagnose.observation import Observation
@@ -29,20 +29,20 @@ def compare_activations(pair: RecordPair) -> Stage:
     """Compare the layers in A's order of execution."""
     stage = Stage("activations", precision=pair.precision)
     if not pair.equal_steps:
-        stage.note = "not compared: the examples differ"
+        stage.omit("the examples differ")
         return stage
     if pair.has_difference("initial weights"):
-        stage.note = "not compared: the initial weights differ"
+        stage.omit("the initial weights differ")
         return stage
     step = pair.equal_steps[0]
     observations = observe_sides(pair, step)
     if observations is not None:
         _LayerComparison(stage, pair, *observations).compare()
         if pair.why_outputs_differ:
-            extent = "only layers with equal inputs are compared" if stage.checks else "not compared"
-            stage.note = f"{extent}: {pair.why_outputs_differ}"
-    if not stage.checks:
-        stage.note = stage.note or "the records have no layers in common"
+            extent = "only layers with equal inputs are compared" if stage.checks else NOT_COMPARED
+            stage.omit(pair.why_outputs_differ, extent)
+    if not stage.checks and not stage.omission:
+        stage.omit("the records have no layers in common")
     return stage
 
 

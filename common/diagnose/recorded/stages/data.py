@@ -33,7 +33,7 @@ def compare_data(pair: RecordPair) -> Stage:
     for step in pair.steps:
         counts = [sum(side.count_examples(step)) for side in pair.sides]
         if not all(counts):
-            stage.note = "the inputs are not recorded"
+            stage.omit(f"the inputs of step {step} are not recorded")
             return stage
         if counts[0] != counts[1]:
             stage.add_mismatch(f"step {step}: examples")
@@ -41,7 +41,7 @@ def compare_data(pair: RecordPair) -> Stage:
             return stage
         if titles := [side.title for side in pair.sides if side.has_abridged_inputs(step)]:
             # The inputs that are recorded as a whole, such as masks, do not identify the examples
-            stage.note = f"{titles[0]}: step {step}: not compared, because inputs are recorded as samples only"
+            stage.omit(f"the inputs of {titles[0]} in step {step} are recorded as samples only")
             return stage
         if not _compare_step(stage, pair, step):
             return stage
@@ -172,8 +172,8 @@ def _note_changed_batches(stage: Stage, explanations: list[tuple[ArrayPair, Expl
     """
     if (cut := next((array for array, _ in explanations if _is_cut(array)), None)) is not None:
         stage.checks.clear()
-        stage.note = (
-            "not compared: B's script takes batches from A's record, and passes only a part of them to its model, "
+        stage.omit(
+            "B's script takes batches from A's record, and passes only a part of them to its model, "
             f"{list(cut.b.shape)} of {list(cut.a.shape)} in {cut.title}: recorder.batches(...) returns what A's model "
             "received, which is cut already; cut the script's own batches before it, not its results"
         )

@@ -33,7 +33,7 @@ def compare_gradients(pair: RecordPair) -> Stage:
     if pair.has_difference("initial weights"):
         reason = "the initial weights differ"
     if reason:
-        stage.note = f"not compared: {reason}"
+        stage.omit(reason)
         return stage
     may_begin_here = not pair.has_difference("activations", "loss")
     causes = pair.get_stage("hyperparameters").causes
@@ -48,7 +48,8 @@ def compare_gradients(pair: RecordPair) -> Stage:
             if may_begin_here:
                 _explain(stage, pair, step, differing)
             break
-    stage.note = "" if stage.checks else "no gradients are recorded"
+    if not stage.checks:
+        stage.omit("no gradients are recorded, or every update was skipped")
     return stage
 
 

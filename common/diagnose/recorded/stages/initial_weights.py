@@ -33,6 +33,8 @@ def compare_initial_weights(pair: RecordPair) -> Stage:
         if stage.compare_arrays(match.title, a, b, precision=precision).differs:
             differing[match.title] = b
     _explain(stage, common_a, differing, describe_seeds(pair))
+    if not stage.checks:
+        stage.omit("the records have no variables in common")
     return stage
 
 

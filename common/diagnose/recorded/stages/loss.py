@@ -37,13 +37,14 @@ def compare_losses(pair: RecordPair) -> Stage:
     """Compare the losses of the steps with the same examples; explain the first that differs."""
     stage = Stage("loss", precision="float64" if pair.precision == "float64" else "float32")
     if not pair.equal_steps or pair.has_difference("initial weights"):
-        stage.note = f"not compared: the {'initial weights' if pair.equal_steps else 'examples'} differ"
+        stage.omit(f"the {'initial weights' if pair.equal_steps else 'examples'} differ")
         return stage
     may_begin_here = not pair.has_difference("activations")
-    differing_steps = []
+    differing_steps, missing_steps = [], []
     for step in pair.equal_steps if not pair.why_outputs_differ else []:
         losses = find_closest_losses(pair, step)
         if losses is None:
+            missing_steps.append(step)
             continue
         noise = max(PRECISION_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
         a, b = (np.array([loss]) for loss in losses)
@@ -54,9 +55,13 @@ def compare_losses(pair: RecordPair) -> Stage:
         if check.differs:
             differing_steps.append(step)
     if pair.why_outputs_differ:
-        stage.note = f"not compared: {pair.why_outputs_differ}"
-    elif not stage.checks:
-        stage.note = "the recorders saw no loss"
+        stage.omit(pair.why_outputs_differ)
+    elif missing_steps:
+        stage.omit(f"the recorders did not see the loss of step {missing_steps[0]}")
+    elif len(pair.equal_steps) < len(pair.steps):
+        step = pair.steps[len(pair.equal_steps)]
+        reason = "the scripts draw other random numbers" if step in pair.orders else "the examples differ"
+        stage.omit(f"{reason} in step {step}", extent=f"only compared before step {step}")
     _explain(stage, pair, differing_steps if may_begin_here else [])
     return stage
 

@@ -32,14 +32,18 @@ def compare_updates(pair: RecordPair) -> Stage:
     keep_one_sided_causes(stage)
     if not any(reasons):
         _compare_lost_state(stage, pair)
-    stage.note = "; ".join(filter(None, reasons)) or ("" if stage.checks else "gradients or weights are not recorded")
+    # No omission: the stage checks each record by itself, and the stage "state" compares what both updates did
+    if any(reasons):
+        stage.note = f"not compared: {'; '.join(filter(None, reasons))}"
+    elif not stage.checks:
+        stage.note = stage.note or "not compared: gradients or weights are not recorded"
     return stage
 
 
 def _why_imprecise(side: RecordedSide) -> str:
     """Return why the updates of a side have too few digits to be compared, or an empty string."""
     precision = find_weight_precision(side)
-    return f"{side.title}: the weights are in {precision}" if "16" in precision else ""
+    return f"the weights of {side.title} are in {precision}" if "16" in precision else ""
 
 
 def keep_one_sided_causes(stage: Stage) -> None:

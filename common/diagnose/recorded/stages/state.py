@@ -36,10 +36,10 @@ def compare_states(pair: RecordPair) -> Stage:
     """Compare the variables after each step with the same examples."""
     stage = Stage("state", precision="float64" if pair.precision == "float64" else "float32")
     if not pair.equal_steps or pair.has_difference("initial weights"):
-        stage.note = f"not compared: the {'initial weights' if pair.equal_steps else 'examples'} differ"
+        stage.omit(f"the {'initial weights' if pair.equal_steps else 'examples'} differ")
         return stage
     if pair.why_outputs_differ:
-        stage.note = f"not compared: {pair.why_outputs_differ}"
+        stage.omit(pair.why_outputs_differ)
         return stage
     earlier = ("activations", "loss", "gradients", "reduction", "optimizer")
     may_begin_here = not pair.has_difference(*earlier) and not pair.get_stage("hyperparameters").causes
@@ -69,6 +69,8 @@ def compare_states(pair: RecordPair) -> Stage:
             norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)), _get_deviation(pair, match, step))
             tensor = f"step {step}: {match.title}"
             stage.compare_arrays(tensor, a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
+    if not stage.checks:
+        stage.omit("no weights are recorded after an update")
     names = {cause.cause for cause in pair.get_stage("hyperparameters").causes}
     # If activations differ, the moving statistics of later layers differ, too
     if EVALUATION_MODE not in names and not pair.has_difference("activations"):

@@ -107,7 +107,7 @@ class Sgd(torch.optim.SGD):
 def test_an_unknown_optimizer_is_named(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, lambda p: torch.optim.SGD(p, 0.1), lambda p: Sgd(p, 0.1))
     stage = next(stage for stage in diagnosis.stages if stage.name == "optimizer")
-    assert stage.note.endswith(f"not compared: the update of {__name__}.Sgd is not known")
+    assert f"not compared: the update of {__name__}.Sgd in " in stage.note
 
 
 @pytest.mark.parametrize(("accumulator", "is_named"), [(0.0, True), (1e3, False)])

@@ -14,7 +14,6 @@ from common.diagnose.recorded.loss_settings import read_loss_settings
 from common.diagnose.recorded.walk import diagnose_records
 from common.recording.record_format import RECORD
 from common.recording.record_reader import open_record
-from common.recording.record_writer import draw_sample
 from tests.unit.common.recording.numpy_script import (
     Arrays,
     NumpyScript,
@@ -299,16 +298,6 @@ def test_an_activity_regularizer_is_named_with_the_loss(tmp_path: Path) -> None:
     assert any("and the activity regularizer of hidden" in cause.sentence for cause in causes), causes
 
 
-def test_the_headline_names_what_is_not_compared(tmp_path: Path) -> None:
-    dropout: dict = {**DROPOUT, "training": True}
-    script = NumpyScript(extra_layers=(dropout,))  # type: ignore[arg-type]
-    diagnosis = diagnose(tmp_path, script, script)
-    assert not diagnosis.is_equal
-    assert diagnosis.headline.startswith("not compared: loss, gradients, state of A (")
-    assert "such as dropout masks, in " in diagnosis.headline
-    assert diagnosis.headline.endswith("; no difference in what was compared")
-
-
 class OneHotLabels(NumpyScript):
     """A script whose loss function receives one-hot labels."""
 
@@ -373,22 +362,6 @@ def test_a_script_that_cuts_the_batches_of_the_record_is_not_compared(tmp_path: 
     assert [cause.cause for cause in diagnosis.causes] == ["weight_decay"]
     stage = next(stage for stage in diagnosis.omitted_stages if stage.name == "data")
     assert "[12, 4] of [12, 5] in input 0: recorder.batches(...) returns" in stage.note
-
-
-class SampledInputs(NumpyScript):
-    """A script in whose record samples stand for the inputs of the second micro-batch."""
-
-    def _compute_rank(self, *args: Any) -> Any:
-        arrays, *others = super()._compute_rank(*args)
-        sample: Any = draw_sample(arrays["batch/1/input/0"])
-        return arrays | {"batch/1/input/0": sample}, *others
-
-
-def test_a_sample_of_an_input_is_no_smaller_batch(tmp_path: Path) -> None:
-    diagnosis = diagnose(tmp_path, SampledInputs(micro_batches=2), NumpyScript(micro_batches=2))
-    assert diagnosis.causes == []
-    note = next(stage.note for stage in diagnosis.stages if stage.name == "data")
-    assert note.endswith("step 1: not compared, because inputs are recorded as samples only")
 
 
 class RowsOfEmbedding(NumpyScript):
