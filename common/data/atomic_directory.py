@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 import xxhash
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from common.errors import UserError, build_write_error, one_line
 from common.records.files import read_json_object
@@ -27,6 +27,7 @@ from common.records.files import read_json_object
 log = logging.getLogger("lockstep")
 
 MANIFEST = "manifest.json"
+LOCK_SECONDS = 5.0  # how long to wait for a lock if another process may not hold it: a killed one may still end
 SEAL = "seal"  # the entry of a manifest with the checksum of all its other entries
 
 # A manifest as read from JSON. Each caller casts it to the subclass of `Manifest` that names its entries.
@@ -69,12 +70,22 @@ def open_or_build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
 
 
 @contextmanager
-def lock_path(path: Path) -> Iterator[None]:
-    """Hold the file lock of a path in the cache directory. Raise UserError if the cache directory cannot be written."""
+def lock_path(path: Path, problem: str | None = None) -> Iterator[None]:
+    """Hold the file lock of a path in the cache directory.
+
+    Args:
+        path: The path.
+        problem: The error if another process holds the lock for LOCK_SECONDS; None to wait for that process.
+
+    Raises:
+        UserError: Another process holds the lock, or the cache directory cannot be written.
+    """
     lock = FileLock(path.with_name(path.name + ".lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        lock.acquire(timeout=-1 if problem is None else LOCK_SECONDS)
+    except Timeout as error:
+        raise UserError(problem) from error
     except OSError as error:
         raise UserError(f"cache_dir={path.parent}: cannot be written ({error.strerror}); choose another") from error
     try:

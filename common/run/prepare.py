@@ -56,11 +56,8 @@ def _open_stream(context: RunContext) -> Iterator[None]:
         return
     stream = reopen_cache(context.config, cache.directory).train  # the config has the run directory now
     assert isinstance(stream, StreamSplit)
-    try:
-        stream.begin(checkpoint.stream_blocks if checkpoint and not context.config.data.allow_change else {})
+    with stream.open_blocks(checkpoint.stream_blocks if checkpoint and not context.config.data.allow_change else {}):
         yield
-    finally:
-        stream.end()
 
 
 def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int = 0) -> RunContext:

@@ -94,6 +94,7 @@ BERT["compiled64"] = (*BERT["dropout64"], "train.steps=10")
 ARRAYS = ("data=arrays", "data.train={data}/train.npz", "data.validation={data}/validation.npz")
 TEXT = ("data=lines", "data.train={data}/train.txt", "data.validation={data}/validation.txt", "data.tokenizer=bytes")
 # Shards are uneven for 2, 3 and 4 replicas.
+READ = ("data=custom", "data.read=tests.parity.stream_data:read", "+data.arguments.directory={data}")
 CUSTOM = ("train.steps=30", "schedule=constant", "optimizer.learning_rate=0.003", "train.global_batch_size=31")
 HEADS = "{mask: {loss: dice, weight: 0.3}, group: {class_weights: [1,2,0.5]}, age: {kind: regression, weight: 2}}"
 HEADS_METRICS = "metrics=[mask.iou,group.f1,age.pearson]"
@@ -102,6 +103,8 @@ EXAMPLES = {  # the example whose data is used, and the settings
     "lstm": ("lstm", ARRAYS),
     "gpt": ("gpt", (*TEXT, "train.max_length=64", "task=language_model", "metrics=[f1]")),
     "tabular": ("tabular", (*ARRAYS, "task=regression", "task.loss=huber", "metrics=[r2,spearman]")),
+    # An epoch has three blocks; the last one has 20 examples. Batches have examples of two blocks.
+    "stream": ("tabular", (*READ, "data.stream=40", "data.stream_examples=100", "task=regression")),
     "hf": ("lstm", (*ARRAYS, "task.label_smoothing=0.1", "task.class_weights=[0.5,2]")),
     "keras_two": ("tabular", (*ARRAYS, "task=regression")),
     "attention": ("lstm", (*ARRAYS, "+model.arguments.dropout=0.1")),
@@ -155,30 +158,18 @@ PAIRED = {
     "lstm": (*SINGLES, "torch-ddp-3"),
     "gpt": (*SINGLES, "torch-ddp-3"),
     "tabular": (*SINGLES, "torch-ddp-3"),
+    "stream": ("torch-ddp-3", "tf-mirrored-2"),
     "hf": (*SINGLES, "torch-ddp-3"),
     "keras_two": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
     "attention": (*SINGLES, "torch-ddp-3", "torch-allreduce-3-ring"),
     "tagger": (*SINGLES, "torch-ddp-3", "tf-mirrored-2"),
     "translation": (*SINGLES, "torch-ddp-3"),
-    "pairs": (
-        *SINGLES,
-        "torch-dp-2",
-        "torch-ddp-3",
-        "torch-zero-3",
-        "torch-allreduce-3-native",
-        "tf-mirrored-2",
-    ),
+    "pairs": (*SINGLES, "torch-dp-2", "torch-ddp-3", "torch-zero-3", "torch-allreduce-3-native", "tf-mirrored-2"),
     "heads": (*SINGLES, "torch-ddp-3", "torch-fsdp-3", "tf-mirrored-2"),
 }
 FEWER_LAYERS = {"gpt": ("+model.arguments.layers=1",)}  # for CI, because TensorFlow takes long to trace a layer
-OF_TESTS = (
-    "attention",
-    "keras_two",
-    "tagger",
-    "heads",
-    "pairs",
-    "translation",
-)  # their model pairs are in tests/parity
+# Their model pairs are in tests/parity.
+OF_TESTS = ("attention", "keras_two", "tagger", "heads", "pairs", "translation")
 # The runs with planted faults. One replica is fastest, but only uneven shards show the mean of replica means.
 FAULTS = dict.fromkeys(
     ("native_adam", "tanh_gelu", "other_shuffle", "layer_norm_epsilon", "no_attention_mask"), "tf-single"
@@ -190,6 +181,7 @@ FAULTY += [
     ("resnet", "batch_norm_of_each_replica", "torch-ddp-3"),
     ("tabular", "mean_of_replica_means", "tf-mirrored-2"),
     ("tagger", "mean_of_replica_means", "tf-mirrored-2"),
+    ("stream", "other_shuffle_of_later_blocks", "tf-single"),
 ]
 FAULTY += [("gpt", "native_dropout", "tf-single"), ("attention", "native_dropout", "torch-single")]
 FAULT_KEYS = {  # the faults that are settings; tests/parity/trainer.py plants the others
@@ -299,7 +291,8 @@ def make_overrides(base: Path, experiment: str, precision: str = "float64") -> t
     data = base / "data" / name
     if not data.exists():
         import_module(f"tests.parity.{name}_data" if name in OF_TESTS else f"examples.{name}.data").write(data)
-    modules = f"tests.parity.{experiment}_" if experiment in OF_TESTS else f"examples.{experiment}.model_"
+    pair = "tabular" if experiment == "stream" else experiment
+    modules = f"tests.parity.{pair}_" if pair in OF_TESTS else f"examples.{pair}.model_"
     factories = (f"model.torch={modules}torch:build", f"model.tf={modules}keras:build")
     formatted = (setting.replace("{data}", str(data)) for setting in settings)
     return (cache, "model=custom", *factories, *formatted, *CUSTOM, f"train.precision={precision}")

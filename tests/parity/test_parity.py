@@ -77,7 +77,7 @@ def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
 
 @pytest.mark.parametrize(("experiment", "fault", "strategy"), FAULTY)
 def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str, strategy: str) -> None:
-    correct, faulty = runs.path(experiment, "torch-single"), runs.path(experiment, strategy, fault)
+    correct, faulty = runs.path(experiment, PAIRED[experiment][0]), runs.path(experiment, strategy, fault)
     (pair,) = compare_runs([correct, faulty], TOLERANCES).pairs
     assert find_violations(pair)
     assert pair.a.precision == "float32" or pair.first_step_beyond is not None

@@ -55,14 +55,13 @@ def train_runs(framework: str, runs: list[PlannedRun]) -> None:
 
 
 def prepare_runs(framework: str, runs: list[PlannedRun]) -> Iterator[RunContext]:
-    """Yield the contexts of the runs. Each run is prepared just before it is trained."""
+    """Yield the contexts of the runs. Each run is prepared just before it is trained, and closed after that."""
     with initialize_config_dir(CONF, version_base="1.3"):
         configs = [parse_config(compose("train", [*run["overrides"], f"run_dir={run['run_dir']}"])) for run in runs]
     for config in configs:
         config, _ = discover_cluster(config, framework, {})
         with open_run(config, framework) as context:
-            pass
-        yield context
+            yield context
 
 
 @contextmanager
@@ -147,6 +146,9 @@ def plant_fault(fault: str | None) -> Iterator[None]:
             lambda count, size, seed, step, stream_block: correct(count, size, seed + 1, step, stream_block),
         ):
             yield
+    elif fault == "other_shuffle_of_later_blocks":
+        with _shuffle_later_blocks():
+            yield
     elif fault == "mean_of_replica_means":
         with _average_replica_means():
             yield
@@ -176,6 +178,19 @@ def _change_checkpoint_config(**changes: str | float) -> Iterator[None]:
         return {**correct(self), **changes}
 
     with patch.object(InitialCheckpoint, "hf_config", property(change_config)):
+        yield
+
+
+@contextmanager
+def _shuffle_later_blocks() -> Iterator[None]:
+    """Shuffle all blocks of a stream but the first with another seed."""
+    correct = batch_plan._permute_stream
+
+    def permute_stream(count: int, seed: int, epoch: int, positions: np.ndarray, block_size: int) -> np.ndarray:
+        first, later = (correct(count, seed + offset, epoch, positions, block_size) for offset in (0, 1))
+        return np.where(positions < block_size, first, later)
+
+    with patch.object(batch_plan, "_permute_stream", permute_stream):
         yield
 
 

@@ -122,8 +122,14 @@ def check_channels(channels: Collection[str], inputs: InputShapes) -> None:
             )
 
 
-def find_range(location: str, name: str, values: np.ndarray) -> tuple[int, int]:
+def find_range(location: str, name: str, values: np.ndarray, first: int = 0) -> tuple[int, int]:
     """Return the least and the largest of integers or bools; (0, 0) for floats, which must be finite.
+
+    Args:
+        location: The name of the split, for errors.
+        name: The name of the array.
+        values: The array.
+        first: The number of its first example, for errors.
 
     Raises:
         UserError: If a float is not finite or does not fit float32.
@@ -134,10 +140,10 @@ def find_range(location: str, name: str, values: np.ndarray) -> tuple[int, int]:
             low.append(int(block.min()))
             high.append(int(block.max()))
         elif not (is_valid := np.abs(block) <= np.finfo(np.float32).max).all():
-            first = np.argwhere(~is_valid)[0]
-            value = block[tuple(first)]
+            index = np.argwhere(~is_valid)[0]
+            value = block[tuple(index)]
             remedy = "remove or replace it" if not np.isfinite(value) else "it does not fit float32; scale the array"
-            raise UserError(f"{location}: {name}[{format_index(start, first)}] is {value:g}; {remedy}")
+            raise UserError(f"{location}: {name}[{format_index(first + start, index)}] is {value:g}; {remedy}")
     return min(low, default=0), max(high, default=0)
 
 

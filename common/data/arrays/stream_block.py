@@ -45,7 +45,8 @@ def write_block(
     if data.weight is not None:
         assert first.example_weights is not None
         stored[data.weight] = Column(first.example_weights)
-    location = f"data.read={data.read}, train from example {start}"
+    split = f"data.read={data.read}, train"
+    location = f"{split} from example {start}"
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         arrays = read_stream(data, Path(scratch), start, end)
         block, _ = to_named_arrays((location, arrays), (location, arrays))
@@ -57,7 +58,7 @@ def write_block(
         check_sizes(block, next(iter(stored)))
         for name, column in block.columns.items():
             values, dtype = column.values, stored[name].values.dtype
-            low, high = find_range(location, name, values)
+            low, high = find_range(split, name, values, start)
             if name in labels:
                 _check_labels(location, name, task, values, len(manifest["classes"]))
             elif name == data.weight:

@@ -8,8 +8,8 @@ thread reads the next block ahead. The first block is in the cache of the data a
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
@@ -84,17 +84,31 @@ class StreamSplit(ArraySplit):
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         return self._collect(ids, lambda split, rows: split.gather(rows, rows))
 
-    def begin(self, checksums: Mapping[str, str]) -> None:
-        """Remove the blocks that an earlier command of this run left.
+    @contextmanager
+    def open_blocks(self, checksums: Mapping[str, str]) -> Iterator[None]:
+        """Keep the directory of the blocks for one run: remove those of an earlier command, and all of them at the end.
 
-        checksums: the checksums of the blocks that were read until the checkpoint, which they must still have.
+        Args:
+            checksums: The checksums of the blocks that were read until the checkpoint, which they must still have.
+
+        Raises:
+            UserError: Another run uses the directory: it has the same `run_dir` on another host, and the same cache.
         """
         assert self.directory is not None
-        self.end()
-        with lock_path(self.directory / CHECKSUMS):
-            _write_checksums(self.directory, checksums)
+        problem = (
+            f"cache_dir={self.directory.parent}: another run, whose run_dir has the same path, keeps the blocks of its "
+            "stream there; set another run_dir or cache_dir"
+        )
+        with lock_path(self.directory, problem):
+            self._remove_blocks()
+            with lock_path(self.directory / CHECKSUMS):
+                _write_checksums(self.directory, checksums)
+            try:
+                yield
+            finally:
+                self._remove_blocks()
 
-    def end(self) -> None:
+    def _remove_blocks(self) -> None:
         """Remove all blocks of the run. Processes that have not ended yet may still write some."""
         assert self.directory is not None
         give_up = time.monotonic() + REMOVE_SECONDS

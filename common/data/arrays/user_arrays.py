@@ -153,15 +153,16 @@ def write_splits(data: CustomDataSettings, scratch: Path, ranges: Ranges = ALL) 
             (scratch / split).mkdir()
             if data.stream is not None:
                 _check_signature(function)
+            first = 0 if limits is None else limits[0]
             try:
-                start = {} if limits is None else {START: limits[0]}
+                start = {} if limits is None else {START: first}
                 dataset = function(split=split, **start, **data.arguments)
             except Exception as error:
                 return f"{location}: raised {describe_error(error)}"
-            examples = _iterate_examples(location, dataset, data.names)
+            examples = _iterate_examples(location, dataset, data.names, first)
             if limits is not None:
                 examples = _take(examples, location, *limits)
-            _write_examples(examples, location, scratch / split)
+            _write_examples(examples, location, scratch / split, first)
     except UserError as error:
         return str(error)
     except OSError as error:
@@ -170,8 +171,11 @@ def write_splits(data: CustomDataSettings, scratch: Path, ranges: Ranges = ALL) 
 
 
 def _check_signature(function: Callable[..., Any]) -> None:
-    """Raise UserError if the function of a stream has no argument `start`."""
-    parameters = inspect.signature(function).parameters.values()
+    """Raise UserError if the function of a stream has no argument `start`. A function of C may not name its own."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        return  # the call shows whether it has the argument
     if not any(parameter.name == START or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         raise UserError(
             f"{KEY}: data.stream needs a function with the argument {START}=0, the first training example to yield"
@@ -190,17 +194,23 @@ def _take(
         raise UserError(f"{location}: ended after {position} examples; lower data.stream_examples to as many")
 
 
-def _iterate_examples(location: str, dataset: Any, names: Sequence[str] | None) -> Iterator[dict[str, np.ndarray]]:  # noqa: ANN401  a dataset of any library
+def _iterate_examples(
+    location: str,
+    dataset: Any,  # noqa: ANN401  a dataset of any library
+    names: Sequence[str] | None,
+    first: int,
+) -> Iterator[dict[str, np.ndarray]]:
     """Yield the arrays of each example by name.
 
     Args:
         location: The name of the split, for errors.
         dataset: A tf.data.Dataset, a torch.utils.data.Dataset, a Hugging Face Dataset, or any iterable.
         names: Names of the elements of examples that are tuples.
+        first: The number of the first example, for errors.
     """
-    number = -1
+    number = first - 1
     try:
-        for number, example in enumerate(show_progress(_iterate(location, dataset), "reading examples")):
+        for number, example in enumerate(show_progress(_iterate(location, dataset), "reading examples"), first):
             yield _name_arrays(f"{location}[{number}]", example, names)
     except UserError:
         raise
@@ -239,12 +249,15 @@ def _name_arrays(location: str, example: object, names: Sequence[str] | None) ->
     return arrays
 
 
-def _write_examples(examples: Iterator[dict[str, np.ndarray]], location: str, directory: Path) -> None:
-    """Write a file for each array, and one with the lengths of its examples if they have axes."""
+def _write_examples(examples: Iterator[dict[str, np.ndarray]], location: str, directory: Path, first: int) -> None:
+    """Write a file for each array, and one with the lengths of its examples if they have axes.
+
+    first: the number of the first example, for errors.
+    """
     writers: dict[str, _ExampleWriter] = {}
     try:
-        for number, example in enumerate(examples):
-            if not number:
+        for number, example in enumerate(examples, first):
+            if number == first:
                 writers = {name: _ExampleWriter(directory, name, array) for name, array in example.items()}
             if example.keys() != writers.keys():
                 raise UserError(

@@ -7,6 +7,8 @@ import numpy as np
 
 Examples = Iterator[dict[str, Any]]
 
+CODE = dict.update  # a function of C, whose signature Python does not know
+
 
 def count(split: str, start: int = 0) -> Examples:
     for number in range(start, 1000 if split == "train" else 6):
@@ -41,6 +43,11 @@ def fail(split: str, start: int = 0) -> Examples:
         if example["x"][0] == 27:
             raise OSError("no such shard")
         yield example
+
+
+def yield_text(split: str, start: int = 0) -> Examples:
+    for example in count(split, start):
+        yield {**example, "x": "text" if example["x"][0] == 27 else example["x"]}
 
 
 def change_shape(split: str, start: int = 0) -> Examples:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from common.config.schema import Config
+from common.data import atomic_directory
 from common.data.arrays.array_cache import open_cache
 from common.data.arrays.stream_split import StreamSplit
 from common.data.batch_plan import select_example_ids
@@ -58,19 +59,33 @@ def test_gathers_two_epochs_of_few_blocks(make_stream: Make, tmp_path: Path, cou
         assert arrays["labels"].tolist() == (ids % 3).tolist()
         assert len([path for path in tmp_path.glob("stream-*/block-*") if path.is_dir() and not path.suffix]) <= 4
     assert train.directory is not None
-    train.end()
+    with train.open_blocks({}):
+        assert [path.name for path in train.directory.iterdir() if path.suffix != ".lock"] == ["checksums.json"]
+        train.gather(np.array([12]), np.array([12]))
     assert not train.directory.exists()
+
+
+def test_two_runs_cannot_use_one_directory(make_stream: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hosts may share a cache directory and have run directories with the same path."""
+    monkeypatch.setattr(atomic_directory, "LOCK_SECONDS", 0.1)
+    first, second = (_open(make_stream("count")) for _ in range(2))
+    with first.open_blocks({}):
+        first.gather(np.array([12]), np.array([12]))
+        with pytest.raises(UserError, match="another run, whose run_dir has the same path"), second.open_blocks({}):
+            pass
+        assert first.directory is not None and (first.directory / "block-1").exists()
+    with second.open_blocks({}):
+        second.gather(np.array([12]), np.array([12]))
 
 
 def test_lock_files_do_not_accumulate(make_stream: Make) -> None:
     train = _open(make_stream("count", "data.stream_examples=400"))
-    train.begin({})
     assert train.directory is not None
-    for number in range(1, 40):
-        (train.directory / f"block-{number}.lock").touch()
-    train.gather(np.array([205]), np.array([205]))
-    assert len([*train.directory.glob("block-*.lock")]) == 17
-    train.end()
+    with train.open_blocks({}):
+        for number in range(1, 40):
+            (train.directory / f"block-{number}.lock").touch()
+        train.gather(np.array([205]), np.array([205]))
+        assert len([*train.directory.glob("block-*.lock")]) == 17
 
 
 @pytest.mark.parametrize(
@@ -78,6 +93,7 @@ def test_lock_files_do_not_accumulate(make_stream: Make) -> None:
     [
         ("ignore_start", r"with start=6 it yields other examples than number 6 .*labels differs|x differs"),
         ("lack_start", r"needs a function with the argument start=0"),
+        ("CODE", r"train: raised TypeError"),
     ],
 )
 def test_functions_that_do_not_start_there_are_refused(make_stream: Make, function: str, message: str) -> None:
@@ -89,9 +105,10 @@ def test_functions_that_do_not_start_there_are_refused(make_stream: Make, functi
     ("function", "ids", "message"),
     [
         ("end_early", 35, "ended after 33 examples; lower data.stream_examples"),
-        ("fail", 25, r"raised OSError: no such shard"),
+        ("fail", 25, r"train\[27\]: raised OSError: no such shard"),
+        ("yield_text", 25, r"train\[27\]: x is no array of numbers"),
         ("change_shape", 25, r"x has floats of shape \(3\)"),
-        ("become_nan", 25, "x.* is nan"),
+        ("become_nan", 25, r"train: x\[26, 0\] is nan"),
         ("unknown_class", 25, "labels has values from 0 to 7"),
         ("unknown_word", 25, "x has 24, but the first block and validation"),
         ("lose_array", 25, "no array 'x', which the first block has"),
@@ -131,8 +148,10 @@ def test_block_that_another_process_removes_is_read_again(make_stream: Make) -> 
 
 def test_block_that_differs_from_that_of_the_checkpoint_is_refused(make_stream: Make) -> None:
     train = _open(make_stream("count"))
-    train.begin({"1": "another"})
-    with pytest.raises(UserError, match="examples 10 to 19 of train differ"):
+    with (
+        train.open_blocks({"1": "another"}),
+        pytest.raises(UserError, match="examples 10 to 19 of train differ"),
+    ):
         train.gather(np.array([12]), np.array([12]))
 
 
