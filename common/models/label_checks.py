@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
@@ -22,6 +23,7 @@ from common.data.cache import Cache
 from common.data.splits.array_column import Column
 from common.data.splits.array_split import ArraySplit
 from common.data.splits.multi_output_split import MultiOutputSplit
+from common.data.transforms.label_limits import LabelLimits
 from common.data.transforms.transform import KEY
 from common.data.transforms.transformed_data import CHECKED_EXAMPLES
 from common.data.transforms.transformed_split import TransformedOutputsSplit, TransformedSplit, get_source
@@ -59,7 +61,7 @@ def check_classes(config: Config, cache: Cache, classes: int | list[int | None] 
             several outputs.
     """
     counts = classes if isinstance(classes, list) else [classes]
-    tasks = [*_iterate_all(config, cache)]
+    tasks = [*_iterate_tasks(config, cache)]
     for (location, title, task, split), count in zip(tasks, counts * (len(tasks) // len(counts)), strict=True):
         if count is None:
             continue
@@ -69,6 +71,42 @@ def check_classes(config: Config, cache: Cache, classes: int | list[int | None] 
             raise UserError(f"{key}={weights}: needs a number for each of the {count} classes of the model")
         if problem := _find_wrong_label(task, split, count):
             _refuse(location, title, task, problem)
+    limited = limit_labels(config, cache, classes).train
+    if isinstance(limited, TransformedSplit) and limited.limits:
+        ids = np.arange(min(CHECKED_EXAMPLES, len(limited)))
+        limited.gather(ids, ids)
+
+
+def limit_labels(config: Config, cache: Cache, classes: int | list[int | None] | None) -> Cache:
+    """Return the cache whose splits refuse labels of transforms that are out of range. Arguments as `check_classes`."""
+    train, validation = cache.train, cache.validation
+    splits = [_limit_split(config.task, split, classes, len(cache.classes)) for split in (train, validation)]
+    return replace(cache, train=splits[0], validation=splits[1])
+
+
+def _limit_split(
+    task: TaskSettings, split: Split, classes: int | list[int | None] | None, example_classes: int
+) -> Split:
+    """Return a split with the range of the labels that its transforms may change.
+
+    example_classes: the number of classes of examples that have one label each; 0 if they have none.
+    """
+    if not (isinstance(split, TransformedSplit) and split.transforms_labels):
+        return split
+    limits: dict[str, LabelLimits] = {}
+    outputs = task.tasks if isinstance(task, MultiOutputSettings) else []
+    names = [(output.label, output.task) for output in outputs] or [("labels", task)]
+    counts = classes if isinstance(classes, list) else [classes]
+    for (name, label_task), count in zip(names, counts, strict=True):
+        shape, dtype = split.specs[name]
+        if isinstance(label_task, ClassificationSettings) and dtype.kind == "f":
+            continue  # shares of classes
+        low, high = _find_limits(label_task, count or example_classes or math.inf)
+        if name in limits:
+            low, high = max(low, limits[name].low), min(high, limits[name].high)
+        if math.isfinite(low) or math.isfinite(high):
+            limits[name] = LabelLimits(low, high, getattr(label_task, "ignore_label", None) if shape else None)
+    return replace(split, limits=limits)
 
 
 def _iterate_tasks(config: Config, cache: Cache) -> Iterator[tuple[str, str, TaskSettings, Split]]:
@@ -176,29 +214,21 @@ def _describe(labels: np.ndarray) -> str:
 def _find_wrong_label(task: TaskSettings, split: Split, classes: float) -> str:
     """Return which label is out of range for the task, or "" if none is. classes: the number that the model returns."""
     labels = split.labels
-    low, high = _find_limits(task, classes)
     ignored: int | None = getattr(task, "ignore_label", None) if _count_axes(split) > 1 else None
     if isinstance(task, ClassificationSettings) and labels.dtype.kind == "f":
         index, ignored = _find_first(labels, lambda shares: np.abs(shares.sum(1) - 1) > 1e-3), None
         if index is not None:
             return f"needs shares of each class that add up to 1; the shares of example {index} do not"
-
-    def is_wrong(block: np.ndarray) -> np.ndarray:
-        is_outside: np.ndarray = (block < low) | (block > high)
-        return is_outside if ignored is None else is_outside & (block != ignored)
-
-    index = _find_first(labels, is_wrong)
+    limits = LabelLimits(*_find_limits(task, classes), ignored)
+    index = _find_first(labels, limits.find_wrong)
     if index is None:
         return ""
-    wrong = labels[index : index + 1][is_wrong(labels[index : index + 1])][0]
-    limits = f"of at least {low:g}" if high == math.inf else f"of at most {high:g}"
-    limits = f"from {low:g} to {high:g}" if math.isfinite(low) and math.isfinite(high) else limits
-    exception = "" if ignored is None else f", or task.ignore_label={ignored}"
+    wrong = labels[index : index + 1][limits.find_wrong(labels[index : index + 1])][0]
     reason = f", because the model returns {classes:g} classes" if classes < math.inf else ""
     place = f"example {_find_example(split, index)} has {wrong:g}"
     can_ignore = isinstance(task, ClassTaskSettings) and _count_axes(split) > 1 and labels.dtype.kind == "i"
     remedy = f", or set task.ignore_label={wrong:g} if it is no class" if can_ignore else ""
-    return f"needs labels {limits}{exception}{reason}; {place}; correct it{remedy}"
+    return f"needs labels {limits}{reason}; {place}; correct it{remedy}"
 
 
 def _find_limits(task: TaskSettings, classes: float) -> tuple[float, float]:

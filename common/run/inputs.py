@@ -13,6 +13,7 @@ from common.config.schema import Config
 from common.data.batch_plan import PLAN_VERSION
 from common.data.cache import Cache, reopen_cache
 from common.models.initial_weights import InitialCheckpoint, reopen_initial_checkpoint
+from common.models.label_checks import limit_labels
 from common.models.task_outputs import OutputLayout
 from common.run.checkpoint import Checkpoint, open_unverified_checkpoint
 from common.run.files import replace_text
@@ -81,11 +82,10 @@ def save_inputs(inputs: PreparedInputs, run_dir: Path) -> None:
 def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
     """Open the inputs that the command prepared, without verifying their contents. Each training process calls it."""
     paths = _read_paths(run_dir)
-    inputs = PreparedInputs(
-        reopen_cache(config, Path(paths["cache"])),
-        reopen_initial_checkpoint(Path(paths["initial"])),
-        open_prepared_checkpoint(run_dir),
-    )
+    initial = reopen_initial_checkpoint(Path(paths["initial"]))
+    cache = reopen_cache(config, Path(paths["cache"]))
+    cache = limit_labels(config, cache, initial.hf_config.get("output_classes"))
+    inputs = PreparedInputs(cache, initial, open_prepared_checkpoint(run_dir))
     # The checkpoint is left out: its fingerprint changes if the run evaluates it after it was saved.
     opened, prepared = (
         {**fingerprints, "checkpoint": None} for fingerprints in (inputs.fingerprints, paths["fingerprints"])

@@ -1,8 +1,8 @@
 """A split whose examples are transformed when they are gathered."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from typing_extensions import override
@@ -11,6 +11,7 @@ from common.data.batches import Arrays, Split
 from common.data.label_weights import count_losses
 from common.data.splits.multi_output_split import MultiOutputSplit
 from common.data.transforms.builder import Step, TransformList
+from common.data.transforms.label_limits import LabelLimits
 from common.data.transforms.rows import gather_examples
 from common.data.transforms.streams import BATCHES, EXAMPLES, Streams, derive_keys
 from common.data.transforms.transform import KEY, Example, describe_arrays
@@ -34,6 +35,7 @@ class TransformedSplit:
         epoch: The epoch, from 0.
         step: The number of the global batch; 0 before `select_batch`.
         batch_ids: The ids of the global batch, among which a mixing finds partners; None before `select_batch`.
+        limits: The ranges of labels, by the names of their arrays, which examples are checked against.
     """
 
     source: Split
@@ -43,6 +45,7 @@ class TransformedSplit:
     epoch: int = 0
     step: int = 0
     batch_ids: np.ndarray | None = None
+    limits: Mapping[str, LabelLimits] = field(default_factory=dict)
 
     def select_batch(self, epoch: int, step: int, ids: np.ndarray) -> Self:
         """Return the split for a global batch of these ids."""
@@ -141,7 +144,26 @@ class TransformedSplit:
                 if (array.shape, array.dtype) != (expected, dtype):
                     self._refuse(f"example {ids[row]}", name, array)
                 arrays[name][row, ...][tuple(map(slice, array.shape))] = array  # the padding after a ragged row stays
+        for name, limits in self.limits.items():
+            if len(wrong := np.argwhere(limits.find_wrong(arrays[name]))):
+                self._refuse_label(ids[wrong[0][0]], name, limits)
         return {**{name: array for name, array in source.items() if name not in examples[0]}, **arrays}
+
+    def _refuse_label(self, example_id: int, name: str, limits: LabelLimits) -> NoReturn:
+        """Raise UserError for an example with a label out of range. It names the first transform that returns one."""
+        ids, title, labels = np.array([example_id]), "the data", np.empty(0)
+        _, (example,) = gather_examples(self.source, ids, ids)
+        key, streams = derive_keys(EXAMPLES, self.seed, self.epoch, ids)[0], Streams()
+        for step in self.transforms.steps:
+            example = step.transform(example, streams.start(key, step.index))
+            labels = example[name][limits.find_wrong(example[name])]
+            if len(labels):
+                title = step.name
+                break
+        raise UserError(
+            f"{KEY}: {title} returns the label {labels[0]:g} for example {example_id} ({name}), but the task and the "
+            f"model need labels {limits}; correct it"
+        )
 
     def _refuse(self, title: str, name: str, array: np.ndarray) -> None:
         """Raise UserError for an array that has another shape or type than in the first example."""

@@ -13,10 +13,10 @@ from common.data.cache import Cache
 from common.data.splits.array_column import Column
 from common.data.splits.array_split import ArraySplit
 from common.errors import UserError
-from common.models.label_checks import check_classes, check_labels
+from common.models.label_checks import check_classes, check_labels, limit_labels
 from tests.conftest import MakeConfig
 from tests.unit.common.data.splits.test_array_column import ragged
-from tests.unit.common.data.transforms.samples import LANGUAGE_MODEL, TOKEN_SPLIT, transformed
+from tests.unit.common.data.transforms.samples import HERE, LANGUAGE_MODEL, TOKEN_SPLIT, transformed
 from tests.unit.reference_losses import BINARY, CLASSIFICATION, REGRESSION
 
 TOKENS, CUSTOM = LanguageModelSettings("language_model"), CustomTaskSettings("custom", None, None)
@@ -155,5 +155,26 @@ def test_labels_of_a_transform_fit_the_model(config: Config) -> None:
     config = replace(config, task=LANGUAGE_MODEL)
     check_labels(config, cache)
     check_classes(config, cache, 301)
-    with pytest.raises(UserError, match=r"^data.transforms: .* returns 300 classes; example 0 has 300; correct it$"):
+    message = r"^data.transforms: span_corruption returns the label 300 for example 0 \(labels\), .* of at most 299; "
+    with pytest.raises(UserError, match=message):
         check_classes(config, cache, 300)
+
+
+@pytest.mark.parametrize("label", [7, -1])
+def test_labels_of_a_users_transform_are_classes_of_the_examples(config: Config, label: int) -> None:
+    split: Any = transformed("horizontal_flip", {"function": {"name": f"{HERE}:relabel", "label": label}})
+    cache = Cache(Path(), "", split, split, ["a", "b", "c"])
+    message = rf"^data.transforms: .*:relabel returns the label {label} for example 0 \(labels\), .* from 0 to 2; corr"
+    with pytest.raises(UserError, match=message):
+        check_classes(config, cache, None)
+
+
+def test_labels_that_a_transform_returns_later_are_refused_then(config: Config) -> None:
+    transform = {"function": {"name": f"{HERE}:relabel", "label": 7, "image": 20}}
+    split: Any = transformed("horizontal_flip", transform)
+    cache = Cache(Path(), "", split, split, ["a", "b", "c"])
+    check_classes(config, cache, None)
+    limited = limit_labels(config, cache, None).train
+    limited.gather(np.arange(20), np.arange(20))
+    with pytest.raises(UserError, match="relabel returns the label 7 for example 20"):
+        limited.gather(np.arange(23), np.arange(23))
