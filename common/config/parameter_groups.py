@@ -123,6 +123,34 @@ def _choose(group: object, shapes: Shapes) -> list[str]:
     return [name for name, shape in shapes.items() if len(shape) < 2 or name.endswith("bias")]
 
 
+def find_overlaps(groups: Sequence[object], shapes: Shapes) -> list[str]:
+    """Return a sentence for each pair of groups that set a value of the same parameters, but not to the same.
+
+    groups: `optimizer.groups`, after `expand_groups`.
+    """
+    overlaps = []
+    for index, later in enumerate(groups):
+        chosen, values = set(_choose(later, shapes)), _get_values(later)
+        for earlier in groups[:index]:
+            others = _get_values(earlier)
+            changed = [name for name in values if name in others and values[name] != others[name]]
+            names = [name for name in _choose(earlier, shapes) if name in chosen]
+            if changed and names:
+                others_named = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                overlaps.append(
+                    f"{_name_group(earlier)} and then {_name_group(later)} set {' and '.join(changed)} of {names[0]}"
+                    f"{others_named}: the last one wins"
+                )
+    return overlaps
+
+
+def _get_values(group: object) -> dict[str, Any]:
+    """Return the values that a group sets, by their keys."""
+    if isinstance(group, dict):
+        return {name: group[name] for name in GROUP_KEYS if name in group}
+    return {"weight_decay": 0.0}  # NO_DECAY
+
+
 def assign_groups(groups: Sequence[object], weight_decay: float, shapes: Shapes) -> dict[str, GroupSettings]:
     """Return the settings of each parameter, by its name.
 
@@ -137,10 +165,6 @@ def assign_groups(groups: Sequence[object], weight_decay: float, shapes: Shapes)
 def _assign(groups: Sequence[object], default: GroupSettings, shapes: Shapes) -> dict[str, GroupSettings]:
     assigned = dict.fromkeys(shapes, default)
     for group in groups:
-        if isinstance(group, dict):
-            values = {name: group[name] for name in GROUP_KEYS if name in group}
-        else:  # NO_DECAY
-            values = {"weight_decay": 0.0}
         for name in _choose(group, shapes):
-            assigned[name] = replace(assigned[name], **values)
+            assigned[name] = replace(assigned[name], **_get_values(group))
     return assigned

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common.config import compose
 from common.config.models import CustomModelSettings, TrainedTokenizerSettings
-from common.config.parameter_groups import expand_groups
+from common.config.parameter_groups import expand_groups, find_overlaps
 from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.data.arrays.stream_split import StreamSplit
@@ -81,6 +81,8 @@ def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int =
         log.warning("%s: has no checkpoint; starting from the initial weights", run_dir)
     elif config.resume is not None and is_first_host:
         log.info("resume=%s: no checkpoint there; starting from the initial weights", config.resume)
+    for overlap in find_overlaps(config.optimizer.groups, get_trained_shapes(config.model, inputs.initial.hf_config)):
+        log.info("optimizer.groups: %s", overlap)
     config = replace(config, run_dir=str(run_dir))
     with report_write_errors(run_dir):
         compose.save_config(config, run_dir / CONFIG)

@@ -8,7 +8,7 @@ import numpy as np
 
 from common.config.data import TransformedSettings
 from common.config.optimizers import MuonSettings
-from common.config.parameter_groups import GroupSettings, assign_groups
+from common.config.parameter_groups import GroupSettings, assign_groups, find_overlaps
 from common.config.schema import Config
 from common.config.transforms import parse_transforms
 from common.data.batch_plan import compute_shard_bounds, count_examples_until
@@ -69,17 +69,19 @@ def _describe_transforms(config: Config) -> dict[str, str]:
 
 
 def _describe_groups(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
-    """Return a line for each parameter group: its size, and what is special about it."""
+    """Return a line for each parameter group, with its size and settings, and for each pair that overlaps."""
     settings = config.optimizer
     sizes: dict[GroupSettings, list[int]] = {}
     for name, group in assign_groups(settings.groups, settings.weight_decay, shapes).items():
         sizes.setdefault(group, []).append(math.prod(shapes[name]))
     if len(sizes) == 1:
         return {}
-    return {
+    lines = {
         f"group {number}": f"{len(counts)} parameters of {sum(counts):,} values: {_describe_group(group)}"
         for number, (group, counts) in enumerate(sizes.items(), 1)
     }
+    overlaps = find_overlaps(settings.groups, shapes)
+    return lines | {f"overlap {number}": overlap for number, overlap in enumerate(overlaps, 1)}
 
 
 def _describe_group(group: GroupSettings) -> str:

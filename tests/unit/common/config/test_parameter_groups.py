@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.parameter_groups import GroupSettings, assign_groups, check_groups, expand_groups
+from common.config.parameter_groups import GroupSettings, assign_groups, check_groups, expand_groups, find_overlaps
 from common.errors import UserError
 
 SHAPES = {
@@ -50,6 +50,25 @@ def test_last_group_that_sets_a_value_wins() -> None:
     assert assigned["bert.encoder.layer.0.dense.weight"] == GroupSettings(0.5, 0.1)
     assert assigned["classifier.weight"] == GroupSettings(0)
     assert assigned["bert.encoder.layer.1.norm.weight"] == GroupSettings(0.01)
+
+
+def test_overlaps_name_the_groups_and_their_parameters() -> None:
+    overlapping = [
+        {"match": "*layer.0*", "weight_decay": 0.5, "learning_rate_scale": 0.1},
+        "no_decay_on_bias_and_norm",
+        {"match": "*norm*", "weight_decay": 0},
+        {"match": "*dense.weight", "weight_decay": 0.5, "learning_rate_scale": 1},
+    ]
+    assert find_overlaps(overlapping, SHAPES) == [
+        "match=*layer.0* and then no_decay_on_bias_and_norm set weight_decay of bert.encoder.layer.0.dense.bias: the "
+        "last one wins",
+        "match=*layer.0* and then match=*dense.weight set learning_rate_scale of bert.encoder.layer.0.dense.weight: "
+        "the last one wins",
+    ]
+    assert find_overlaps([{"match": "*", "frozen": True}, {"match": "*.?.*", "frozen": False}], SHAPES) == [
+        "match=* and then match=*.?.* set frozen of bert.encoder.layer.0.dense.weight and 3 more: the last one wins"
+    ]
+    assert not find_overlaps([*overlapping[1:3], {"match": "*norm*", "learning_rate_scale": 2}], SHAPES)
 
 
 @given(pattern=st.sampled_from(["*bias", "bert.*", "*.layer.?.*", "classifier.weight"]), decay=st.floats(0, 1))
