@@ -11,16 +11,17 @@ from common.errors import UserError
 
 @dataclass(frozen=True)
 class EmaSettings:
-    """An exponential moving average: average = decay * average + (1 - decay) * weights, after every update.
+    """An exponential moving average: average = decay * average + (1 - decay) * weights.
 
-    The average starts with the weights after update `start_step`; 0 means the initial weights. With `bias_corrected`,
-    it is divided by 1 - decay^n, as Adam divides its moments, and is thus the weighted mean of the weights after the n
-    updates since the start. `decay: null` keeps no such average.
+    The average starts with the weights after update `start_step`; 0 means the initial weights. It continues after every
+    `every`-th update that follows. With `bias_corrected`, it is divided by 1 - decay^n, as Adam divides its moments,
+    and is thus the weighted mean of the n weights so far. `decay: null` keeps no such average.
     """
 
     decay: float | None = key(CURVE, above=0, below=1, null="for no average")
     start_step: int = key(CURVE, at_least=0, unit="updates")
     bias_corrected: bool = key(CURVE)
+    every: int = key(CURVE, at_least=1, unit="updates")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ RENAMED = {  # first version -> today
 }
 # Keys that decide the curve, with the values that describe runs from before these keys existed.
 NO_AVERAGE: Mapping[str, Mapping[str, Value]] = {
-    "ema": {"decay": None, "start_step": 1, "bias_corrected": False},
+    "ema": {"decay": None, "start_step": 1, "bias_corrected": False, "every": 1},
     "swa": {"start_step": None, "every": 1},
 }
 ADDED: Mapping[str, Value] = {
@@ -45,6 +45,7 @@ ADDED_TO_TASKS: Mapping[Value, Mapping[str, Value]] = {
     "binary": {**ADDED_TO_CLASS_TASKS, "alpha": None},
     "regression": {"quantile": 0.5},
 }
+ADDED_TO_ALL_SCHEDULES: Mapping[str, Value] = {"warmup_start": None, "every": 1}
 ADDED_TO_SCHEDULES: Mapping[Value, Mapping[str, Value]] = {
     "cosine": {"end_factor": 0.0, "cycles": 1},
     "one_cycle": {"cycle_momentum": False, "base_momentum": 0.85, "max_momentum": 0.95},
@@ -105,7 +106,7 @@ def _upgrade_transforms(flat: Mapping[str, Value]) -> Mapping[str, Value]:
 
 def list_added_schedule_keys(kind: Value) -> Mapping[str, Value]:
     """Return the keys of a schedule that earlier versions lacked, with the values that describe their runs."""
-    return ADDED_TO_SCHEDULES.get(kind, {})
+    return {**ADDED_TO_ALL_SCHEDULES, **ADDED_TO_SCHEDULES.get(kind, {})}
 
 
 def list_added_optimizer_keys(kind: Value) -> dict[str, Value]:

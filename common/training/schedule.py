@@ -13,15 +13,20 @@ def compute_learning_rate(config: Config, step: int) -> float:
     """Return the learning rate of update `step` (from 1).
 
     The rate is `optimizer.learning_rate` times the factor of the schedule. In the first `warmup_steps` updates it rises
-    in a straight line from 0 to the first rate of the schedule: update s has s / warmup_steps of that rate. The
-    schedule counts the updates after the warm-up from 0. With `schedule=plateau`, the caller multiplies the result by
-    the factor of the plateaus so far.
+    in a straight line to the first rate of the schedule: update s has s / warmup_steps of that rate, or with
+    `warmup_start` f, f + (1 - f) (s - 1) / warmup_steps. The schedule counts the updates after the warm-up from 0. With
+    `every` N, updates 1 to N have the rate of one update, then N + 1 to 2 N, and so on. With `schedule=plateau`, the
+    caller multiplies the result by the factor of the plateaus so far.
     """
     schedule, base = config.schedule, config.optimizer.learning_rate
     after_warmup, total = _locate_step(config, step)
     if after_warmup < 0:
         assert schedule.warmup_steps is not None
-        return base * schedule.compute_factor(0, total) * step / schedule.warmup_steps
+        warmup, first = schedule.warmup_steps, base * schedule.compute_factor(0, total)
+        position = after_warmup + warmup  # the updates before this one, in whole parts of `every` updates
+        if schedule.warmup_start is None:
+            return first * min(position + schedule.every, warmup) / warmup
+        return first * (schedule.warmup_start + (1 - schedule.warmup_start) * position / warmup)
     return base * schedule.compute_factor(after_warmup, total)
 
 
@@ -39,11 +44,12 @@ def find_update_settings(config: Config, step: int) -> OptimizerSettings:
 def _locate_step(config: Config, step: int) -> tuple[int, int]:
     """Return the number of updates between the warm-up and update `step`, and the number of all after the warm-up.
 
-    The first number is negative if the update is within the warm-up.
+    The first number is negative if the update is within the warm-up. It counts whole parts of `every` updates.
     """
     warmup, total = config.schedule.warmup_steps, config.schedule.total_steps or config.train.steps
     assert warmup is not None, "resolve the config first"
-    return step - 1 - warmup, max(1, total - warmup)
+    position = (step - 1) // config.schedule.every * config.schedule.every
+    return position - warmup, max(1, total - warmup)
 
 
 def find_highest_rate(config: Config) -> float:

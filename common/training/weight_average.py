@@ -11,14 +11,17 @@ def compute_share(ema: EmaSettings, swa: SwaSettings, step: int) -> float:
     """Return the share of the weights in their average after update `step`, from 1.
 
     Without bias correction the formula is as in torch.optim.swa_utils and in keras.optimizers (use_ema). With n
-    updates since the start, the mean of n weights has the share 1 / n, and the moving average divided by
+    updates in the average, the mean of n weights has the share 1 / n, and the moving average divided by
     1 - decay^n has the share (1 - decay) / (1 - decay^n).
     """
-    if swa.start_step is not None:
-        averaged_before, skipped = divmod(step - swa.start_step, swa.every)
-        return 1.0 if averaged_before < 0 else 0.0 if skipped else 1 / (averaged_before + 1)
-    assert ema.decay is not None
-    averaged = step - ema.start_step + 1  # the number of updates whose weights are in the average, with this one
+    start, every = (ema.start_step, ema.every) if swa.start_step is None else (swa.start_step, swa.every)
+    averaged_before, skipped = divmod(step - start, every)
+    averaged = averaged_before + 1  # the number of updates whose weights are in the average, with this one
+    if averaged_before >= 0 and skipped:
+        return 0.0
     if averaged <= 1:
         return 1.0
+    if swa.start_step is not None:
+        return 1 / averaged
+    assert ema.decay is not None
     return (1 - ema.decay) / (1 - ema.decay**averaged if ema.bias_corrected else 1.0)

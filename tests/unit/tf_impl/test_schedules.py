@@ -69,7 +69,7 @@ def test_schedules_of_keras(
     config = parse_config(composed())
     if kind == "cosine":
         keys = {"cycles": 1, **keys}
-    schedule = SCHEDULES[kind](kind, 0, total, **keys)
+    schedule = SCHEDULES[kind](kind, 0, total, None, 1, **keys)
     config = replace(config, schedule=schedule, optimizer=replace(config.optimizer, learning_rate=BASE))
     rates = [compute_learning_rate(config, step) for step in range(1, STEPS + 1)]
     if "values" not in arguments:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
@@ -39,7 +40,7 @@ def rates(
     """Return the learning rates of updates 1 to `steps`."""
     if name == "cosine":
         keys = {"end_factor": 0.0, "cycles": 1} | keys
-    schedule = SCHEDULES[name](name, warmup, total, **keys)
+    schedule = SCHEDULES[name](name, warmup, total, **{"warmup_start": None, "every": 1} | keys)
     schedule.check()
     config = replace(config, schedule=schedule, optimizer=replace(config.optimizer, learning_rate=base))
     return [compute_learning_rate(config, step) for step in range(1, steps + 1)]
@@ -237,7 +238,7 @@ def test_schedulers_of_pytorch(config: Config, name: str, data: st.DataObject, t
     if name == "one_cycle":
         momentums = torch_rates(lambda optimizer: make(optimizer, total, values), steps, "momentum")
         optimizer = SgdSettings("sgd", "aligned", BASE, 0.0, None, None, None, [], 0.5, None, None, None, False, 0.0)
-        config = replace(config, schedule=SCHEDULES[name](name, 0, total, **values), optimizer=optimizer)
+        config = replace(config, schedule=SCHEDULES[name](name, 0, total, None, 1, **values), optimizer=optimizer)
         actual = [find_update_settings(config, step).momentum for step in range(1, steps + 1)]
         assert actual == pytest.approx(momentums, rel=1e-12)
 
@@ -254,6 +255,35 @@ def test_a_schedule_starts_after_the_warm_up_as_in_sequential_lr(
 
     lockstep_rates = rates(config, "step", warmup, total, total, BASE, step_size=size, gamma=0.5)
     assert lockstep_rates == pytest.approx(torch_rates(make, total), rel=1e-12)
+
+
+@given(warmup=st.integers(1, 6), epochs=st.integers(7, 12), per_epoch=st.integers(1, 9), start=factors)
+def test_a_schedule_that_steps_once_per_epoch(
+    config: Config, warmup: int, epochs: int, per_epoch: int, start: float
+) -> None:
+    """LinearLR with a start_factor in front of CosineAnnealingLR, stepped after each epoch as in torchvision."""
+    start = max(start, 1e-3)  # PyTorch divides by the factor
+
+    def make(optimizer: torch.optim.Optimizer) -> lr_scheduler.SequentialLR:
+        first = lr_scheduler.LinearLR(optimizer, start, 1.0, warmup)
+        return lr_scheduler.SequentialLR(
+            optimizer, [first, lr_scheduler.CosineAnnealingLR(optimizer, epochs - warmup)], [warmup]
+        )
+
+    keys = {"warmup_start": start, "every": per_epoch}
+    steps = epochs * per_epoch
+    lockstep_rates = rates(config, "cosine", warmup * per_epoch, steps, steps, BASE, **keys)
+    expected = np.repeat(torch_rates(make, epochs), per_epoch)
+    assert lockstep_rates == pytest.approx(expected, rel=1e-9, abs=1e-13)
+    increasing = rates(config, "constant", warmup * per_epoch, None, steps, every=per_epoch)[::per_epoch]
+    assert increasing == pytest.approx([min(1, (epoch + 1) / warmup) for epoch in range(epochs)], rel=1e-12)
+
+
+@given(warmup=st.integers(1, 40), total=st.integers(41, 90))
+def test_warm_up_from_a_rate_of_0_is_that_of_hugging_face(config: Config, warmup: int, total: int) -> None:
+    lockstep_rates = rates(config, "linear", warmup, total, total, warmup_start=0.0)
+    expected = [hugging_face("linear", current, warmup, total) for current in range(total)]
+    assert lockstep_rates == pytest.approx(expected, rel=1e-12)
 
 
 @given(warmup=warmups, total=totals, cycles=st.integers(1, 5), power=st.floats(0.5, 3), end=factors)

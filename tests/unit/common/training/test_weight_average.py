@@ -19,24 +19,31 @@ def compute_average(ema: EmaSettings, swa: SwaSettings, weights: list[float]) ->
     return average
 
 
-@given(decay=st.floats(0.01, 0.99), start=st.integers(0, STEPS), corrected=st.booleans(), weights=weight_lists)
-def test_moving_average(decay: float, start: int, corrected: bool, weights: list[float]) -> None:
-    counted = np.array(weights[start:])
+@given(
+    decay=st.floats(0.01, 0.99),
+    start=st.integers(0, STEPS),
+    every=st.integers(1, STEPS),
+    corrected=st.booleans(),
+    weights=weight_lists,
+)
+def test_moving_average(decay: float, start: int, every: int, corrected: bool, weights: list[float]) -> None:
+    counted = np.array(weights[start::every])
     factors = (1 - decay) * decay ** np.arange(len(counted))[::-1]
     expected = (factors * counted).sum()
     if corrected:
         expected /= 1 - decay ** len(counted)
     else:
         expected += decay ** len(counted) * counted[0]
-    assert np.isclose(compute_average(EmaSettings(decay, start, corrected), NO_MEAN, weights), expected, 1e-12, 1e-12)
+    average = compute_average(EmaSettings(decay, start, corrected, every), NO_MEAN, weights)
+    assert np.isclose(average, expected, 1e-12, 1e-12)
 
 
 @given(start=st.integers(0, STEPS), every=st.integers(1, STEPS), weights=weight_lists)
 def test_mean(start: int, every: int, weights: list[float]) -> None:
-    average = compute_average(EmaSettings(None, 1, False), SwaSettings(start, every), weights)
+    average = compute_average(EmaSettings(None, 1, False, 1), SwaSettings(start, every), weights)
     assert np.isclose(average, np.mean(weights[start::every]), 1e-12, 1e-12)
 
 
 def test_before_the_start_the_average_is_the_weights() -> None:
-    assert compute_share(EmaSettings(0.9, 5, True), NO_MEAN, 4) == 1
-    assert compute_share(EmaSettings(None, 1, False), SwaSettings(5, 2), 4) == 1
+    assert compute_share(EmaSettings(0.9, 5, True, 2), NO_MEAN, 4) == 1
+    assert compute_share(EmaSettings(None, 1, False, 1), SwaSettings(5, 2), 4) == 1
