@@ -20,6 +20,7 @@ from common.map.description import (
     ModelDescription,
     ObservedPass,
     RecordedCall,
+    list_probabilities,
     list_received_shapes,
 )
 from common.map.factory import list_user_files
@@ -103,7 +104,6 @@ class DescribedModel:
         mixing_layer = self._find_mixing_layer(trace)
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
-        shapes = trace.unflattened_shapes
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
         layers = describe_layers(trace, {id(variable): name for name, variable in tensors.items()})
         used = {name for layer in layers for name in layer.variables.values()}
@@ -120,10 +120,13 @@ class DescribedModel:
             unused=[name for name in tensors if name not in used],
             has_channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
+            probabilities=list_probabilities({name: tensor.numpy() for name, tensor in self.outputs.items()}),
             statistics=sorted(moving_statistics),
             norms_of_single_values=find_norms_of_single_values(layers, trace.calls, changed_statistics, count),
             dropouts={
-                path: DropoutDescription(self.noises[name], name, trace.counts[path], shapes.get(path))
+                path: DropoutDescription(
+                    self.noises[name], name, trace.counts[path], trace.unflattened_shapes.get(path)
+                )
                 for path, layer in noisy_layers.items()
                 if (name := noise_names[id(layer)])
             },
@@ -276,11 +279,8 @@ class DescribedModel:
 
     def _get_variables(self) -> dict[str, keras.Variable]:
         """Return the floating-point variables, and the variables that training changes, by path."""
-        return {
-            path: variable
-            for path, variable in get_state(self.model).items()
-            if "float" in variable.dtype or path in self.buffers
-        }
+        variables = get_state(self.model).items()
+        return {path: variable for path, variable in variables if "float" in variable.dtype or path in self.buffers}
 
     def _compute(self, inputs: dict[str, tf.Tensor], training: bool) -> object:
         """Return what the user's model returns."""

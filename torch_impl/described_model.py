@@ -18,6 +18,7 @@ from common.map.description import (
     ModelDescription,
     ObservedPass,
     RecordedCall,
+    list_probabilities,
     list_received_shapes,
 )
 from common.map.factory import list_user_files
@@ -120,6 +121,7 @@ class DescribedModel:
             unused=[name for name in tensors if name not in used],
             has_channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
+            probabilities=list_probabilities({name: tensor.numpy() for name, tensor in self.outputs.items()}),
             statistics=sorted(moving_statistics),
             norms_of_single_values=find_norms_of_single_values(layers, trace.calls, changed_statistics, count),
             dropouts={

@@ -210,8 +210,10 @@ def read_complete_values(path: Path) -> Section:
         values = {**values, "schedule": {**list_added_schedule_keys(schedule.get("kind")), **schedule}}
     if isinstance(optimizer, dict):
         values = {**values, "optimizer": {**list_added_optimizer_keys(optimizer.get("kind")), **optimizer}}
-    averages = {name: {**added, **values.get(name, {})} for name, added in NO_AVERAGE.items()}
-    return {"python": None, "metrics": [], **values, **averages}
+    for name, added in NO_AVERAGE.items():
+        average = values.get(name, {})
+        values = {**values, name: {**added, **average} if isinstance(average, dict) else average}
+    return {"python": None, "metrics": [], **values}
 
 
 def _find_package_directory(package: str, *parts: str) -> str:

@@ -85,6 +85,7 @@ def lock_path(path: Path, problem: str | None = None) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=-1 if problem is None else LOCK_SECONDS)
     except Timeout as error:
+        assert problem is not None
         raise UserError(problem) from error
     except OSError as error:
         raise UserError(f"cache_dir={path.parent}: cannot be written ({error.strerror}); choose another") from error

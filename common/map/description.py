@@ -103,6 +103,7 @@ class ModelDescription:
         unused: The names of variables that belong to no layer that the forward pass enters.
         has_channels: Whether an input has channels, which are PyTorch's second axis and Keras's last axis.
         outputs: The shapes of the outputs by name.
+        probabilities: The names of the outputs that add up to 1 along an axis, as after a softmax.
         statistics: The names of BatchNorm's moving means and variances.
         norms_of_single_values: The paths of the BatchNorm layers that receive one value of each channel from an
             example.
@@ -126,6 +127,7 @@ class ModelDescription:
     unused: list[str]
     has_channels: bool
     outputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    probabilities: list[str] = field(default_factory=list)
     statistics: list[str] = field(default_factory=list)
     norms_of_single_values: list[str] = field(default_factory=list)
     buffers: dict[str, bool] = field(default_factory=dict)
@@ -142,6 +144,17 @@ class ModelDescription:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all variables by name."""
         return {name: variable.shape for name, variable in self.variables.items()}
+
+
+def list_probabilities(outputs: Arrays) -> list[str]:
+    """Return the names of the outputs that are at least 0 and add up to 1 along an axis other than that of examples."""
+    return [
+        name
+        for name, values in outputs.items()
+        if values.dtype.kind == "f"
+        and (values >= 0).all()
+        and any(size > 1 and np.allclose(values.sum(axis), 1) for axis, size in enumerate(values.shape) if axis)
+    ]
 
 
 @dataclass(frozen=True)

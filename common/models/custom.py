@@ -15,7 +15,8 @@ import numpy as np
 from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.config.strategies import PACKAGES
-from common.config.tasks import CustomTaskSettings
+from common.config.task_kinds import MultiOutputSettings
+from common.config.tasks import ClassificationSettings, CustomTaskSettings, LanguageModelSettings, TaskSettings
 from common.data.arrays.array_cache import ArrayCache
 from common.data.batch_plan import has_equal_batches
 from common.data.identity import identify_file
@@ -129,6 +130,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         keys = {side: f"{settings.get_key(side)}={factory}" for side, factory in factories.items()}
         shapes = {side: description.outputs for side, description in descriptions.items()}
         outputs, mixing_losses = describe_outputs(keys, config, cache, shapes, examples["labels"]), []
+        _warn_of_probabilities(keys, config.task, descriptions, outputs["outputs"])
         if isinstance(config.task, CustomTaskSettings):
             for side in descriptions:
                 losses = sides[side].call(
@@ -251,6 +253,31 @@ def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
         raise UserError(f"model.torch, model.tf: are not the same: {models.proof.errors[0]}; {advice}")
     for sentence in describe_unused(models.parameter_map, models.torch_description, models.keras_description):
         log.warning("%s", sentence)
+
+
+def _warn_of_probabilities(
+    keys: Mapping[str, str],
+    task: TaskSettings,
+    descriptions: Mapping[str, ModelDescription],
+    outputs: Mapping[str, str | list[str]],
+) -> None:
+    """Log a warning for an output that adds up to 1, if its loss applies a softmax once more.
+
+    outputs: by side, the name of the output, or the names of those of several tasks.
+    """
+    tasks = [output.task for output in task.tasks] if isinstance(task, MultiOutputSettings) else [task]
+    for side, description in descriptions.items():
+        output = outputs[side]
+        names = output if isinstance(output, list) else [output]
+        for output_task, name in zip(tasks, names, strict=False):  # a contrastive task has several outputs
+            if name in description.probabilities and isinstance(
+                output_task, ClassificationSettings | LanguageModelSettings
+            ):
+                log.warning(
+                    "%s: output %s adds up to 1, as after a softmax, but task=%s takes logits and applies a softmax "
+                    "itself; remove the model's, unless the original script applies two",
+                    *(keys[side], name, output_task.kind),
+                )
 
 
 def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDescription]) -> list[str]:

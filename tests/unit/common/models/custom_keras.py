@@ -28,6 +28,10 @@ def plain(activation: str = "relu") -> keras.Model:
     return keras.Sequential([keras.Input((5,)), layers.Dense(4, activation=activation), layers.Dense(3)])
 
 
+def softmax() -> keras.Model:
+    return keras.Sequential([plain(), layers.Softmax()])
+
+
 class WithLoss(keras.layers.Layer):
     """A layer that adds a loss of its own."""
 

@@ -17,6 +17,10 @@ class Plain(nn.Module):
         return result
 
 
+def softmax() -> nn.Module:
+    return nn.Sequential(Plain(), nn.Softmax(-1))
+
+
 class Late(nn.Module):
     """A model that creates its parameters in the first call."""
 

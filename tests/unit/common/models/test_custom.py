@@ -473,6 +473,18 @@ def test_models_are_built(configure: ConfigureModels, models: tuple[str | None, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_sides")
+def test_a_softmax_before_the_loss_is_named(configure: ConfigureModels, caplog: pytest.LogCaptureFixture) -> None:
+    """A port of a Keras script often keeps its softmax. Both sides would then train with two, without a difference."""
+    open_initial(configure("softmax", "softmax"))
+    warnings = [record.getMessage() for record in caplog.records if "takes logits" in record.getMessage()]
+    assert [warning.partition("=")[0] for warning in warnings] == ["model.torch", "model.tf"]
+    caplog.clear()
+    open_initial(configure("plain", "plain", "train.seed=5"))
+    assert "takes logits" not in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
 @pytest.mark.parametrize(("keras", "batch"), [("reads_width", 5), ("reads_batch", 4)])
 def test_keras_models_may_read_the_sizes_that_never_change(configure: ConfigureModels, keras: str, batch: int) -> None:
     assert open_initial(configure(None, keras, f"train.global_batch_size={batch}")).weights()
