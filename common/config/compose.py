@@ -210,10 +210,12 @@ def read_complete_values(path: Path) -> Section:
         values = {**values, "schedule": {**list_added_schedule_keys(schedule.get("kind")), **schedule}}
     if isinstance(optimizer, dict):
         values = {**values, "optimizer": {**list_added_optimizer_keys(optimizer.get("kind")), **optimizer}}
-    for name, added in NO_AVERAGE.items():
-        average = values.get(name, {})
-        values = {**values, name: {**added, **average} if isinstance(average, dict) else average}
-    return {"python": None, "metrics": [], **values}
+    averages = {
+        name: {**added, **section}
+        for name, added in NO_AVERAGE.items()
+        if isinstance(section := values.get(name, {}), dict)
+    }
+    return {"python": None, "metrics": [], **values, **averages}
 
 
 def _find_package_directory(package: str, *parts: str) -> str:

@@ -45,6 +45,17 @@ def test_a_config_of_an_earlier_version_has_the_loss_of_its_task(make_config: Ma
     assert compose.load_config(file).task == config.task
 
 
+def test_a_config_of_an_earlier_version_has_the_schedule_and_average_of_its_run(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    config = make_config("ema.decay=0.9", "schedule=cosine")
+    compose.save_config(config, file)
+    file.write_text("".join(line for line in file.open() if not line.strip().startswith(("every:", "warmup_start:"))))
+    loaded = compose.load_config(file)
+    assert (loaded.ema, loaded.swa, loaded.schedule) == (config.ema, config.swa, config.schedule)
+
+
 def test_a_missing_package_is_refused() -> None:
     with pytest.raises(UserError, match=r"^model.checkpoint: the package no-such-thing is not installed; pip"):
         compose._find_package_directory("no_such_thing", "model")
