@@ -31,6 +31,7 @@ from tf_impl.keras_two import TENSORFLOW_MODULES
 TensorLike: TypeAlias = tf.Tensor | keras.Variable | float | list[float]  # what TensorFlow converts to a tensor
 
 ATTENTION = getattr(nn, "dot_product_attention", None)  # Keras 3.3 has none
+WIDER_TYPES = {tf.float32: tf.float64, tf.complex64: tf.complex128}
 CONSTANT_FUNCTIONS = ("constant", "eye", "ones", "range", "zeros")
 
 _keeps_float64 = ContextVar("_keeps_float64", default=False)
@@ -55,7 +56,10 @@ def compute_in_float64() -> None:
 
 @contextmanager
 def keep_float64() -> Iterator[None]:
-    """Enter a context for the code of a float64 model, in which casts to float32 and float32 layers become float64."""
+    """Enter a context for the code of a float64 model, in which casts to float32 and float32 layers become float64.
+
+    Casts to complex64, which a Fourier transform needs, become casts to complex128.
+    """
     token = _keeps_float64.set(True)
     try:
         yield
@@ -67,25 +71,29 @@ def _cast(
     x: TensorLike, dtype: tf.DType | str, name: str | None = None, _original: Callable[..., tf.Tensor] = tf.cast
 ) -> tf.Tensor:
     target = tf.as_dtype(dtype)
-    if _keeps_float64.get() and target == tf.float32:
-        dtype = target = tf.float64
+    if _keeps_float64.get() and target in WIDER_TYPES:
+        dtype = target = WIDER_TYPES[target]
     if type(x) is float and (target.is_floating or target.is_complex):
         return tf.convert_to_tensor(x, target)
     return _original(x, dtype, name)
 
 
 def _make_constant_function(original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Return a function that makes a float64 constant in a float64 model's code instead of a float32 one."""
+    """Return a function that makes a float64 constant in a float64 model's code instead of a float32 one.
+
+    A complex128 constant replaces a complex64 one.
+    """
     signature = inspect.signature(original)
 
     def make_constant(*args: object, **kwargs: object) -> tf.Tensor:
         constant = original(*args, **kwargs)
         arguments = signature.bind(*args, **kwargs).arguments
-        if constant.dtype != tf.float32 or not _keeps_float64.get():
+        if constant.dtype not in WIDER_TYPES or not _keeps_float64.get():
             return constant
+        dtype = WIDER_TYPES[constant.dtype]
         if isinstance(arguments.get("value"), tf.Tensor):
-            return tf.cast(constant, tf.float64)
-        return original(**{**arguments, "dtype": tf.float64})
+            return tf.cast(constant, dtype)
+        return original(**{**arguments, "dtype": dtype})
 
     return make_constant
 

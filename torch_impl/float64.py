@@ -12,6 +12,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
+WIDER_TYPES = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+WIDER_CASTS = {torch.Tensor.float: torch.Tensor.double, torch.Tensor.cfloat: torch.Tensor.cdouble}
 GROUPED_PRODUCTS = ("grouped_mm", "_grouped_mm")
 
 
@@ -21,7 +23,10 @@ def compute_in_float64() -> None:
 
 
 def keep_float64() -> AbstractContextManager[object]:
-    """Return a context for the code of a float64 model, in which every cast to float32 becomes a cast to float64."""
+    """Return a context for the code of a float64 model, in which every cast to float32 becomes a cast to float64.
+
+    Casts to complex64, which a Fourier transform needs, become casts to complex128.
+    """
     return _KeepFloat64()
 
 
@@ -36,8 +41,7 @@ class _KeepFloat64(TorchFunctionMode):
         args: tuple[Any, ...] = (),  # Any: the arguments of any PyTorch function
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        if func is torch.Tensor.float:
-            func = torch.Tensor.double
+        func = WIDER_CASTS.get(func, func)
         if getattr(func, "__name__", "") in GROUPED_PRODUCTS:
             func = _multiply_groups
         args = tuple(_widen(argument) for argument in args)
@@ -65,4 +69,4 @@ def _multiply_groups(
 
 
 def _widen(argument: object) -> object:
-    return torch.float64 if argument is torch.float32 else argument
+    return WIDER_TYPES.get(argument, argument) if isinstance(argument, torch.dtype) else argument

@@ -26,6 +26,11 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -x))
 
 
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    shifted = x - x.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
 ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "no activation": lambda x: x,  # found for a ReLU of positive inputs, too, because it changes nothing
     "the exact GELU": _gelu,
@@ -39,6 +44,8 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "the sigmoid": _sigmoid,
     "tanh": np.tanh,
     "softplus": lambda x: np.logaddexp(0, x),
+    "softmax": lambda x: np.exp(_log_softmax(x)),
+    "log-softmax": _log_softmax,
     "LeakyReLU with a slope of 0.01": lambda x: np.where(x > 0, x, 0.01 * x),
     "LeakyReLU with a slope of 0.2": lambda x: np.where(x > 0, x, 0.2 * x),
     "LeakyReLU with a slope of 0.3": lambda x: np.where(x > 0, x, 0.3 * x),
@@ -69,9 +76,11 @@ def _find_activation(before: RecordedCall, after: RecordedCall) -> str | None:
 
     Return None if it is unknown.
     """
-    if before.returned is None or after.received is None or before.returned.size != after.received.size:
+    inputs, outputs = before.returned, after.received
+    if inputs is None or outputs is None or not inputs.size or inputs.size != outputs.size:
         return None
-    inputs, outputs = before.returned.ravel(), after.received.ravel()
+    if inputs.shape != outputs.shape:
+        inputs, outputs = inputs.ravel(), outputs.ravel()
     limit = TOLERANCE * np.abs(outputs).max(initial=0)
     return next(
         (name for name, compute in ACTIVATIONS.items() if np.abs(compute(inputs) - outputs).max(initial=0) <= limit),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from common.map.activations import explain_activations
 from common.map.array_differences import has_strides, list_different_settings, smallest_difference
-from common.map.description import ComputedPass
+from common.map.description import ComputedPass, RecordedCall
 from common.map.reshaped_features import has_moved
 from common.map.sublayers import LayerPair
 
@@ -53,6 +53,9 @@ def explain_first_difference(
             advice = f"{activations} {place}" if activations else _advise(place, uncompared or parameters)
             return f"{sentence}; its input differs already, by {input_gap:.1e}: {advice}"
         return "; ".join([sentence, *_explain_settings(pair)])
+    activations = None if uncompared else _explain_end(last_equal, torch_pass, keras_pass)
+    if activations:
+        return f"no output of a layer differs: {activations} after {last_equal}"
     advice = _advise(f"after {last_equal}" if last_equal else "", uncompared or parameters)
     return f"no compared output of a layer differs: {advice}"
 
@@ -81,6 +84,15 @@ def _explain_between(
     calls += [keras_pass.calls.get(pair.keras.output or "") for pair in (before, after)]
     present = [call for call in calls if call is not None]
     return explain_activations(*present) if len(present) == len(calls) else None
+
+
+def _explain_end(last: LayerPair | None, torch_pass: ComputedPass, keras_pass: ComputedPass) -> str | None:
+    """Name the activations between the last pair of layers and the outputs if they differ; None if unknown."""
+    if last is None or len(torch_pass.outputs) != 1 or len(keras_pass.outputs) != 1:
+        return None
+    torch_call, keras_call = (torch_pass.calls[last.torch.output or ""], keras_pass.calls[last.keras.output or ""])
+    torch_end, keras_end = (RecordedCall(*computed.outputs.values(), None) for computed in (torch_pass, keras_pass))
+    return explain_activations(torch_call, torch_end, keras_call, keras_end)
 
 
 def _explain_settings(pair: LayerPair) -> list[str]:

@@ -4,7 +4,7 @@ A layer that one framework has, such as a norm, may be a class of a library in t
 one variable, their shapes and their order tell which ones are counterparts.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from common.map.description import ModelDescription
@@ -39,6 +39,9 @@ def pair_single_variables(
 ) -> list[LayerPair]:
     """Pair single variables of equal shapes, then of equal sizes in another order, then of shapes with axes of size 1.
 
+    The sizes in another order are those of the matrices of experts, for example. A vector with axes of size 1 is the
+    scale [channels, 1, 1] of PyTorch's images, which is [channels] in Keras.
+
     Args:
         torch_singles: The single variables of PyTorch that have no counterpart yet.
         keras_singles: The single variables of Keras that have no counterpart yet.
@@ -47,7 +50,9 @@ def pair_single_variables(
     """
     layer_pairs = pair_by_signature(torch_singles, keras_singles, torch_roles, keras_roles)
     unpaired = list_unpaired(torch_singles, keras_singles, layer_pairs)
-    layer_pairs += _pair_transposed(*unpaired, torch_roles, keras_roles)
+    layer_pairs += _pair_normalized(*unpaired, torch_roles, keras_roles, _sort)
+    unpaired = list_unpaired(torch_singles, keras_singles, layer_pairs)
+    layer_pairs += _pair_normalized(*unpaired, torch_roles, keras_roles, _squeeze_vector)
     return layer_pairs + _pair_by_shape(*list_unpaired(torch_singles, keras_singles, layer_pairs))
 
 
@@ -93,26 +98,28 @@ def reshape_single(torch_sizes: tuple[int, ...], keras_sizes: tuple[int, ...]) -
     return TransformationStep("transpose", tuple(map(torch_sizes.index, keras_sizes)))
 
 
-def _pair_transposed(
-    torch_singles: list[Sublayer], keras_singles: list[Sublayer], torch_roles: LayerRoles, keras_roles: LayerRoles
+def _pair_normalized(
+    torch_singles: list[Sublayer],
+    keras_singles: list[Sublayer],
+    torch_roles: LayerRoles,
+    keras_roles: LayerRoles,
+    normalize: Callable[[tuple[int, ...]], tuple[int, ...]],
 ) -> list[LayerPair]:
-    """Pair single variables of the same sizes in another order, such as the matrices of experts.
-
-    The sizes of a variable must differ from each other, so that they tell which axes correspond.
-    """
-    torch_sorted, keras_sorted = (
-        [
-            replace(single, sizes=tuple(sorted(single.sizes)))
-            for single in singles
-            if len(set(single.sizes)) == len(single.sizes)
-        ]
+    """Pair single variables whose sizes are equal after `normalize`."""
+    torch_normalized, keras_normalized = (
+        [replace(single, sizes=normalize(single.sizes)) for single in singles]
         for singles in (torch_singles, keras_singles)
     )
     originals = {tuple(single.variable_names): single for single in (*torch_singles, *keras_singles)}
     return [
         LayerPair(originals[tuple(pair.torch.variable_names)], originals[tuple(pair.keras.variable_names)])
-        for pair in pair_by_signature(torch_sorted, keras_sorted, torch_roles, keras_roles)
+        for pair in pair_by_signature(torch_normalized, keras_normalized, torch_roles, keras_roles)
     ]
+
+
+def _sort(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return sizes in ascending order if they all differ, so that they tell which axes correspond."""
+    return tuple(sorted(sizes)) if len(set(sizes)) == len(sizes) else sizes
 
 
 def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer]) -> list[LayerPair]:
@@ -129,3 +136,8 @@ def _pair_by_shape(torch_singles: list[Sublayer], keras_singles: list[Sublayer])
 
 def _squeeze(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in sizes if size != 1)
+
+
+def _squeeze_vector(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sizes without axes of size 1 if one other axis remains."""
+    return _squeeze(sizes) if len(_squeeze(sizes)) == 1 else sizes

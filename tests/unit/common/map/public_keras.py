@@ -144,3 +144,36 @@ def shortcut() -> keras.Layer:
     pooled = L.MaxPooling2D()(L.SeparableConv2D(4, 3, padding="same")(L.ReLU()(x)))
     head = L.Conv2D(3, 1)(L.add([pooled, L.Conv2D(4, 1, strides=2)(x)]))
     return keras.Model(images, L.GlobalAveragePooling2D()(head))
+
+
+class Fourier(keras.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = L.Dense(6)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        spectrum = tf.signal.fft2d(tf.cast(x, tf.complex64)) * tf.constant(1, tf.complex64)
+        return self.head(x + tf.math.real(spectrum))
+
+
+def fourier() -> keras.Layer:
+    return Fourier()
+
+
+class LayerScale(keras.Layer):
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.gamma = self.add_weight(shape=(shape[-1],), initializer=keras.initializers.Constant(0.1))
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return x * self.gamma
+
+
+def scaled_branches() -> keras.Layer:
+    x = images = keras.Input((8, 8, 4))
+    for _ in range(3):
+        x = L.add([x, LayerScale()(L.Conv2D(4, 3, padding="same", activation="relu")(x))])
+    return keras.Model(images, x)
+
+
+def likelihoods() -> keras.Layer:
+    return keras.Sequential([L.Dense(5, activation="tanh"), L.Dense(3), L.Softmax()])

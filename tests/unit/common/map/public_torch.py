@@ -214,3 +214,37 @@ class Shortcut(nn.Module):
 
 def shortcut() -> nn.Module:
     return Shortcut()
+
+
+class Fourier(nn.Module):
+    """A Fourier transform in complex64, which float32 models need a cast for in the other framework."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.head(x + torch.fft.fft2(x.to(torch.complex64)).real * torch.ones(1).cfloat().real)
+        return output
+
+
+def fourier() -> nn.Module:
+    return Fourier()
+
+
+class ScaledBranch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.scale = nn.Conv2d(4, 4, 3, padding=1), nn.Parameter(torch.full((4, 1, 1), 0.1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = x + self.scale * self.convolution(x).relu()
+        return output
+
+
+def scaled_branches() -> nn.Module:
+    return nn.Sequential(*(ScaledBranch() for _ in range(3)))
+
+
+def likelihoods() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3), nn.LogSoftmax(-1))

@@ -17,6 +17,8 @@ MODELS = {
     "constants": FEATURES,
     "text_network": {"x": "float32[4,9,6]"},
     "shortcut": {"x": "float32[4,8,8,channels=4]"},
+    "fourier": STEPS,
+    "scaled_branches": {"x": "float32[4,8,8,channels=4]"},
 }
 
 
@@ -44,7 +46,14 @@ def test_layers_that_pytorch_does_not_register_are_refused(pair_models: PairMode
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("sampler", "PyTorch's model returns something else when"), ("positions", "that one model computes in float32")],
+    [
+        ("sampler", "PyTorch's model returns something else when"),
+        ("positions", "that one model computes in float32"),
+        (
+            "likelihoods",
+            "no output of a layer differs: PyTorch computes log-softmax, Keras softmax after 2 ",
+        ),
+    ],
 )
 def test_the_error_says_what_two_public_styles_do(pair_models: PairModels, name: str, expected: str) -> None:
     models = pair_models(f"public_torch:{name}", f"public_keras:{name}", FEATURES)
