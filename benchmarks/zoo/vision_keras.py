@@ -9,7 +9,7 @@ from keras_hub.src.models.metaclip_2.metaclip_2_vision_encoder import MetaCLIP2V
 from keras_hub.src.models.siglip.siglip_vision_encoder import SigLIPVisionEncoder
 
 from benchmarks.zoo.pairs import CLASSES
-from benchmarks.zoo.vision_sizes import DEPTH, HEADS, IMAGE_SIZE, INNER_WIDTH, PATCH_SIZE, WIDTH
+from benchmarks.zoo.vision_sizes import DEPTH, HEADS, IMAGE_SIZE, INCEPTION_SIZE, INNER_WIDTH, PATCH_SIZE, WIDTH
 
 IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)
 VIT_SIZES = {
@@ -113,6 +113,27 @@ def metaclip2() -> keras.Model:
 def vgg16() -> keras.Model:
     """Return the convolutions of VGG16 with a dense layer."""
     return add_head(keras.applications.VGG16(weights=None, include_top=False, input_shape=IMAGE_SHAPE))
+
+
+def vgg19() -> keras.Model:
+    """Return the convolutions of VGG19 with a dense layer."""
+    return add_head(keras.applications.VGG19(weights=None, include_top=False, input_shape=IMAGE_SHAPE))
+
+
+def mobilenet_v3_small() -> keras.Model:
+    """Return MobileNetV3-Small without dropout."""
+    return keras.applications.MobileNetV3Small(**APPLICATION, include_preprocessing=False, dropout_rate=0)
+
+
+def efficientnet_v2_s() -> keras.Model:
+    """Return EfficientNetV2-S without dropout and stochastic depth."""
+    return without_dropout(keras.applications.EfficientNetV2S(**APPLICATION, include_preprocessing=False))
+
+
+def inception_v3() -> keras.Model:
+    """Return Inception v3, whose images have at least 75 x 75 pixels."""
+    settings = APPLICATION | {"input_shape": (INCEPTION_SIZE, INCEPTION_SIZE, 3)}
+    return keras.applications.InceptionV3(**settings)
 
 
 def densenet121() -> keras.Model:

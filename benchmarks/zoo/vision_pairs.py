@@ -1,10 +1,25 @@
 """Pairs of models that classify images or their pixels."""
 
 from benchmarks.zoo.pairs import ZooPair
-from benchmarks.zoo.vision_sizes import IMAGE_SIZE
+from benchmarks.zoo.vision_sizes import IMAGE_SIZE, INCEPTION_SIZE
 
-INPUTS = {"images": "float32[4,32,32,channels=3]"}
 HERE = "benchmarks.zoo"
+TORCHVISION_NAMES = {  # the pairs of torchvision, and the models of keras.applications
+    "vgg16": "VGG16",
+    "vgg19": "VGG19",
+    "densenet121": "DenseNet121",
+    "resnet50_torchvision": "ResNet50",
+    "mobilenet_v2_torchvision": "MobileNetV2",
+    "mobilenet_v3_small": "MobileNetV3Small",
+    "efficientnet_b0_torchvision": "EfficientNetB0",
+    "efficientnet_v2_s": "EfficientNetV2S",
+    "convnext_tiny_torchvision": "ConvNeXtTiny",
+    "inception_v3": "InceptionV3",
+}
+
+
+def _describe_images(size: int) -> dict[str, str]:
+    return {"images": f"float32[4,{size},{size},channels=3]"}
 
 
 def _build_pair(name: str, torch_source: str, keras_source: str, torch_module: str = "vision_torch") -> ZooPair:
@@ -14,7 +29,7 @@ def _build_pair(name: str, torch_source: str, keras_source: str, torch_module: s
         name=name,
         torch=f"{HERE}.{torch_module}:{factory}",
         keras=f"{HERE}.vision_keras:{factory}",
-        inputs=INPUTS,
+        inputs=_describe_images(INCEPTION_SIZE if name == "inception_v3" else IMAGE_SIZE),
         torch_source=torch_source,
         keras_source=keras_source,
     )
@@ -27,7 +42,7 @@ def _build_unet_pair(name: str) -> ZooPair:
         name=name,
         torch=f"{HERE}.unet_torch:{name}",
         keras=f"{HERE}.unet_keras:{name}",
-        inputs=INPUTS,
+        inputs=_describe_images(IMAGE_SIZE),
         torch_source=source,
         keras_source=source,
         label_shape=(IMAGE_SIZE, IMAGE_SIZE),
@@ -61,16 +76,13 @@ VISION_PAIRS = (
     _build_pair("swin", "transformers SwinModel", "KerasHub SwinTransformerBackbone"),
     _build_pair("segformer", "transformers SegformerModel", "KerasHub MiTBackbone"),
     _build_pair("hgnet", "transformers HGNetV2Backbone", "KerasHub HGNetV2Backbone"),
-    _build_pair("vgg16", "torchvision vgg16", "keras.applications VGG16", "vision_torchvision"),
-    _build_pair("densenet121", "torchvision densenet121", "keras.applications DenseNet121", "vision_torchvision"),
-    _build_pair("resnet50_torchvision", "torchvision resnet50", "keras.applications ResNet50", "vision_torchvision"),
-    _build_pair(
-        "mobilenet_v2_torchvision", "torchvision mobilenet_v2", "keras.applications MobileNetV2", "vision_torchvision"
-    ),
-    _build_pair(
-        "efficientnet_b0_torchvision",
-        "torchvision efficientnet_b0",
-        "keras.applications EfficientNetB0",
-        "vision_torchvision",
+    *(
+        _build_pair(
+            name,
+            f"torchvision {name.removesuffix('_torchvision')}",
+            f"keras.applications {keras_name}",
+            "vision_torchvision",
+        )
+        for name, keras_name in TORCHVISION_NAMES.items()
     ),
 )

@@ -1,5 +1,6 @@
 """Sizes of the image classifiers of the zoo."""
 
 IMAGE_SIZE = 32  # pixels; those of models that halve their images five times stay above 0
+INCEPTION_SIZE = 75  # the smallest that Inception v3 takes
 PATCH_SIZE = 8
 WIDTH, INNER_WIDTH, DEPTH, HEADS = 32, 64, 2, 4

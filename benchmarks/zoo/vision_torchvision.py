@@ -8,11 +8,11 @@ from benchmarks.zoo.pairs import CLASSES
 
 
 class ConvolvedVgg(nn.Module):
-    """The convolutions of VGG16, the mean over the positions, and a linear layer."""
+    """The convolutions of a VGG, the mean over the positions, and a linear layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, vgg: nn.Module) -> None:
         super().__init__()
-        self.features, self.head = torchvision.models.vgg16().features, nn.Linear(512, CLASSES)
+        self.features, self.head = vgg.features, nn.Linear(512, CLASSES)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the logits of images [n, 3, height, width]."""
@@ -22,7 +22,12 @@ class ConvolvedVgg(nn.Module):
 
 def vgg16() -> nn.Module:
     """Return the convolutions of VGG16 with a linear layer."""
-    return ConvolvedVgg()
+    return ConvolvedVgg(torchvision.models.vgg16())
+
+
+def vgg19() -> nn.Module:
+    """Return the convolutions of VGG19 with a linear layer."""
+    return ConvolvedVgg(torchvision.models.vgg19())
 
 
 def densenet121() -> nn.Module:
@@ -36,10 +41,30 @@ def resnet50() -> nn.Module:
 
 
 def mobilenet_v2() -> nn.Module:
-    """Return MobileNetV2 without dropout."""
-    return torchvision.models.mobilenet_v2(num_classes=CLASSES, dropout=0.0)
+    """Return a narrow MobileNetV2 without dropout."""
+    return torchvision.models.mobilenet_v2(num_classes=CLASSES, width_mult=0.35, dropout=0.0)
 
 
 def efficientnet_b0() -> nn.Module:
     """Return EfficientNet-B0 without dropout and stochastic depth."""
     return torchvision.models.efficientnet_b0(num_classes=CLASSES, dropout=0.0, stochastic_depth_prob=0.0)
+
+
+def convnext_tiny() -> nn.Module:
+    """Return ConvNeXt-Tiny without stochastic depth."""
+    return torchvision.models.convnext_tiny(num_classes=CLASSES, stochastic_depth_prob=0.0)
+
+
+def mobilenet_v3_small() -> nn.Module:
+    """Return MobileNetV3-Small without dropout."""
+    return torchvision.models.mobilenet_v3_small(num_classes=CLASSES, dropout=0.0)
+
+
+def efficientnet_v2_s() -> nn.Module:
+    """Return EfficientNetV2-S without dropout and stochastic depth."""
+    return torchvision.models.efficientnet_v2_s(num_classes=CLASSES, dropout=0.0, stochastic_depth_prob=0.0)
+
+
+def inception_v3() -> nn.Module:
+    """Return Inception v3 without its auxiliary classifier and dropout."""
+    return torchvision.models.inception_v3(num_classes=CLASSES, aux_logits=False, dropout=0.0, init_weights=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.zoo import repositories
 from benchmarks.zoo.__main__ import try_pair
 from benchmarks.zoo.catalog import PAIRS
 from benchmarks.zoo.proving import Prover
@@ -47,6 +48,15 @@ def test_the_table_has_every_result(tmp_path: Path) -> None:
     assert "| yes | 3e-16 | 2e-16, 1e-16 | 60 |  |" in table
     assert "| yes | no |  | 0 | PyTorch computes A / B |" in table
     assert "skipped: No module named 'x' |" in table
+
+
+def test_a_file_of_a_repository_is_imported_from_its_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(repositories, "CLONES", tmp_path)
+    with pytest.raises(ModuleNotFoundError, match=r"No module named model.py .*; clone https://github.com/owner/name"):
+        repositories.import_file("owner/name", "model.py")
+    (tmp_path / "owner/name").mkdir(parents=True)
+    (tmp_path / "owner/name/model.py").write_text("WIDTH = 3")
+    assert repositories.import_file("owner/name", "model.py").WIDTH == 3
 
 
 @pytest.mark.bench
