@@ -11,11 +11,6 @@ def alexnet() -> keras.Model:
     return import_file(SAMURAI, "AlexNet/keras_alexnet.py").MODEL
 
 
-def unet() -> keras.Model:
-    """Return a U-Net."""
-    return import_file(SAMURAI, "UNET/keras_unet.py").MODEL
-
-
 def fnet_encoder() -> keras.Layer:
     """Return a layer of FNet."""
     return import_file(FNET, "fnet_tensorflow.py").FNetEncoder(32)

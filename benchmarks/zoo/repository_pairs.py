@@ -26,7 +26,6 @@ REPOSITORY_PAIRS = (
     _build_pair(
         "alexnet", SAMURAI, "AlexNet/pytorch_alexnet.py", "AlexNet/keras_alexnet.py", "float32[4,227,227,channels=3]"
     ),
-    _build_pair("unet", SAMURAI, "UNET/pytorch-unet.py", "UNET/keras_unet.py", "float32[2,128,128,channels=3]"),
     _build_pair("fnet_encoder", FNET, "fnet_pytorch.py", "fnet_tensorflow.py", "float32[4,8,32]"),
     _build_pair("mnist", MNIST, "pytorch_mnist/model.py", "keras_mnist/model_utils.py", "float32[4,28,28,channels=1]"),
     replace(

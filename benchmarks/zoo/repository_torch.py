@@ -12,12 +12,6 @@ def alexnet() -> nn.Module:
     return model
 
 
-def unet() -> nn.Module:
-    """Return a U-Net."""
-    model: nn.Module = import_file(SAMURAI, "UNET/pytorch-unet.py").UNET()
-    return model
-
-
 def fnet_encoder() -> nn.Module:
     """Return a layer of FNet."""
     model: nn.Module = import_file(FNET, "fnet_pytorch.py").FNetEncoder(32)
