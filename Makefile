@@ -7,7 +7,7 @@ READY := .venv/ready
 # Without written bytecode, every process of the tests would compile PyTorch or TensorFlow again: 8 seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-seeds bench-starts bench-start-up bench-stops bench-versions faults gallery pictures zoo crossed-wires clean
+.PHONY: demo test-fast test test-integration test-faults test-faults-all test-environments check architecture bench bench-diagnose bench-gpu bench-network bench-parity bench-seeds bench-starts bench-start-up bench-stops bench-versions faults gallery pictures zoo crossed-wires crossed-wires-picture clean
 
 demo: $(READY)
 	$(BIN)/python -m common.compare 'run=[torch:ddp,tf:mirrored]' experiment=demo
@@ -124,6 +124,11 @@ zoo: $(READY)
 TORCHVISION_PYTHON := $(BIN)/python
 crossed-wires: $(READY)
 	$(BIN)/python -m benchmarks.crossed_wires $(TORCHVISION_PYTHON)
+
+# Train these pairs after each change, and draw how far their losses are apart: about half an hour. It continues an
+# interrupted run in build/crossed_wires.
+crossed-wires-picture: $(READY)
+	$(TORCHVISION_PYTHON) -m docs.draw_crossed_wires
 
 # Python compiles a module when it is first imported. To compile all modules here would take more than half of the time.
 $(READY): pyproject.toml constraints.txt

@@ -13,7 +13,6 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 WIDER_TYPES = {torch.float32: torch.float64, torch.complex64: torch.complex128}
-WIDER_CASTS = {torch.Tensor.float: torch.Tensor.double, torch.Tensor.cfloat: torch.Tensor.cdouble}
 GROUPED_PRODUCTS = ("grouped_mm", "_grouped_mm")
 
 
@@ -41,7 +40,8 @@ class _KeepFloat64(TorchFunctionMode):
         args: tuple[Any, ...] = (),  # Any: the arguments of any PyTorch function
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        func = WIDER_CASTS.get(func, func)
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
         if getattr(func, "__name__", "") in GROUPED_PRODUCTS:
             func = _multiply_groups
         args = tuple(_widen(argument) for argument in args)

@@ -7,6 +7,8 @@ LADDERS = {  # the changes of each pair in their order; after N changes, the fir
     "resnet50": ("biases", "strides", "epsilon", "momentum"),
     "densenet121": ("epsilon", "momentum"),
 }
+TORCH_CHANGES = {"head", "dropout", "strides"}  # those that change PyTorch's model; the others change Keras's
+PAPER_CHANGES = {"vgg16": 1, "resnet50": 0, "densenet121": 0}  # how many of them the paper's own models have
 CLASSES, IMAGE_SIZE = 10, 32
 
 

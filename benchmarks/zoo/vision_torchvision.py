@@ -10,7 +10,7 @@ from benchmarks.zoo.pairs import CLASSES
 class ConvolvedVgg(nn.Module):
     """The convolutions of a VGG, the mean over the positions, and a linear layer."""
 
-    def __init__(self, vgg: nn.Module) -> None:
+    def __init__(self, vgg: torchvision.models.VGG) -> None:
         super().__init__()
         self.features, self.head = vgg.features, nn.Linear(512, CLASSES)
 

@@ -91,7 +91,11 @@ def _explain_end(last: LayerPair | None, torch_pass: ComputedPass, keras_pass: C
     if last is None or len(torch_pass.outputs) != 1 or len(keras_pass.outputs) != 1:
         return None
     torch_call, keras_call = (torch_pass.calls[last.torch.output or ""], keras_pass.calls[last.keras.output or ""])
-    torch_end, keras_end = (RecordedCall(*computed.outputs.values(), None) for computed in (torch_pass, keras_pass))
+    torch_end, keras_end = (
+        RecordedCall(received=output, returned=None)
+        for computed in (torch_pass, keras_pass)
+        for output in computed.outputs.values()
+    )
     return explain_activations(torch_call, torch_end, keras_call, keras_end)
 
 

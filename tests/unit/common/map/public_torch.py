@@ -224,7 +224,7 @@ class Fourier(nn.Module):
         self.head = nn.Linear(6, 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.head(x + torch.fft.fft2(x.to(torch.complex64)).real * torch.ones(1).cfloat().real)
+        output: Tensor = self.head(x + torch.fft.fft2(x.to(torch.complex64)).real)
         return output
 
 
