@@ -37,7 +37,7 @@ from torch_impl.described_dropout import (
 )
 from torch_impl.described_layers import describe_layers, describe_variable
 from torch_impl.described_losses import compute_losses
-from torch_impl.described_state import find_restricted, get_state, read_state, set_state, view_state
+from torch_impl.described_state import find_aliases, find_restricted, get_state, read_state, set_state, view_state
 from torch_impl.float64 import compute_in_float64, keep_float64
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
@@ -144,6 +144,7 @@ class DescribedModel:
             mixing_layer=mixing_layer,
             mixed_gradient=None if mixing_layer else self._find_mixed_gradient(),
             is_keras=self.is_keras,
+            aliases=find_aliases(self.model),
         )
 
     def list_files(self) -> list[str]:

@@ -120,6 +120,7 @@ class ModelDescription:
             examples, for example because of a hook; None if there is none, or if `mixing_layer` is set.
         is_keras: Whether the model of PyTorch's side is a Keras model, whose names and layouts are Keras's.
         is_keras_two: Whether it is a model of Keras 2 on TensorFlow's side.
+        aliases: The first name of each tied variable of PyTorch by each of its other names.
     """
 
     layers: list[LayerDescription]
@@ -139,6 +140,7 @@ class ModelDescription:
     mixed_gradient: str | None = None
     is_keras: bool = False
     is_keras_two: bool = False
+    aliases: dict[str, str] = field(default_factory=dict)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -83,13 +83,13 @@ def pair_variables(
         torch_description: The description of PyTorch's model.
         keras_description: The description of Keras's model.
         file_transformations: The transformations of a map file, which take precedence.
-        layout: The assumed layout of PyTorch's parameters.
+        layout: The assumed layout of the parameters.
     """
     keras_sublayers = split_keras_layers(keras_description)
     if torch_description.is_keras:
         torch_sublayers, keras_sublayers = use_keras_layouts(split_keras_layers(torch_description), keras_sublayers)
     else:
-        torch_sublayers = layout.align(split_torch_layers(torch_description), keras_sublayers)
+        torch_sublayers, keras_sublayers = layout.align(split_torch_layers(torch_description), keras_sublayers)
         torch_sublayers = align_pointwise_layers(torch_sublayers, keras_sublayers)
         torch_sublayers = align_wide_convolutions(torch_sublayers, keras_sublayers)
         keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)

@@ -51,7 +51,9 @@ def read_weights(
     if settings.checkpoint is not None:
         constants = {name for name, variable in variables.items() if variable.is_constant}
         has_keras_two = any(description.is_keras_two for description in descriptions.values())
-        stored = _read_checkpoint(settings.checkpoint, weights, sides, parameter_map, constants, has_keras_two)
+        stored = _read_checkpoint(
+            settings.checkpoint, weights, sides, parameter_map, constants, has_keras_two, descriptions[main].aliases
+        )
         for name, array in stored.items():
             check_finite(f"model.checkpoint={settings.checkpoint}", name, array, weights[name])
         weights |= stored
@@ -79,6 +81,7 @@ def _read_checkpoint(
     parameter_map: ParameterMap | None,
     constants: Collection[str],
     has_keras_two: bool,
+    aliases: Mapping[str, str],
 ) -> dict[str, np.ndarray]:
     path = Path(checkpoint)
     if find_tensorflow_prefix(path) is not None and not has_keras_two:
@@ -97,7 +100,7 @@ def _read_checkpoint(
     named, note = match_names(f"model.checkpoint={path}", floats, drawn.keys() - constants)
     if note:
         log.warning("model.checkpoint=%s: %s", path, note)
-    return _select_weights(path, named, drawn, constants)
+    return _select_weights(path, named, drawn, constants, aliases)
 
 
 def _read_keras_checkpoint(
@@ -115,15 +118,20 @@ def _read_keras_checkpoint(
 
 
 def _select_weights(
-    path: Path, stored: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray], constants: Collection[str]
+    path: Path,
+    stored: Mapping[str, np.ndarray],
+    drawn: Mapping[str, np.ndarray],
+    constants: Collection[str],
+    aliases: Mapping[str, str],
 ) -> dict[str, np.ndarray]:
-    """Return the stored weights that the model has.
+    """Return the stored weights that the model has. The file may have a tied tensor under any of its names.
 
     Raises:
-        UserError: A parameter is missing or has another shape, a constant has another value than in the model, or the
-            checkpoint has a tensor that the model lacks. The latter is accepted only if it equals a weight of the
-            model: a tied tensor under its second name.
+        UserError: A parameter is missing or has another shape, a constant has another value than in the model, the
+            names of a tied tensor have different values, or the checkpoint has a tensor that the model lacks. The
+            latter is accepted only if it equals a weight of the model, which its own model may have tied to it.
     """
+    stored = {aliases.get(name, name): array for name, array in stored.items()} | dict(stored)
     for name, array in drawn.items():
         if name not in stored:
             if name in constants:  # a buffer that is not persistent
@@ -141,6 +149,14 @@ def _select_weights(
             )
     weights = {name: stored[name] for name in drawn if name in stored}
     for name in stored.keys() - weights.keys():
+        first = aliases.get(name)
+        if first is not None and np.array_equal(stored[name], weights[first], equal_nan=True):
+            continue
+        if first is not None:
+            raise UserError(
+                f"model.checkpoint={path}: {first} and {name} differ, and the model has one tensor for both; let the "
+                "factory build the model of this file"
+            )
         if not _is_tied(stored[name], weights.values()):
             raise UserError(
                 f"model.checkpoint={path}: has {name}, which the model does not have; remove it from the file, or give "

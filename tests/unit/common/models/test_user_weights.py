@@ -19,13 +19,23 @@ def read(path: Path, more: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Read a checkpoint of a model of PyTorch that has more tensors than the model."""
     save_file({**DRAWN, **more}, path)
     side = Mock(call=Mock(return_value=dict(DRAWN)))
-    descriptions = {"torch": ModelDescription([], VARIABLES, [], False)}
+    descriptions = {"torch": ModelDescription([], VARIABLES, [], False, aliases={"decoder.bias": "bias"})}
     return read_weights(Mock(checkpoint=str(path)), {"torch": side}, descriptions, None)
 
 
 def test_a_tied_tensor_may_have_a_second_name(tmp_path: Path) -> None:
     weights = read(tmp_path / "tied.safetensors", {"decoder.weight": DRAWN["table"]})
     assert weights.keys() == DRAWN.keys()
+
+
+def test_the_second_name_of_a_tied_zero_bias_is_known_from_the_model(tmp_path: Path) -> None:
+    weights = read(tmp_path / "untrained.safetensors", {"decoder.bias": np.zeros(2, np.float32)})
+    assert weights.keys() == DRAWN.keys()
+
+
+def test_different_values_for_a_tied_tensor_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"bias and decoder\.bias differ, and the model has one tensor for both"):
+        read(tmp_path / "untied.safetensors", {"decoder.bias": np.ones(2, np.float32)})
 
 
 @pytest.mark.parametrize("array", [np.zeros(2, np.float32), np.ones((3, 2), np.float32)])
