@@ -22,12 +22,15 @@ class AssumedLayout:
         by_head: Whether a fused projection computes query, key and value of the first head first, not all queries.
         is_gate_last: Whether Keras computes the gate of a gated feed-forward network after its value.
         rows_at_end: Whether a shorter embedding of Keras has the last rows of PyTorch's, not the first ones.
+        moves_equal_axes: Whether two axes of equal sizes, which the models flatten, or into which they divide features,
+            are channels and positions if there are convolutions of as many axes. Otherwise they are those of a matrix.
         gate_order: The order of the gates in recurrences of a class of its own; see `align_own_recurrences`.
     """
 
     by_head: bool = False
     is_gate_last: bool = False
     rows_at_end: bool = True
+    moves_equal_axes: bool = True
     gate_order: tuple[int, ...] = ()
 
     def align(
@@ -44,7 +47,7 @@ USUAL_LAYOUT = AssumedLayout()
 
 
 def list_layouts(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[AssumedLayout]:
-    """Return the layouts that lead to different sublayers, the usual one first."""
+    """Return the layouts that lead to different maps, the usual one first."""
     layouts: list[AssumedLayout] = []
     aligned: list[tuple[list[Sublayer], list[Sublayer]]] = []
     choices = [AssumedLayout(*choice) for choice in product((False, True), (False, True), (True, False))]
@@ -55,4 +58,7 @@ def list_layouts(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer
         if sublayers not in aligned:
             layouts.append(layout)
             aligned.append(sublayers)
+    shapes = (shape for layer in torch_sublayers for shape in (layer.unflattened_shape, layer.reshaped_shape))
+    if any(shape is not None and len(shape) > 1 and len(set(shape)) == 1 for shape in shapes):
+        layouts.append(replace(USUAL_LAYOUT, moves_equal_axes=False))
     return layouts

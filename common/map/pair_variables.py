@@ -118,7 +118,8 @@ def pair_variables(
     torch_names = _list_names(torch_sublayers)
     layer_pairs.sort(key=lambda pair: torch_names.index(pair.torch.variable_names[0]))
     # The sizes of a convolution are (groups, outputs, inputs, *window).
-    convolved_axes = {len(sublayer.sizes) - 3 for sublayer in torch_sublayers if sublayer.kind == "convolution"}
+    convolutions = [sublayer for sublayer in torch_sublayers if sublayer.kind == "convolution"]
+    convolved_axes = {len(layer.sizes) - 3 for layer in convolutions} if layout.moves_equal_axes else set()
     variable_pairs = {
         pair.keras: pair for layer_pair in layer_pairs for pair in _pair_roles(layer_pair, convolved_axes)
     }

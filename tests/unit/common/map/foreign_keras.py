@@ -99,6 +99,18 @@ class OwnCell(keras.layers.Layer):
         return ops.stack(states, 1)
 
 
+class TransformedPoints(keras.Model):
+    """Points that are multiplied by a matrix, which a linear layer computes, and a convolution of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix, self.convolution = keras.layers.Dense(WIDTH**2), keras.layers.Conv1D(4, 1)
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        matrix = ops.reshape(self.matrix(ops.max(x, 1)), (-1, WIDTH, WIDTH))
+        return ops.max(self.convolution(x @ matrix), 1)
+
+
 class LearnedOffset(keras.Model):
     """A layer that adds a whole embedding."""
 
@@ -220,6 +232,10 @@ def offset() -> keras.Model:
 def own_cells(gates: str) -> keras.Model:
     layer = keras.layers.LSTM if "f" in gates else keras.layers.GRU
     return keras.Sequential([layer(5, return_sequences=True), layer(5, return_sequences=True), keras.layers.Dense(2)])
+
+
+def transformed_points() -> keras.Model:
+    return TransformedPoints()
 
 
 def own_keras_cell() -> keras.Model:

@@ -128,6 +128,18 @@ class Recurrent(nn.Module):
         return self.head(self.gru(x)[0])
 
 
+class TransformedPoints(nn.Module):
+    """Points that are multiplied by a matrix, which a linear layer computes, and a convolution of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix, self.convolution = nn.Linear(WIDTH, WIDTH**2), nn.Conv1d(WIDTH, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        transformed = x @ self.matrix(x.amax(1)).view(-1, WIDTH, WIDTH)
+        return self.convolution(transformed.transpose(1, 2)).amax(2)
+
+
 class LearnedOffset(nn.Module):
     """A layer whose parameter has an axis of size 1 for the examples."""
 
@@ -243,6 +255,10 @@ def offset() -> nn.Module:
 
 def own_cells(gates: str) -> nn.Module:
     return nn.Sequential(OwnCell(gates), OwnCell(gates, 5), nn.Linear(5, 2))
+
+
+def transformed_points() -> nn.Module:
+    return TransformedPoints()
 
 
 def own_keras_cell() -> nn.Module:

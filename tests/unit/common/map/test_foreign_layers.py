@@ -34,6 +34,7 @@ PAIRS = [
     ("own_cells", SEQUENCES, {"gates": "rzn"}),
     ("own_cells", SEQUENCES, {"gates": "ifog"}),
     ("own_keras_cell", SEQUENCES, {}),
+    ("transformed_points", SEQUENCES, {}),
     ("offset", {"x": "float32[3,5,6]"}, {}),
     ("without_head", FEATURES, {}),
     ("norms", SEQUENCES, {}),
