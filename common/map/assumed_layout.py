@@ -11,6 +11,7 @@ from common.map.embedding_rows import align_embedding_rows
 from common.map.expert_matrices import align_expert_matrices
 from common.map.fused_projections import align_fused_projections
 from common.map.own_recurrences import align_own_recurrences, list_gate_counts
+from common.map.pair_single_variables import is_own_square
 from common.map.sublayers import Sublayer
 
 
@@ -24,6 +25,7 @@ class AssumedLayout:
         rows_at_end: Whether a shorter embedding of Keras has the last rows of PyTorch's, not the first ones.
         moves_equal_axes: Whether two axes of equal sizes, which the models flatten, or into which they divide features,
             are channels and positions if there are convolutions of as many axes. Otherwise they are those of a matrix.
+        transposes_squares: Whether square matrices that are parameters of a class of its own are transposed in Keras.
         gate_order: The order of the gates in recurrences of a class of its own; see `align_own_recurrences`.
     """
 
@@ -31,6 +33,7 @@ class AssumedLayout:
     is_gate_last: bool = False
     rows_at_end: bool = True
     moves_equal_axes: bool = True
+    transposes_squares: bool = False
     gate_order: tuple[int, ...] = ()
 
     def align(
@@ -61,4 +64,6 @@ def list_layouts(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer
     shapes = (shape for layer in torch_sublayers for shape in (layer.unflattened_shape, layer.reshaped_shape))
     if any(shape is not None and len(shape) > 1 and len(set(shape)) == 1 for shape in shapes):
         layouts.append(replace(USUAL_LAYOUT, moves_equal_axes=False))
+    if any(map(is_own_square, torch_sublayers)):
+        layouts.append(replace(USUAL_LAYOUT, transposes_squares=True))
     return layouts

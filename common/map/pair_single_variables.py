@@ -91,6 +91,12 @@ def _build_piece(
     return Sublayer("parameter", sublayer.path, sizes, {role: replace(variable, steps=(*variable.steps, step))})
 
 
+def is_own_square(sublayer: Sublayer) -> bool:
+    """Check whether a sublayer is a square matrix in a class of its own, whose shape does not tell its layout."""
+    is_square = len(sublayer.sizes) == 2 and len(set(sublayer.sizes)) == 1
+    return is_square and sublayer.kind == "parameter" and not any(role.steps for role in sublayer.variables.values())
+
+
 def reshape_single(torch_sizes: tuple[int, ...], keras_sizes: tuple[int, ...]) -> TransformationStep:
     """Return the step between two single variables: new axes of size 1, or another order of the axes."""
     if _squeeze(torch_sizes) == _squeeze(keras_sizes):

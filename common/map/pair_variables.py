@@ -17,6 +17,7 @@ from common.map.layer_norm_axes import align_layer_norms
 from common.map.layer_roles import LayerRoles
 from common.map.pair_single_variables import (
     divide_by_kind,
+    is_own_square,
     list_pieces,
     list_single_variables,
     pair_single_variables,
@@ -121,7 +122,9 @@ def pair_variables(
     convolutions = [sublayer for sublayer in torch_sublayers if sublayer.kind == "convolution"]
     convolved_axes = {len(layer.sizes) - 3 for layer in convolutions} if layout.moves_equal_axes else set()
     variable_pairs = {
-        pair.keras: pair for layer_pair in layer_pairs for pair in _pair_roles(layer_pair, convolved_axes)
+        pair.keras: pair
+        for layer_pair in layer_pairs
+        for pair in _pair_roles(layer_pair, convolved_axes, layout.transposes_squares)
     }
     for path, transformation in file_transformations.items():
         shape = keras_description.variables[path].shape
@@ -140,25 +143,6 @@ def pair_variables(
         ],
         unmatched_keras=[path for path in _list_names(keras_sublayers) if path not in variable_pairs],
     )
-
-
-def find_candidates(
-    parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription, name: str
-) -> list[str]:
-    """Return up to three unmatched variables of the other model that are most similar to an unmatched variable.
-
-    Variables of the same sizes come first, then those with the same number of axes.
-    """
-    if name in parameter_map.unmatched_torch:
-        description, other, unmatched = torch_description, keras_description, parameter_map.unmatched_keras
-    else:
-        description, other, unmatched = keras_description, torch_description, parameter_map.unmatched_torch
-    sizes = sorted(description.variables[name].shape)
-    same_sizes = [path for path in unmatched if sorted(other.variables[path].shape) == sizes]
-    same_rank = [
-        path for path in unmatched if len(other.variables[path].shape) == len(sizes) and path not in same_sizes
-    ]
-    return (same_sizes + same_rank)[:3]
 
 
 def _list_names(sublayers: Iterable[Sublayer]) -> list[str]:
@@ -217,12 +201,13 @@ def _reverse_axes(shape: tuple[int, ...]) -> TransformationStep:
     return TransformationStep("transpose", tuple(reversed(range(len(shape)))))
 
 
-def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[VariablePair]:
+def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int], transposes_squares: bool) -> list[VariablePair]:
     """Pair the variables of two sublayers by their roles.
 
     Args:
         layer_pair: The two sublayers.
         convolved_axes: The numbers of axes of the model's convolutions, such as 2 for images.
+        transposes_squares: Whether square matrices of own classes are transposed.
     """
     torch, keras = layer_pair
     roles = [
@@ -242,6 +227,8 @@ def _pair_roles(layer_pair: LayerPair, convolved_axes: set[int]) -> list[Variabl
         steps = [*sources.steps, *chain.from_iterable(permutations), *target.steps]
         if torch.kind == "parameter" and torch.sizes != keras.sizes:
             steps = [*sources.steps, reshape_single(torch.sizes, keras.sizes)]
+        elif transposes_squares and all(map(is_own_square, layer_pair)):
+            steps = [_reverse_axes(torch.sizes)]
         transformation = ParameterTransformation(sources.sources, sources.joined, merge_steps(steps))
         pairs.append(VariablePair(target.name, transformation))
     return pairs

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from common.map.description import ModelDescription
-from common.map.pair_variables import ParameterMap, find_candidates
+from common.map.pair_variables import ParameterMap
 
 MAX_LINES = 5  # largest number of lines in a summary
 
@@ -19,7 +19,7 @@ def describe_unmatched(
     ):
         for name in names:
             shape = description.variables[name].shape
-            candidates = find_candidates(parameter_map, torch_description, keras_description, name)
+            candidates = _find_candidates(parameter_map, torch_description, keras_description, name)
             if candidates:
                 listed = ", ".join(f"{path} {list(other.variables[path].shape)}" for path in candidates)
                 advice = f"nearest: {listed}"
@@ -57,6 +57,25 @@ def summarize_unmatched(
         more = len(summary) - MAX_LINES + 1
         summary = [*summary[: MAX_LINES - 1], f"and {more} more kinds of variables; all=true lists every variable"]
     return summary
+
+
+def _find_candidates(
+    parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription, name: str
+) -> list[str]:
+    """Return up to three unmatched variables of the other model that are most similar to an unmatched variable.
+
+    Variables of the same sizes come first, then those with the same number of axes.
+    """
+    if name in parameter_map.unmatched_torch:
+        description, other, unmatched = torch_description, keras_description, parameter_map.unmatched_keras
+    else:
+        description, other, unmatched = keras_description, torch_description, parameter_map.unmatched_torch
+    sizes = sorted(description.variables[name].shape)
+    same_sizes = [path for path in unmatched if sorted(other.variables[path].shape) == sizes]
+    same_rank = [
+        path for path in unmatched if len(other.variables[path].shape) == len(sizes) and path not in same_sizes
+    ]
+    return (same_sizes + same_rank)[:3]
 
 
 def _group_by_role(description: ModelDescription, names: list[str]) -> Mapping[tuple[str, str], list[str]]:

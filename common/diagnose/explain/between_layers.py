@@ -16,6 +16,7 @@ from common.diagnose.explain.array_order import explain_order
 from common.diagnose.explain.code_section import CodeSection
 from common.diagnose.explain.differing_terms import explain_terms
 from common.diagnose.explain.factors import explain_factor
+from common.diagnose.explain.gated_halves import explain_gated_halves
 from common.diagnose.explain.gated_sums import explain_gated_sum
 from common.diagnose.explain.inheritance import is_inherited
 from common.diagnose.explain.layer import explain_numbers
@@ -68,6 +69,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
     a, b, place, terms = section.a, section.b, section.place, section.shared_terms
     explanation = (
         explain_order(section.described_tensor, a, b, terms)
+        or explain_gated_halves(section)
         or _explain_constant(section)
         or explain_factor(section.described_tensor, a, b, terms)
         or _explain_changed_activation(section)

@@ -5,10 +5,11 @@ layers receive, but not what the code receives around them, as a residual connec
 """
 
 from collections.abc import Callable, Iterator
+from itertools import islice, product
 
 import numpy as np
 
-from common.diagnose.explain.code_section import CodeSection
+from common.diagnose.explain.code_section import EARLIER_LAYERS, CodeSection
 from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.rounding import is_close
 
@@ -24,9 +25,13 @@ POOLINGS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
 def is_inherited(section: CodeSection) -> bool:
     """Check whether both sides compute the same from an earlier array that differs already.
 
-    They may add other arrays to it, with or without ReLU after it, and pool the sum.
+    They may add other arrays to it, with or without ReLU after it, and pool the sum. Or they multiply it by the output
+    of a layer.
     """
-    return any(_is_in_sum(section, a, b) or _is_in_pooled_sum(section, a, b) for a, b in _list_differing(section))
+    return any(
+        _is_in_sum(section, a, b) or _is_in_pooled_sum(section, a, b) or _is_in_product(section, a, b)
+        for a, b in _list_differing(section)
+    )
 
 
 def _list_differing(section: CodeSection) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -64,3 +69,18 @@ def _is_in_pooled_sum(section: CodeSection, a: np.ndarray, b: np.ndarray) -> boo
             if is_close(pooled_a, section.a) and is_close(pooled_b, section.b):
                 return True
     return False
+
+
+def _is_in_product(section: CodeSection, a: np.ndarray, b: np.ndarray) -> bool:
+    """Check whether both sides multiply an array that differs by the output of one of the last layers.
+
+    They may add an array that differs, too, as the layers of a cross network do: first * layer(x) + x.
+    """
+    if a.shape != section.a.shape:
+        return False
+    latest = [pair for pair in islice(_list_differing(section), EARLIER_LAYERS) if pair[0].shape == a.shape]
+    changes = [0.0, b - a, *(other_b - other_a for other_a, other_b in latest)]
+    factors = [output for _, output in section.known_outputs if output.shape == a.shape]
+    return any(
+        is_close(section.a + (b - a) * factor + change, section.b) for factor, change in product(factors, changes)
+    )

@@ -51,6 +51,24 @@ def test_a_sum_with_an_array_that_differs_before_is_no_cause() -> None:
     assert explain(X + ATTENDED, 2 * X + ATTENDED, received_in_b=2 * X) == []
 
 
+def test_a_cross_layer_of_an_array_that_differs_before_is_no_cause() -> None:
+    a, b = (x * ATTENDED + x for x in (X, np.cos(X)))
+    assert explain(a, b, received_in_b=np.cos(X)) == []
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_gated_halves_in_another_order_are_named(axis: int) -> None:
+    features = np.concatenate([X, ATTENDED], axis)
+    a, b = np.tanh(X) * expit(ATTENDED), np.tanh(ATTENDED) * expit(X)
+    (explanation,) = explain_alone(a, b, features)
+    assert explanation.cause == "activation"
+    assert (
+        "A has tanh of the first half of the features, times sigmoid of the second half, B sig" in explanation.sentence
+    )
+    (unknown,) = explain_alone(a, np.cos(b) * expit(X), features)
+    assert unknown.cause == "code_between_layers"
+
+
 def test_what_is_not_known_has_its_place() -> None:
     ((cause, sentence, confirmed),) = explain(np.sin(X), np.cos(X))
     assert (cause, confirmed) == ("code_between_layers", False)
