@@ -23,6 +23,7 @@ from tests.conftest import in_matrix, wait_until
 TINY = ["data.train_examples=300", "data.validation_examples=60", "train.steps=12", "train.log_every=4"]
 TINY += ["model.layers=1"]
 TINY_IMAGES = ["model=convnet", "train.steps=12", "train.log_every=4"]  # starts in half the time
+TEMPORARY = "temporary"  # the directory of the commands' temporary files
 ENDLESS = ["model=convnet", "train.steps=1000000", "train.log_every=4"]
 
 
@@ -36,9 +37,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(workplace: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """A function that runs a command."""
 
+    (workplace / TEMPORARY).mkdir()
+    environment = {**os.environ, "TMPDIR": str(workplace / TEMPORARY)}
+
     def call(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", module, *arguments]
-        return subprocess.run(command, cwd=workplace, capture_output=True, text=True, timeout=240)
+        return subprocess.run(command, cwd=workplace, capture_output=True, text=True, timeout=240, env=environment)
 
     return call
 
@@ -55,6 +59,13 @@ def finished(workplace: Path, command: Command) -> dict[str, tuple[Path, subproc
         arguments = (f"strategy={strategy}", "strategy.replicas=2", f"run_dir={run_dir}", "train.eval_every=8", *TINY)
         runs[framework] = run_dir, command(f"{framework}_impl.train", *arguments)
     return runs
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_run_leaves_no_temporary_files(workplace: Path) -> None:
+    """AutoGraph, for example, writes the code that it generates to files."""
+    names = [path.name for path in (workplace / TEMPORARY).rglob("*")]
+    assert not [name for name in names if name.startswith(("__autograph_generated_file", "lockstep-"))]
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
