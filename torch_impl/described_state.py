@@ -19,15 +19,6 @@ def get_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def find_aliases(model: torch.nn.Module) -> dict[str, str]:
-    """Return the first name of each tied parameter or buffer by each of its other names in a state dict."""
-    first_names: dict[int, str] = {}
-    named_tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
-    return {
-        name: first for name, tensor in named_tensors if (first := first_names.setdefault(id(tensor), name)) != name
-    }
-
-
 def view_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
     """Return the parameters and buffers by name, as arrays in the same memory."""
     return {name: tensor.detach().numpy() for name, tensor in get_state(model).items()}

@@ -37,6 +37,15 @@ def read_state_dict(place: str, path: str) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state_dict.items() if isinstance(tensor, torch.Tensor)}
 
 
+def find_aliases(model: torch.nn.Module) -> dict[str, str]:
+    """Return the first name of each tied parameter or buffer by each of its other names in a state dict."""
+    first_names: dict[int, str] = {}
+    named_tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return {
+        name: first for name, tensor in named_tensors if (first := first_names.setdefault(id(tensor), name)) != name
+    }
+
+
 def _is_state_dict(value: object) -> bool:
     """Check whether a value maps names to tensors."""
     if not isinstance(value, Mapping) or not value:
