@@ -61,13 +61,18 @@ def compute_formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.nd
 
 def _compute_cross_entropies(logits: np.ndarray, classes: np.ndarray) -> dict[str, np.ndarray]:
     """Return the losses [n] of logits [n, classes] for the classes [n] of the examples."""
-    target, losses = np.eye(logits.shape[1])[classes], {}
+    target, losses = encode_one_hot(classes, logits.shape[1]), {}
     for smoothing in SMOOTHING_FACTORS:
         smoothed = target * (1 - smoothing) + smoothing / logits.shape[1]
         name = f"cross entropy with label smoothing of {smoothing:g}" if smoothing else "cross entropy"
         losses[name] = -(smoothed * log_softmax(logits, 1)).sum(1)
     losses["double softmax of probabilities"] = -(target * log_softmax(softmax(logits, 1), 1)).sum(1)
     return losses
+
+
+def encode_one_hot(classes: np.ndarray, count: int) -> np.ndarray:
+    """Return classes [n] as rows [n, count] with a 1 at the class. The row of a number that is no class has zeros."""
+    return (classes[:, None] == np.arange(count)).astype(np.float64)
 
 
 def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.diagnose.explain.loss_formulas import encode_one_hot
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.array_differences import move_channels_last
 
@@ -91,10 +92,16 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
         if candidate.shape[1:] == a.shape[1:]:
             return candidate
     if a.ndim == 1 and b.ndim == 2:
-        return b[:, 0] if b.shape[1] == 1 else b.argmax(1)
+        return b[:, 0] if b.shape[1] == 1 else b.argmax(1) if _are_classes(b) else b
     if a.ndim == 2 and b.ndim == 1:
-        return b[:, None] if a.shape[1] == 1 else np.eye(a.shape[1])[np.clip(b.astype(int), 0, a.shape[1] - 1)]
+        return b[:, None] if a.shape[1] == 1 else encode_one_hot(b, a.shape[1])
     return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b
+
+
+def _are_classes(labels: np.ndarray) -> bool:
+    """Check whether each row [classes] stands for one class: one-hot, also if it is smoothed. Mixed labels do not."""
+    ordered = np.sort(labels, 1)
+    return bool((ordered[:, 0] == ordered[:, -2]).all() and (ordered[:, -2] < ordered[:, -1]).all())
 
 
 def _are_flattened(a: Sequence[int], b: Sequence[int]) -> bool:

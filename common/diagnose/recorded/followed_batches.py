@@ -209,7 +209,7 @@ class FollowedBatches:
         """Return recorded examples in the layout and the type of the script's array."""
         converted = convert_to_layout(array, template)
         cast = converted.astype(template.dtype)
-        is_lossless = np.array_equal(convert_to_layout(converted, array), array)
+        is_lossless = converted.ndim == template.ndim and np.array_equal(convert_to_layout(converted, array), array)
         if not is_lossless or (template.dtype.kind != "f" and not np.array_equal(cast, converted)):
             raise UserError(
                 f"{self._side.record.directory}: its values do not fit {_describe(leaf, template)} of the script's "
@@ -271,7 +271,12 @@ def _has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples may replace the script's, though their type or sizes differ."""
     if not _may_be_classes(array, template):
         return False
-    return array.ndim == template.ndim or convert_to_layout(array[:1], template[:1]).shape[1:] == template.shape[1:]
+    is_one_hot = (array.ndim, template.ndim) == (2, 1)
+    return (
+        is_one_hot
+        or array.ndim == template.ndim
+        or convert_to_layout(array[:1], template[:1]).shape[1:] == template.shape[1:]
+    )
 
 
 def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:

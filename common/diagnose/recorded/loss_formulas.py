@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from common.diagnose.explain.loss_formulas import SMOOTHING_FACTORS, compute_formulas
+from common.diagnose.explain.loss_formulas import SMOOTHING_FACTORS, compute_formulas, encode_one_hot
 
 # Largest relative difference between a loss and the formula that computes it, by the precision of the outputs
 CLOSE = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 1e-2}
@@ -57,7 +57,7 @@ def _list_cross_entropies(
 ) -> Iterator[tuple[str, float]]:
     """Yield cross entropies of outputs [rows, classes] for labels [rows]."""
     classes, is_counted = rows.shape[1], flat >= 0
-    target = np.eye(classes)[np.clip(flat, 0, classes - 1)]
+    target = encode_one_hot(np.clip(flat, 0, classes - 1), classes)
     are_probabilities = bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=CLOSE["bfloat16"]))
     log_of_softmax = log_softmax(rows, 1)
     names: dict[str, np.ndarray] = {}

@@ -28,11 +28,8 @@ from common.map.description import RecordedCall
 def compare_activations(pair: RecordPair) -> Stage:
     """Compare the layers in A's order of execution."""
     stage = Stage("activations", precision=pair.precision)
-    if not pair.equal_steps:
-        stage.omit("the examples differ")
-        return stage
-    if pair.has_difference("initial weights"):
-        stage.omit("the initial weights differ")
+    if pair.why_steps_differ:
+        stage.omit(pair.why_steps_differ)
         return stage
     step = pair.equal_steps[0]
     observations = observe_sides(pair, step)

@@ -29,10 +29,7 @@ Arrays = Mapping[str, np.ndarray]
 def compare_gradients(pair: RecordPair) -> Stage:
     """Compare the gradients of the steps with the same examples, up to the first step that differs."""
     stage = Stage("gradients", precision=pair.precision)
-    reason = "the examples differ" if not pair.equal_steps else pair.why_outputs_differ
-    if pair.has_difference("initial weights"):
-        reason = "the initial weights differ"
-    if reason:
+    if reason := pair.why_steps_differ or pair.why_outputs_differ:
         stage.omit(reason)
         return stage
     may_begin_here = not pair.has_difference("activations", "loss")

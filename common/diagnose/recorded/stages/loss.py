@@ -36,8 +36,8 @@ PRECISION_NOISE = 1.0  # noise of a loss as a multiple of the noise of the activ
 def compare_losses(pair: RecordPair) -> Stage:
     """Compare the losses of the steps with the same examples; explain the first that differs."""
     stage = Stage("loss", precision="float64" if pair.precision == "float64" else "float32")
-    if not pair.equal_steps or pair.has_difference("initial weights"):
-        stage.omit(f"the {'initial weights' if pair.equal_steps else 'examples'} differ")
+    if pair.why_steps_differ:
+        stage.omit(pair.why_steps_differ)
         return stage
     may_begin_here = not pair.has_difference("activations")
     differing_steps, missing_steps = [], []

@@ -35,8 +35,8 @@ RANDOM_MOVE_NOISE = 1e-4
 def compare_states(pair: RecordPair) -> Stage:
     """Compare the variables after each step with the same examples."""
     stage = Stage("state", precision="float64" if pair.precision == "float64" else "float32")
-    if not pair.equal_steps or pair.has_difference("initial weights"):
-        stage.omit(f"the {'initial weights' if pair.equal_steps else 'examples'} differ")
+    if pair.why_steps_differ:
+        stage.omit(pair.why_steps_differ)
         return stage
     if pair.why_outputs_differ:
         stage.omit(pair.why_outputs_differ)

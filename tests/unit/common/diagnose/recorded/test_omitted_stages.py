@@ -80,3 +80,10 @@ def test_what_is_not_recorded_is_not_equal(script: type[NumpyScript], stage: str
     assert {omitted.name: omitted.omission for omitted in diagnosis.omitted_stages}[stage] == reason
     assert diagnosis.headline.startswith("not compared: ")
     assert stage in diagnosis.headline
+
+
+def test_inputs_that_are_not_recorded_are_not_said_to_differ(tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, NumpyScript(), WithoutInputs())
+    notes = {stage.name: stage.note for stage in diagnosis.stages}
+    for name in ("activations", "loss", "gradients", "state"):
+        assert notes[name] == f"not compared: the inputs of B ({tmp_path}/b, torch) are not recorded", name
