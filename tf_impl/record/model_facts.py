@@ -75,7 +75,7 @@ def describe_layer(layer: Layer, path: str, names: Mapping[int, str]) -> LayerFa
     """
     attributes = {
         name: _simplify(name, value)
-        for name, value in vars(layer).items()
+        for name, value in {**vars(_get_owner(layer)), **vars(layer)}.items()
         if not name.startswith("_") and name not in INTERNAL_ATTRIBUTES
     }
     return {
@@ -134,9 +134,14 @@ def _get_path(variable: Any) -> str:  # noqa: ANN401  a tf.Variable or a keras.V
     return str(getattr(variable, "path", variable.name)).partition(":")[0]
 
 
+def _get_owner(layer: Layer) -> Layer:
+    """Return the layer that has the variables and the hyperparameters of a layer: the cell of a recurrent one."""
+    return layer.cell if get_kind(layer) in RECURRENT_KINDS and hasattr(layer, "cell") else layer
+
+
 def _name_roles(layer: Layer, names: Mapping[int, str]) -> dict[str, str]:
-    """Return the names of the variables of a layer by role. The variables of a recurrent layer belong to its cell."""
-    owner = layer.cell if get_kind(layer) in RECURRENT_KINDS and hasattr(layer, "cell") else layer
+    """Return the names of the variables of a layer by role."""
+    owner = _get_owner(layer)
     if is_keras_3(layer):
         variables = [*owner._trainable_variables, *owner._non_trainable_variables]
     else:

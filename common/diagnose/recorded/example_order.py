@@ -13,6 +13,8 @@ from common.diagnose.explain.loss_formulas import encode_one_hot
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.array_differences import move_channels_last
 
+# How well two arrays fit one another: arrays that are unlike are not paired
+EQUAL_VALUES, EQUAL_SIZES, ALIKE, UNLIKE = range(4)
 CLOSE = 1e-5  # largest relative difference of two values that count as the same; scripts divide by 255 in two ways
 
 
@@ -43,22 +45,24 @@ class ArrayPair:
 def pair_arrays(
     a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], are_labels: bool = False
 ) -> tuple[list[ArrayPair], list[str], list[str]]:
-    """Pair the arrays of two batches by name, and the others by type and size in their order.
+    """Pair the arrays of two batches by name. Pair each other one with an equal one, or one of its size, or in order.
 
-    A label is paired with an equal one, otherwise with one of its size: a loss may also receive lengths or weights.
+    Frameworks sort the outputs of a model in another way, and a loss may also receive lengths or weights.
 
     Returns:
         The pairs, and the names of the arrays of A and of B that have no counterpart.
     """
     pairs = [(name, name) for name in a if name in b]
     unpaired_a, unpaired_b = [name for name in a if name not in b], [name for name in b if name not in a]
-    for name in list(unpaired_a):
-        candidates = [other for other in unpaired_b if are_labels or _are_alike(a[name], b[other])]
-        if candidates:
-            other = min(candidates, key=lambda other: _rank_label(a[name], b[other])) if are_labels else candidates[0]
-            pairs.append((name, other))
-            unpaired_a.remove(name)
-            unpaired_b.remove(other)
+    ranks = {(x, y): (_rank_label if are_labels else _rank_array)(a[x], b[y]) for x in unpaired_a for y in unpaired_b}
+    for rank in (EQUAL_VALUES, EQUAL_SIZES, ALIKE):
+        for name in list(unpaired_a):
+            other = next((other for other in unpaired_b if ranks[name, other] == rank), None)
+            if other is not None:
+                pairs.append((name, other))
+                unpaired_a.remove(name)
+                unpaired_b.remove(other)
+    pairs.sort(key=lambda pair: [*a].index(pair[0]))
     arrays = [
         ArrayPair(name, a[name], convert_to_layout(b[other], a[name]), are_labels, other) for name, other in pairs
     ]
@@ -66,19 +70,23 @@ def pair_arrays(
 
 
 def _rank_label(a: np.ndarray, b: np.ndarray) -> int:
-    """Return how well two arrays of labels fit one another: 0 if they are equal, 1 if their sizes are, otherwise 2."""
+    """Return how well two arrays of labels fit one another."""
     if a.ndim == 2 and b.ndim == 1 and a.shape[1] > 1:  # a one-hot form of B would need a square matrix of A's columns
         is_one_hot = bool(((a == 0) | (a == 1)).all() and (a.sum(1) == 1).all())
-        return 0 if is_one_hot and np.array_equal(a.argmax(1), b) else 2
+        return EQUAL_VALUES if is_one_hot and np.array_equal(a.argmax(1), b) else ALIKE
     if np.array_equal(a, convert_to_layout(b, a)):
-        return 0
-    return 1 if a.shape[1:] == b.shape[1:] else 2
+        return EQUAL_VALUES
+    return EQUAL_SIZES if a.shape[1:] == b.shape[1:] else ALIKE
 
 
-def _are_alike(a: np.ndarray, b: np.ndarray) -> bool:
+def _rank_array(a: np.ndarray, b: np.ndarray) -> int:
+    """Return how well two inputs, or two outputs, fit one another."""
     is_float = [array.dtype.kind == "f" for array in (a, b)]
     sizes = [int(np.prod(array.shape[1:])) for array in (a, b)]
-    return sizes[0] == sizes[1] or (is_float[0] == is_float[1] and a.ndim == b.ndim)
+    if sizes[0] != sizes[1]:
+        return ALIKE if is_float[0] == is_float[1] and a.ndim == b.ndim else UNLIKE
+    converted = convert_to_layout(b, a)
+    return EQUAL_VALUES if a.shape == converted.shape and are_close(_to_rows(a), _to_rows(converted)) else EQUAL_SIZES
 
 
 def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:

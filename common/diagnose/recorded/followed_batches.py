@@ -272,6 +272,9 @@ def _has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
     if not _may_be_classes(array, template):
         return False
     is_one_hot = (array.ndim, template.ndim) == (2, 1)
+    are_features = array.ndim == template.ndim == 2 and "f" in (array.dtype.kind, template.dtype.kind)
+    if are_features and array.shape[1] != template.shape[1]:
+        return False
     return (
         is_one_hot
         or array.ndim == template.ndim

@@ -59,7 +59,7 @@ def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
         return
     a, b = (read_loss_settings(loss) for loss in losses if loss is not None)
     for name, value in a.items():
-        if name == "reduction" and BY_SCRIPT in (value, b[name]):
+        if name in ("reduction", "ignored class") and BY_SCRIPT in (a["reduction"], b["reduction"]):
             continue
         if name == "ignored class" and not _has_ignored_labels(pair, {value, b[name]} - {None}):
             continue

@@ -53,7 +53,8 @@ UNEXPLAINED = (
 # Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
 MASK_CAUSE, EPSILON_CAUSE = "mask_zero", "own_epsilon"
-PARTIAL_CAUSE = "added_variables"  # a confirmed cause that explains its own tensor only
+# Confirmed causes that explain their own tensors only: the training does not compute with moving statistics
+PARTIAL_CAUSES = ("added_variables", "moving_statistics", "biased_variance")
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 
@@ -131,7 +132,7 @@ def _drop_needless_causes(pair: RecordPair) -> None:
     """Remove unexplained causes if a confirmed one explains the difference, and repetitions of earlier causes."""
     causes = [cause for stage in pair.stages for cause in stage.causes]
     is_explained = any(
-        cause.cause == "precision" or (cause.confirmed and cause.cause != PARTIAL_CAUSE) for cause in causes
+        cause.cause == "precision" or (cause.confirmed and cause.cause not in PARTIAL_CAUSES) for cause in causes
     )
     kept_causes: list[Cause] = []
     for stage in pair.stages:

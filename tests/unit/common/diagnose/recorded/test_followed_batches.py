@@ -142,6 +142,7 @@ def test_labels_of_the_same_shape_come_before_those_in_another_form(tmp_path: Pa
         (np.full((EXAMPLES, 3), 1 / 3), {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
         (LABELS, {"0": IMAGES, "1": IMAGES, "2": LABELS}, "has nothing for 1 float32"),  # a second view
         (LABELS, {"0": IMAGES, "1": np.zeros((12, 2), np.float32)}, "do not fit 1 float32"),
+        (np.ones((EXAMPLES, 1)), {"0": IMAGES, "1": np.zeros((12, 6), np.float32)}, "has nothing for 1 float32"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.diagnose.recorded.example_order import _rank_label, convert_to_layout
+from common.diagnose.recorded.example_order import ALIKE, EQUAL_VALUES, _rank_label, convert_to_layout, pair_arrays
 from common.diagnose.recorded.loss_formulas import list_formulas
 
 
@@ -11,9 +11,9 @@ def test_labels_match_only_their_one_hot_form(monkeypatch: pytest.MonkeyPatch) -
     labels = np.array([2, 0, 1])
     one_hot = np.eye(4)[labels]
     monkeypatch.setattr(np, "eye", lambda *_: pytest.fail("builds a square matrix of the columns"))
-    assert _rank_label(one_hot, labels) == 0
-    assert _rank_label(one_hot * 0.5, labels) == 2
-    assert _rank_label(one_hot, labels[::-1]) == 2
+    assert _rank_label(one_hot, labels) == EQUAL_VALUES
+    assert _rank_label(one_hot * 0.5, labels) == ALIKE
+    assert _rank_label(one_hot, labels[::-1]) == ALIKE
 
 
 def test_one_hot_labels_and_losses_need_no_square_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +31,12 @@ def test_mixed_labels_are_no_classes() -> None:
     smoothed = np.array([[0.1, 0.8, 0.1], [0.8, 0.1, 0.1]])
     assert np.array_equal(convert_to_layout(smoothed, labels), labels)
     assert np.array_equal(convert_to_layout(mixed, labels), mixed)
+
+
+def test_outputs_in_another_order_are_paired_by_values_and_sizes() -> None:
+    price, tax, kind = np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]]), np.ones((2, 4))
+    pairs, missing_in_b, missing_in_a = pair_arrays(
+        {"kind": kind, "price": price, "tax": tax}, {"0": tax, "1": price + 1e-7, "2": kind * 2}
+    )
+    assert [(pair.name, pair.name_b) for pair in pairs] == [("kind", "2"), ("price", "1"), ("tax", "0")]
+    assert missing_in_a == missing_in_b == []

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from scipy.special import expit, softmax
 
 from common.diagnose.diagnosis import Diagnosis
+from common.diagnose.findings import Stage
 from common.diagnose.recorded.loss_settings import read_loss_settings
-from common.diagnose.recorded.walk import diagnose_records
+from common.diagnose.recorded.walk import _drop_needless_causes, diagnose_records
 from common.recording.record_format import RECORD
 from common.recording.record_reader import open_record
 from tests.unit.common.recording.numpy_script import (
@@ -362,6 +364,20 @@ def test_a_script_that_cuts_the_batches_of_the_record_is_not_compared(tmp_path: 
     assert [cause.cause for cause in diagnosis.causes] == ["weight_decay"]
     stage = next(stage for stage in diagnosis.omitted_stages if stage.name == "data")
     assert "[12, 4] of [12, 5] in input 0: recorder.batches(...) returns" in stage.note
+
+
+def test_a_script_that_averages_the_losses_itself_may_ignore_labels_itself(tmp_path: Path) -> None:
+    a, b = NumpyScript(loss_arguments={"reduction": "none"}), NumpyScript(loss_arguments={"ignore_index": 0})
+    stages = {stage.name: stage for stage in diagnose(tmp_path, a, b).stages}
+    assert stages["hyperparameters"].causes == []
+
+
+def test_moving_statistics_do_not_explain_another_loss() -> None:
+    stages = [Stage("loss"), Stage("state")]
+    stages[0].add_cause("loss_function", "b", "loss", "from equal outputs B computes 2 times A's loss", confirmed=False)
+    stages[1].add_cause("biased_variance", "b", "norm", "one divides by n - 1")
+    _drop_needless_causes(SimpleNamespace(stages=stages))  # type: ignore[arg-type]
+    assert [cause.cause for stage in stages for cause in stage.causes] == ["loss_function", "biased_variance"]
 
 
 class RowsOfEmbedding(NumpyScript):
