@@ -196,7 +196,10 @@ def _guess(layer: LayerMatch) -> Explanation:
         sentence = "padding='same' at strides pads more at the end than at the start, PyTorch pads equally at both ends"
         return Explanation("same_padding_at_strides", sentence, confirmed=False)
     if layer.kind in ("LSTM", "GRU", "RNN"):
-        sentence = "the outputs differ for the same input: compare the order of gates, reset_after, and activations"
+        sentence = (
+            "the outputs differ for the same input: compare the initial state, the order of gates, reset_after, and "
+            "activations"
+        )
         return Explanation("recurrent_layer", sentence, confirmed=False)
     return Explanation(
         "layer", f"this {layer.kind or 'layer'} returns another output in B for the same input", confirmed=False
