@@ -6,6 +6,9 @@
 - `unpadded`: the model computes real tokens only. Attention alone pads.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from common.data.batches import Split, training_batches
@@ -35,10 +38,9 @@ def choose_padding(
     """
     if not split.lengths(np.arange(min(len(split), SAMPLED_EXAMPLES))).any():
         return "global"  # the data has no tokens: for example, images
-    tokens = {
-        padding: count_computed_tokens(split, global_batch_size, seed, world_size, padding)
-        for padding in ("global", "micro_batches", *(["unpadded"] if can_unpad else []))
-    }
+    tokens = count_computed_tokens(
+        split, global_batch_size, seed, world_size, ["global", "micro_batches", *(["unpadded"] if can_unpad else [])]
+    )
     saved = (tokens["global"] - tokens["micro_batches"]) / _count_sampled_steps(global_batch_size) / world_size
     if saved * parameters < SMALLEST_SAVED_PRODUCT:
         del tokens["micro_batches"]
@@ -48,16 +50,24 @@ def choose_padding(
     return "global"
 
 
-def count_computed_tokens(split: Split, global_batch_size: int, seed: int, world_size: int, padding: str) -> int:
-    """Return how many tokens, real and padding, the model computes for the first SAMPLED_EXAMPLES examples."""
+def count_computed_tokens(
+    split: Split, global_batch_size: int, seed: int, world_size: int, paddings: Sequence[str]
+) -> dict[str, int]:
+    """Return how many tokens, real and padding, the model computes for the first SAMPLED_EXAMPLES examples.
+
+    Each batch is planned once for all paddings, because shuffling an epoch takes longer than padding a batch.
+
+    Returns:
+        The number of tokens for each of the paddings.
+    """
     steps = range(1, _count_sampled_steps(global_batch_size) + 1)
-    batches = training_batches(split, global_batch_size, seed, steps, padding)
-    return sum(
-        split.count_tokens(micro_batch)
-        for batch in batches
-        for rank in range(world_size)
-        for micro_batch in batch.shard(rank, world_size)
-    )
+    tokens = dict.fromkeys(paddings, 0)
+    for planned_batch in training_batches(split, global_batch_size, seed, steps, "global"):
+        for padding in paddings:
+            batch = replace(planned_batch, padding=padding)
+            shards = (batch.shard(rank, world_size) for rank in range(world_size))
+            tokens[padding] += sum(split.count_tokens(micro_batch) for shard in shards for micro_batch in shard)
+    return tokens
 
 
 def _count_sampled_steps(global_batch_size: int) -> int:

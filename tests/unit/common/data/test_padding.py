@@ -42,7 +42,7 @@ def test_texts_and_images_have_one_loss_and_equal_weights(make_split: MakeSplit)
 
 def test_computed_tokens(make_split: MakeSplit) -> None:
     split = make_split(MIXED)
-    steps = 25  # of 64 examples, all there are
-    assert count_computed_tokens(split, 64, 0, 1, "global") == steps * 64 * 64
-    assert count_computed_tokens(split, 64, 0, 2, "unpadded") == steps * 32 * (8 + 64)
-    assert count_computed_tokens(split, 64, 0, 2, "micro_batches") == steps * 32 * (8 + 64)
+    tokens = 25 * 32 * np.array([64 + 64, 8 + 64, 8 + 64])  # 25 steps of all 64 examples
+    paddings = ["global", "micro_batches", "unpadded"]
+    for world_size in (1, 2):
+        assert count_computed_tokens(split, 64, 0, world_size, paddings) == dict(zip(paddings, tokens, strict=True))

@@ -146,5 +146,5 @@ def test_the_lengths_decide_the_padding() -> None:
     assert choose_padding(split([0, 64] * 32), 16, 0, 2, False, 10**8) == "micro_batches"  # the first example is empty
     assert choose_padding(split([15, 16] * 32), 16, 0, 2, False, 10**8) == "global"
     assert choose_padding(ArraySplit({"x": CLASSES}, CLASSES), 4, 0, 2, False, 10**8) == "global"
-    assert count_computed_tokens(split([8, 64] * 32), 64, 0, 1, "global") == 25 * 64 * 64
-    assert count_computed_tokens(split([8, 64] * 32), 64, 0, 2, "micro_batches") == 25 * 32 * (8 + 64)
+    tokens = count_computed_tokens(split([8, 64] * 32), 64, 0, 2, ["global", "micro_batches"])
+    assert tokens == {"global": 25 * 64 * 64, "micro_batches": 25 * 32 * (8 + 64)}
