@@ -22,8 +22,10 @@ np.save(sys.argv[1], functions.predict_classes(tf.constant(OUTPUTS)).numpy())
 """
 
 
-def test_predictions_are_the_classes_of_each_pixel_and_example_and_the_numbers(tmp_path: Path, python: Python) -> None:
-    python(PREDICT, tmp_path / "predictions.npy")
+def test_predictions_are_the_classes_of_each_pixel_and_example_and_the_numbers(
+    tmp_path: Path, keras_python: Python
+) -> None:
+    keras_python(PREDICT, tmp_path / "predictions.npy")
     pixels, groups = OUTPUTS[:, :24].reshape(-1, 8, 3).argmax(-1), OUTPUTS[:, 24:28].argmax(-1)
     expected = np.concatenate([pixels, groups[:, None], OUTPUTS[:, 28:]], 1)
     np.testing.assert_array_equal(np.load(tmp_path / "predictions.npy"), expected)

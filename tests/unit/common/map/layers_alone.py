@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.diagnose.findings import Stage
+from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.layer_match import build_match
 from common.diagnose.layout_conversion import convert_calls, perturb_calls, select_replacements
 from common.diagnose.model_observations import ModelObservations
@@ -19,6 +19,13 @@ from common.map.proof import draw_constants, map_weights
 from common.map.side import Side
 from common.models.paired_layers import list_paired_layers
 from common.models.unpaired_variables import list_unpaired
+
+
+def check_layers_alone(sides: Mapping[str, Side], request: PairingRequest, models: PairedModels) -> None:
+    """Check that the layers of a pair are equal one by one, both ways. The sides hold the models of the pair."""
+    for a, b in (("torch", "tf"), ("tf", "torch")):
+        stage = compare_layers_alone(sides, request, models, a, b)
+        assert (stage.verdict, stage.causes) == (EQUAL, []), [check for check in stage.checks if check.differs]
 
 
 def compare_layers_alone(

@@ -1,4 +1,4 @@
-"""Layers and models that are paired without help and proven equal in float64."""
+"""Layers and models that are paired without help, proven equal in float64, and equal layer by layer."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import pytest
 from common.map.pair_models import pair_models as pair_on_sides
 from common.map.side import Side
 from tests.unit.common.map.conftest import PairModels, Sides, build_request
+from tests.unit.common.map.layers_alone import check_layers_alone
 from tests.unit.common.map.planted_maps import PLANTED_MAPS, check_planted_map
 
 pytestmark = pytest.mark.slow
@@ -85,7 +86,8 @@ NOTES = {  # by model: the notes of its proof that have this text
 
 @pytest.mark.parametrize("name", MODELS)
 def test_is_paired_and_proven(sides: Sides, name: str) -> None:
-    models = pair_on_sides(sides["torch"], sides["tf"], build_request(name, name, MODELS[name]))
+    request = build_request(name, name, MODELS[name])
+    models = pair_on_sides(sides["torch"], sides["tf"], request)
     assert models.parameter_map.unmatched_torch == models.parameter_map.unmatched_keras == []
     assert models.proof is not None
     assert models.proof.errors == []
@@ -95,6 +97,7 @@ def test_is_paired_and_proven(sides: Sides, name: str) -> None:
         expected = NOTES[name]
         assert (expected or "") in "\n".join(models.proof.notes)
         assert bool(models.proof.notes) == (expected is not None)
+    check_layers_alone(sides, request, models)
     if name in PLANTED_MAPS:
         check_planted_map(sides, models, PLANTED_MAPS[name])
 
