@@ -22,7 +22,12 @@ WRONG_MODELS = {  # PyTorch's factory, Keras's in wrong_models, inputs, what the
         FEATURES,
         "tanh approximation of GELU after 0 (PyTorch) and sequential/dense (Keras), before that layer",
     ),
-    "another activation": ("conv1d", "conv1d", SERIES, "look after model (PyTorch) and sequential/conv1d (Keras)"),
+    "another activation": (
+        "conv1d",
+        "conv1d",
+        SERIES,
+        "PyTorch computes no activation, Keras ReLU after model (PyTorch) and sequential/conv1d (Keras)",
+    ),
     "pooling": ("conv2d", "conv2d", IMAGES, "look after 0 (PyTorch) and sequential/conv2d (Keras), before that layer"),
     "padding": ("strided", "strided", SMALL, "is model (PyTorch) and model (Keras), by"),
     "momentum": ("batch_norm", "batch_norm", IMAGES, "momentum 0.1 in PyTorch is 0.9 in Keras, which has 0.99"),
