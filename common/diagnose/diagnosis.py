@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict, cast
 
-from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, Cause, Stage
+from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, PARTIAL_CAUSES, Cause, Stage
 from common.diagnose.finished_runs import FinishedRuns
 
 
@@ -63,9 +63,9 @@ class Diagnosis:
 
     @property
     def causes(self) -> list[Cause]:
-        """The causes of all stages, in order; confirmed ones come first."""
+        """The causes of all stages, in order; confirmed ones come first, unless they explain their own tensors only."""
         causes = [cause for stage in self.stages for cause in stage.causes]
-        return sorted(causes, key=lambda cause: not cause.confirmed)
+        return sorted(causes, key=lambda cause: not cause.confirmed or cause.cause in PARTIAL_CAUSES)
 
     @property
     def cause_rows(self) -> list[CauseRow]:

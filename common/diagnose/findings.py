@@ -14,6 +14,8 @@ from common.diagnose.value_summary import ValueSummary, summarize_values
 from common.map.array_differences import relative_difference
 
 EQUAL, DIFFERS, INHERITED, NOT_COMPARED = "equal", "differs", "inherited", "not compared"
+# Confirmed causes that explain their own tensors only: the training does not compute with moving statistics
+PARTIAL_CAUSES = ("added_variables", "moving_statistics", "biased_variance")
 WHOLE_TENSOR = 1.0  # a relative tolerance that allows any difference up to the tensor's own norm
 LISTED_TENSORS = 3  # number of tensors that a note lists by name
 
@@ -182,13 +184,16 @@ class Stage:
         return check
 
     def omit(self, reason: str, extent: str = NOT_COMPARED) -> None:
-        """Note that this stage, or a part of it, could not be compared. Nothing counts as equal then.
+        """Note that this stage, or a part of it, could not be compared. The diagnosis is not equal then.
+
+        The verdict of the stage is that of the checks it has.
 
         Args:
             reason: Why not, as in "the initial weights differ".
             extent: Words for the part that is not compared.
         """
-        self.omission, self.note = reason, f"{extent}: {reason}"
+        notes = [*filter(None, [self.note]), f"{extent}: {reason}"]
+        self.omission, self.note = reason, "; ".join(notes)
 
     def add_mismatch(self, tensor: str, may_begin_here: bool = True) -> None:
         """Add the check of a tensor that counts as different without numbers, such as one that a run lacks."""

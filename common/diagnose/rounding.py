@@ -76,7 +76,7 @@ def is_close(a: np.ndarray, b: np.ndarray, tolerance: float | None = None) -> bo
         precision = next((name for name in ("bfloat16", "float32") if name in types), "float64")
         tolerance = EXPLANATION_TOLERANCE[precision]
     norm = max(compute_norm(a), compute_norm(b))
-    return compute_norm(a - b) <= tolerance * norm
+    return bool(np.isfinite(norm)) and compute_norm(a - b) <= tolerance * norm
 
 
 def perturb(array: np.ndarray, epsilon: float, seed: int = 0) -> np.ndarray:

@@ -44,11 +44,15 @@ def find_rank() -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     # torchrun sets these variables, and the script may start its process group later
-    variables = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-    if all(value.isdecimal() for value in variables) and int(variables[0]) < int(variables[1]):
-        return int(variables[0]), int(variables[1])
-    sentence = "RANK={!r} WORLD_SIZE={!r}: no process of torchrun; recorded as a training run of one process"
-    warnings.warn(sentence.format(*variables), RuntimeWarning, stacklevel=1)
+    rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):
+        return int(rank), int(size)
+    warnings.warn(
+        f"RANK={rank} is no rank of WORLD_SIZE={size} processes, so that one process is recorded; start the script "
+        "with torchrun, or unset both variables",
+        RuntimeWarning,
+        stacklevel=1,
+    )
     return 0, 1
 
 

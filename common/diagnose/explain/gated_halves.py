@@ -40,10 +40,8 @@ def _list_halves(output: np.ndarray, shape: tuple[int, ...]) -> Iterator[Halves]
 def _find_unit(halves: Halves, result: np.ndarray) -> str | None:
     """Return the product of activations that computes the result from two halves. One example is tried first."""
     first, second = halves
-    functions = list(ACTIVATIONS.items())
-    of_first, of_second = ([function(half[:1]) for _, function in functions] for half in halves)
-    for (i, (name_1, function_1)), (j, (name_2, function_2)) in product(enumerate(functions), repeat=2):
-        is_unit = is_close(of_first[i] * of_second[j], result[:1])
-        if is_unit and is_close(function_1(first) * function_2(second), result):
+    for (name_1, activate_1), (name_2, activate_2) in product(ACTIVATIONS.items(), repeat=2):
+        is_unit = is_close(activate_1(first[:1]) * activate_2(second[:1]), result[:1])
+        if is_unit and is_close(activate_1(first) * activate_2(second), result):
             return f"{name_1} of the first half of the features, times {name_2} of the second half"
     return None

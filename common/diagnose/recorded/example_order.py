@@ -11,7 +11,7 @@ import numpy as np
 
 from common.diagnose.explain.loss_formulas import encode_one_hot
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.map.array_differences import move_channels_last
+from common.map.array_differences import move_channels_last, relative_difference
 
 # How well two arrays fit one another: arrays that are unlike are not paired
 EQUAL_VALUES, EQUAL_SIZES, ALIKE, UNLIKE = range(4)
@@ -45,7 +45,7 @@ class ArrayPair:
 def pair_arrays(
     a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], are_labels: bool = False
 ) -> tuple[list[ArrayPair], list[str], list[str]]:
-    """Pair the arrays of two batches by name. Pair each other one with an equal one, or one of its size, or in order.
+    """Pair the arrays of two batches by name, and the others by equal values, then by size, then in order.
 
     Frameworks sort the outputs of a model in another way, and a loss may also receive lengths or weights.
 
@@ -54,11 +54,13 @@ def pair_arrays(
     """
     pairs = [(name, name) for name in a if name in b]
     unpaired_a, unpaired_b = [name for name in a if name not in b], [name for name in b if name not in a]
-    ranks = {(x, y): (_rank_label if are_labels else _rank_array)(a[x], b[y]) for x in unpaired_a for y in unpaired_b}
+    rank_pair = _rank_label if are_labels else _rank_array
+    ranks = {(x, y): rank_pair(a[x], b[y]) for x in unpaired_a for y in unpaired_b}
     for rank in (EQUAL_VALUES, EQUAL_SIZES, ALIKE):
         for name in list(unpaired_a):
-            other = next((other for other in unpaired_b if ranks[name, other] == rank), None)
-            if other is not None:
+            candidates = {other: b[other] for other in unpaired_b if ranks[name, other] == rank}
+            if candidates:
+                other = min(candidates, key=lambda key: _measure_distance(a[name], candidates[key]))
                 pairs.append((name, other))
                 unpaired_a.remove(name)
                 unpaired_b.remove(other)
@@ -89,6 +91,13 @@ def _rank_array(a: np.ndarray, b: np.ndarray) -> int:
     return EQUAL_VALUES if a.shape == converted.shape and are_close(_to_rows(a), _to_rows(converted)) else EQUAL_SIZES
 
 
+def _measure_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Return how far the values of two arrays are apart, whatever the order of the examples; inf for other sizes."""
+    if a.size != b.size:
+        return np.inf
+    return relative_difference(*(np.sort(np.nan_to_num(array.astype(np.float64)).ravel()) for array in (a, b)))
+
+
 def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     """Return B's array in the layout of A's.
 
@@ -108,8 +117,11 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 def _are_classes(labels: np.ndarray) -> bool:
     """Check whether each row [classes] stands for one class: one-hot, also if it is smoothed. Mixed labels do not."""
+    if labels.shape[1] < 2:
+        return False
     ordered = np.sort(labels, 1)
-    return bool((ordered[:, 0] == ordered[:, -2]).all() and (ordered[:, -2] < ordered[:, -1]).all())
+    has_one_class = (ordered[:, 0] == ordered[:, -2]).all() and (ordered[:, -2] < ordered[:, -1]).all()
+    return bool(has_one_class and np.allclose(ordered, ordered[:1]))
 
 
 def _are_flattened(a: Sequence[int], b: Sequence[int]) -> bool:
@@ -181,4 +193,4 @@ def are_close(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _to_rows(array: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(array.reshape(len(array), -1).astype(np.float64))
+    return np.nan_to_num(array.reshape(len(array), int(np.prod(array.shape[1:]))).astype(np.float64))

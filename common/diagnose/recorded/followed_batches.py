@@ -271,12 +271,12 @@ def _has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples may replace the script's, though their type or sizes differ."""
     if not _may_be_classes(array, template):
         return False
-    is_one_hot = (array.ndim, template.ndim) == (2, 1)
+    has_columns = (array.ndim, template.ndim) == (2, 1)
     are_features = array.ndim == template.ndim == 2 and "f" in (array.dtype.kind, template.dtype.kind)
     if are_features and array.shape[1] != template.shape[1]:
         return False
     return (
-        is_one_hot
+        has_columns
         or array.ndim == template.ndim
         or convert_to_layout(array[:1], template[:1]).shape[1:] == template.shape[1:]
     )

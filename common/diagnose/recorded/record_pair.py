@@ -150,6 +150,26 @@ class RecordPair:
             return None
         return {name for arrays in gradients for name, array in arrays.items() if array.any()}
 
+    def name_sampled(self, kind: str, *steps: int) -> str:
+        """Name a variable of which a record has only a sample, so that it may differ; empty if there is none.
+
+        Args:
+            kind: "weight" or "gradient".
+            steps: The steps; 0 for the weights before the first recorded one.
+        """
+        for step in steps:
+            hashes_a, hashes_b = (_hash_samples(side, kind, step) for side in self.sides)
+            for match in self.models.variables:
+                is_sampled = hashes_a.keys() & set(match.names_a) or hashes_b.keys() & set(match.names_b)
+                if is_sampled and not self._have_equal_hashes(match, hashes_a, hashes_b):
+                    return match.title
+        return ""
+
+    def _have_equal_hashes(self, match: VariableMatch, a: Mapping[str, str], b: Mapping[str, str]) -> bool:
+        """Check whether the same bytes are recorded on both sides. The frameworks have them in other orders."""
+        names = list(zip(match.names_a, match.names_b, strict=False))
+        return self.a.is_torch == self.b.is_torch and all(a.get(x) == b.get(y) is not None for x, y in names)
+
     def list_trained(self) -> list[VariableMatch]:
         """Return the pairs of variables that are trainable in A."""
         return [match for match in self.models.variables if self.a.trainable.issuperset(match.names_a)]
@@ -175,7 +195,9 @@ class RecordPair:
         """Why no step has the same examples and the same initial weights; an empty string if one has both."""
         if not self.equal_steps:
             return self._why_no_examples
-        return "the initial weights differ" if self.has_difference("initial weights") else ""
+        if self.has_difference("initial weights"):
+            return "the initial weights differ"
+        return self.get_stage("initial weights").omission
 
     @cached_property
     def _why_no_examples(self) -> str:
@@ -213,6 +235,12 @@ class RecordPair:
             return True
         has_equal_weights = self.measure_weight_difference(step - 1) < MASK_NOISE
         return has_equal_weights and abs(losses[0] - losses[1]) > MASK_NOISE * abs(losses[0])
+
+
+def _hash_samples(side: RecordedSide, kind: str, step: int) -> dict[str, str]:
+    """Return the hash of each whole variable or gradient of which a record has only a sample, by name."""
+    start, abridged = f"{kind}/", side.open_file(step).abridged
+    return {name.removeprefix(start): abridged[name]["sha256"] for name in abridged if name.startswith(start)}
 
 
 def describe_seeds(pair: RecordPair) -> str:

@@ -25,7 +25,7 @@ from common.errors import UserError, one_line
 from common.map.description import RecordedCall
 from common.recording.clip_factors import restore_gradients
 from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts
-from common.recording.record_reader import Record
+from common.recording.record_reader import Record, TensorFile
 
 Arrays = Mapping[str, np.ndarray]
 WEIGHTS_IN_MEMORY = 2  # steps whose weights are kept: stages compare the weights before a step with those after it
@@ -109,10 +109,13 @@ class RecordedSide:
 
     def _read_weights(self, step: int) -> dict[str, np.ndarray]:
         """Return the variables after a step; 0 for those before the first recorded one."""
+        return self.open_file(step).select("weight")
+
+    def open_file(self, step: int) -> TensorFile:
+        """Open the file of a step; 0 for that of the state before the first recorded one."""
         rank = self.record.ranks[0]
         first = min(facts["step"] for facts in rank.facts["steps"])
-        file = rank.start if step < first else rank.open_step(step)
-        return file.select("weight")
+        return rank.start if step < first else rank.open_step(step)
 
     def read_slots(self, step: int) -> dict[str, np.ndarray] | None:
         """Return the optimizer's arrays after a step as NAME/SLOT; None if they are not recorded."""

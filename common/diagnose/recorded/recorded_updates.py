@@ -100,8 +100,8 @@ def list_updates(
         rates, gradients = read_rates(side, step), side.read_gradients(step)
         gradients = orient_gradients(gradients, settings)
         counts = {name: count + (name in gradients) for name, count in counts.items()}
-        has_weights = side.read_weights(step - 1).keys() & side.read_weights(step).keys()
-        gradients = {name: gradient for name, gradient in gradients.items() if name in has_weights}
+        recorded_names = side.read_weights(step - 1).keys() & side.read_weights(step).keys()
+        gradients = {name: gradient for name, gradient in gradients.items() if name in recorded_names}
         recorded = rename_slots(side, step, settings)
         updates = []
         for group, names in _group_parameters(settings, rates, counts, gradients):

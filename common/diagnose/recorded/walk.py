@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
-from common.diagnose.findings import EQUAL, Cause, Stage
+from common.diagnose.findings import EQUAL, PARTIAL_CAUSES, Cause, Stage
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.activations import compare_activations
@@ -53,8 +53,6 @@ UNEXPLAINED = (
 # Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
 MASK_CAUSE, EPSILON_CAUSE = "mask_zero", "own_epsilon"
-# Confirmed causes that explain their own tensors only: the training does not compute with moving statistics
-PARTIAL_CAUSES = ("added_variables", "moving_statistics", "biased_variance")
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 

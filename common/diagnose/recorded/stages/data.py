@@ -6,7 +6,7 @@ identifies an example: a random weighted sum of its values.
 
 import numpy as np
 
-from common.diagnose.findings import Explanation, Stage, TensorCheck
+from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.recorded.carried_states import explain_reset, list_carried_states
 from common.diagnose.recorded.example_counts import explain_counts
 from common.diagnose.recorded.example_order import (
@@ -33,7 +33,7 @@ def compare_data(pair: RecordPair) -> Stage:
     for step in pair.steps:
         counts = [sum(side.count_examples(step)) for side in pair.sides]
         if not all(counts):
-            stage.omit(f"the inputs of step {step} are not recorded")
+            _omit_from(stage, step, f"the inputs of step {step} are not recorded")
             return stage
         if counts[0] != counts[1]:
             stage.add_mismatch(f"step {step}: examples")
@@ -41,11 +41,16 @@ def compare_data(pair: RecordPair) -> Stage:
             return stage
         if titles := [side.title for side in pair.sides if side.has_abridged_inputs(step)]:
             # The inputs that are recorded as a whole, such as masks, do not identify the examples
-            stage.omit(f"the inputs of {titles[0]} in step {step} are recorded as samples only")
+            _omit_from(stage, step, f"the inputs of {titles[0]} in step {step} are recorded as samples only")
             return stage
         if not _compare_step(stage, pair, step):
             return stage
     return stage
+
+
+def _omit_from(stage: Stage, step: int, reason: str) -> None:
+    """Note that a step and those after it are not compared."""
+    stage.omit(reason, f"only compared before step {step}" if stage.checks else NOT_COMPARED)
 
 
 def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:

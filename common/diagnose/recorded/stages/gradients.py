@@ -45,7 +45,9 @@ def compare_gradients(pair: RecordPair) -> Stage:
             if may_begin_here:
                 _explain(stage, pair, step, differing)
             break
-    if not stage.checks:
+    if sampled := pair.name_sampled("gradient", *pair.equal_steps):
+        stage.omit(f"the gradient of {sampled} is recorded as a sample only: raise max_bytes= of the recorders")
+    elif not stage.checks:
         stage.omit("no gradients are recorded, or every update was skipped")
     return stage
 

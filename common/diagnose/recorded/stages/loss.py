@@ -60,8 +60,8 @@ def compare_losses(pair: RecordPair) -> Stage:
         stage.omit(f"the recorders did not see the loss of step {missing_steps[0]}")
     elif len(pair.equal_steps) < len(pair.steps):
         step = pair.steps[len(pair.equal_steps)]
-        reason = "the scripts draw other random numbers" if step in pair.orders else "the examples differ"
-        stage.omit(f"{reason} in step {step}", extent=f"only compared before step {step}")
+        reason = "the scripts draw other random numbers" if step in pair.orders else "the batches differ"
+        stage.omit(pair.get_stage("data").omission or reason, extent=f"only compared before step {step}")
     _explain(stage, pair, differing_steps if may_begin_here else [])
     return stage
 

@@ -69,14 +69,21 @@ def compare_states(pair: RecordPair) -> Stage:
             norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)), _get_deviation(pair, match, step))
             tensor = f"step {step}: {match.title}"
             stage.compare_arrays(tensor, a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
-    if not stage.checks:
-        stage.omit("no weights are recorded after an update")
+    _note_omission(stage, pair)
     names = {cause.cause for cause in pair.get_stage("hyperparameters").causes}
     # If activations differ, the moving statistics of later layers differ, too
     if EVALUATION_MODE not in names and not pair.has_difference("activations"):
         is_frozen = NOT_TRAINED in names
         _explain(stage, pair, first_steps, may_begin_here, is_frozen)
     return stage
+
+
+def _note_omission(stage: Stage, pair: RecordPair) -> None:
+    """Note that weights were not compared, because a record lacks them or has only samples of them."""
+    if sampled := pair.name_sampled("weight", *pair.equal_steps):
+        stage.omit(f"{sampled} is recorded as a sample only: raise max_bytes= of the recorders")
+    elif not stage.checks:
+        stage.omit("no weights are recorded after an update")
 
 
 def _get_deviation(pair: RecordPair, match: VariableMatch, step: int) -> float:

@@ -62,3 +62,7 @@ def test_noise_is_the_effect_of_a_perturbation() -> None:
     assert 2.0**-24 < measure_noise(FLOAT32, perturbed) < 2.0**-22
     assert measure_noise(FLOAT32, None, default=3.0) == 3.0
     assert measure_noise(FLOAT32, np.full_like(FLOAT32, np.nan)) == 0.0, "an overflow does not measure rounding"
+
+
+def test_an_overflow_is_close_to_nothing() -> None:
+    assert not is_close(np.array([np.inf, 1.0]), np.array([2.0, 3.0]))

@@ -32,11 +32,22 @@ def test_mixed_labels_are_no_classes() -> None:
     assert np.array_equal(convert_to_layout(smoothed, labels), labels)
     assert np.array_equal(convert_to_layout(mixed, labels), mixed)
 
+    halves = np.array([[0.4, 0.6], [0.7, 0.3], [1.0, 0.0]])
+    assert np.array_equal(convert_to_layout(halves, np.array([1, 0, 0])), halves)
+    assert convert_to_layout(np.zeros((2, 0)), labels).shape == (2, 0)
 
-def test_outputs_in_another_order_are_paired_by_values_and_sizes() -> None:
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("noise", [1e-7, 1e-4])
+def test_outputs_in_another_order_are_paired_by_values_and_sizes(noise: float, order: list[int]) -> None:
     price, tax, kind = np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]]), np.ones((2, 4))
     pairs, missing_in_b, missing_in_a = pair_arrays(
-        {"kind": kind, "price": price, "tax": tax}, {"0": tax, "1": price + 1e-7, "2": kind * 2}
+        {"kind": kind, "price": price, "tax": tax}, {"0": tax[order], "1": price[order] + noise, "2": kind * 2}
     )
     assert [(pair.name, pair.name_b) for pair in pairs] == [("kind", "2"), ("price", "1"), ("tax", "0")]
     assert missing_in_a == missing_in_b == []
+
+
+def test_outputs_without_elements_are_paired() -> None:
+    (pair,), *_ = pair_arrays({"boxes": np.zeros((0, 4))}, {"1": np.zeros((0, 4))})
+    assert (pair.name, pair.name_b) == ("boxes", "1")

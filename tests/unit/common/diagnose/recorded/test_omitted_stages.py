@@ -79,7 +79,7 @@ def test_what_is_not_recorded_is_not_equal(script: type[NumpyScript], stage: str
     assert not diagnosis.is_equal
     assert {omitted.name: omitted.omission for omitted in diagnosis.omitted_stages}[stage] == reason
     assert diagnosis.headline.startswith("not compared: ")
-    assert stage in diagnosis.headline
+    assert stage in diagnosis.headline.partition(" of A (")[0]
 
 
 def test_inputs_that_are_not_recorded_are_not_said_to_differ(tmp_path: Path) -> None:
@@ -87,3 +87,46 @@ def test_inputs_that_are_not_recorded_are_not_said_to_differ(tmp_path: Path) -> 
     notes = {stage.name: stage.note for stage in diagnosis.stages}
     for name in ("activations", "loss", "gradients", "state"):
         assert notes[name] == f"not compared: the inputs of B ({tmp_path}/b, torch) are not recorded", name
+
+
+class SampledVariables(NumpyScript):
+    """A script in whose record samples stand for the whole weights, or gradients, of the second layer."""
+
+    kind, first_step, factor = "weight", 0, 1.0
+
+    def _name(self, prefix: str, arrays: Arrays) -> Arrays:
+        self.count = getattr(self, "count", -1) + (prefix == self.kind)
+        named: Any = super()._name(prefix, arrays)
+        if prefix == self.kind and self.count >= self.first_step:
+            name = f"{prefix}/fc2.weight"
+            named[name] = draw_sample(self.factor * named[name])
+        return named
+
+
+class SampledGradients(SampledVariables):
+    kind, first_step = "gradient", 0
+
+
+class SampledLaterWeights(SampledVariables):
+    first_step = 2
+
+
+@pytest.mark.parametrize(
+    ("script", "stage", "name"),
+    [
+        (SampledVariables, "initial weights", "fc2.weight"),
+        (SampledLaterWeights, "state", "fc2.weight"),
+        (SampledGradients, "gradients", "the gradient of fc2.weight"),
+    ],
+)
+def test_samples_of_variables_are_equal_only_if_the_whole_ones_are(
+    script: type[SampledVariables], stage: str, name: str, tmp_path: Path
+) -> None:
+    assert diagnose(tmp_path / "equal", script(), script()).is_equal
+    other = script()
+    other.factor = 2.0
+    diagnosis = diagnose(tmp_path, script(), other)
+    assert diagnosis.causes == []
+    assert not diagnosis.is_equal
+    reason = f"{name} is recorded as a sample only: raise max_bytes= of the recorders"
+    assert {omitted.name: omitted.omission for omitted in diagnosis.omitted_stages}[stage] == reason

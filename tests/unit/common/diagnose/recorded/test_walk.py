@@ -378,6 +378,8 @@ def test_moving_statistics_do_not_explain_another_loss() -> None:
     stages[1].add_cause("biased_variance", "b", "norm", "one divides by n - 1")
     _drop_needless_causes(SimpleNamespace(stages=stages))  # type: ignore[arg-type]
     assert [cause.cause for stage in stages for cause in stage.causes] == ["loss_function", "biased_variance"]
+    headline = Diagnosis(titles={"a": "A", "b": "B"}, stages=stages).headline
+    assert headline == "A and B differ: from equal outputs B computes 2 times A's loss (not confirmed)"
 
 
 class RowsOfEmbedding(NumpyScript):
