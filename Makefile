@@ -128,7 +128,7 @@ crossed-wires: $(READY)
 # Train these pairs after each change, and draw how far their losses are apart: about half an hour. It continues an
 # interrupted run in build/crossed_wires.
 crossed-wires-picture: $(READY)
-	$(TORCHVISION_PYTHON) -m docs.draw_crossed_wires
+	$(TORCHVISION_PYTHON) -m docs.draw_crossed_wires vgg16 resnet50
 
 # Python compiles a module when it is first imported. To compile all modules here would take more than half of the time.
 $(READY): pyproject.toml constraints.txt

@@ -25,7 +25,7 @@ SMALLEST = 1e-17  # equal losses are drawn here, because a logarithmic axis has 
 def main(pairs: Sequence[str]) -> None:
     """Train both models of every stage, print the largest differences, and draw all of them."""
     figure, panels = plt.subplots(2, len(pairs), figsize=(11, 6.4), sharex=True, sharey=True, squeeze=False)
-    print("| pair | stage | training loss | validation loss | accuracy |\n| --- | --- | --- | --- | --- |")
+    print("| pair | stage | training loss | validation loss |\n| --- | --- | --- | --- |")
     for column, pair in zip(panels.T, pairs, strict=True):
         stages = list_stages(pair)
         for index, stage in enumerate(stages):
@@ -37,9 +37,7 @@ def main(pairs: Sequence[str]) -> None:
                 width = 1 + 0.7 * (len(stages) - index)  # if curves coincide, the wider ones below are seen
                 axes.plot(steps, drawn, color=get_colour(index), label=stage.label, lw=width)
                 largest.append(f"{max(differences):.1e}" if any(differences) else "0")
-            accuracies = [read_rows(run / "evals.jsonl")[-1]["accuracy"] for run in runs]
-            cells = (pair, stage.label, *largest, ", ".join(f"{accuracy:.1%}" for accuracy in accuracies))
-            print(f"| {' | '.join(cells)} |", flush=True)
+            print(f"| {' | '.join((pair, stage.label, *largest))} |", flush=True)
         column[0].set(title=pair, yscale="log")
         column[1].set_xlabel("step")
         handles, labels = column[0].get_legend_handles_labels()

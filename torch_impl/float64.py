@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 WIDER_TYPES = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+WIDENED_METHODS = {"float": "double", "cfloat": "cdouble"}  # methods of tensors that cast to float32 or complex64
 GROUPED_PRODUCTS = ("grouped_mm", "_grouped_mm")
 
 
@@ -40,9 +41,10 @@ class _KeepFloat64(TorchFunctionMode):
         args: tuple[Any, ...] = (),  # Any: the arguments of any PyTorch function
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        if func is torch.Tensor.float:
-            func = torch.Tensor.double
-        if getattr(func, "__name__", "") in GROUPED_PRODUCTS:
+        name = getattr(func, "__name__", "")
+        if name in WIDENED_METHODS:
+            func = getattr(torch.Tensor, WIDENED_METHODS[name])
+        if name in GROUPED_PRODUCTS:
             func = _multiply_groups
         args = tuple(_widen(argument) for argument in args)
         return func(*args, **{name: _widen(argument) for name, argument in (kwargs or {}).items()})

@@ -1,5 +1,6 @@
 """Training of the three pairs, of which every stage has one difference fewer than the stage before it."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -79,7 +80,8 @@ def train_keras(pair: str, stage: Stage) -> Path:
 
 def _train(framework: str, name: str, overrides: Sequence[str]) -> Path:
     run_dir = RESULTS / name
-    if not (run_dir / SUMMARY_FILE).exists():
+    summary = run_dir / SUMMARY_FILE
+    if not summary.exists() or json.loads(summary.read_text())["status"] != "completed":
         files = [f"data.{split}={write_data(split)}" for split in ("train", "validation")]
         directories = [f"run_dir={run_dir}", f"cache_dir={RESULTS / 'cache'}"]
         command = [sys.executable, "-m", f"{framework}_impl.train", *OVERRIDES, *overrides, *files, *directories]

@@ -141,7 +141,9 @@ def _follows_from_step_count(key: str, a: Run, b: Run, differences: ConfigDiffer
     if key == "schedule.warmup_steps" and (has_other_epoch_length or "schedule.total_steps" in differences):
         totals = [config.get("schedule.total_steps") for config in configs]
         return all(
-            isinstance(total, int) and config.get(key) == choose_warmup_steps(total)
+            isinstance(total, int)
+            and isinstance(every := config.get("schedule.every"), int)
+            and config.get(key) == choose_warmup_steps(total, every)
             for config, total in zip(configs, totals, strict=True)
         )
     return False

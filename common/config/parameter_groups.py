@@ -136,10 +136,10 @@ def find_overlaps(groups: Sequence[object], shapes: Shapes) -> list[str]:
             changed = [name for name in values if name in others and values[name] != others[name]]
             names = [name for name in _choose(earlier, shapes) if name in chosen]
             if changed and names:
-                others_named = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                more = f" and {len(names) - 1} more" if len(names) > 1 else ""
                 overlaps.append(
                     f"{_name_group(earlier)} and then {_name_group(later)} set {' and '.join(changed)} of {names[0]}"
-                    f"{others_named}: the last one wins"
+                    f"{more}: the last one wins"
                 )
     return overlaps
 

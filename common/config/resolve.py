@@ -98,10 +98,10 @@ def resolve_steps(config: Config, steps_of_epochs: int | None) -> Config:
         train = replace(train, steps=steps_of_epochs, epochs=None)
     total, warmup = config.schedule.total_steps or train.steps, config.schedule.warmup_steps
     if warmup is None:
-        warmup = choose_warmup_steps(total)
+        warmup = choose_warmup_steps(total, config.schedule.every)
     return replace(config, train=train, schedule=replace(config.schedule, total_steps=total, warmup_steps=warmup))
 
 
-def choose_warmup_steps(total_steps: int) -> int:
-    """Return the length of the warm-up of a schedule whose config sets none."""
-    return min(MAX_DEFAULT_WARMUP_STEPS, total_steps // 6)
+def choose_warmup_steps(total_steps: int, every: int) -> int:
+    """Return the length of the warm-up of a schedule whose config sets none: a multiple of `schedule.every`."""
+    return min(MAX_DEFAULT_WARMUP_STEPS, total_steps // 6) // every * every

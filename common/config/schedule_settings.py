@@ -12,8 +12,8 @@ class ScheduleSettings:
     """Settings that every kind of schedule has.
 
     `total_steps: null` means all steps of the run. `warmup_steps: null` means a sixth of the total steps, at most 50.
-    `warmup_start` is the first rate of the warm-up as a part of the first rate after it; null means 1 / warmup_steps.
-    The rate changes only every `every` steps, such as once per epoch.
+    `warmup_start` is the first rate of the warm-up as a part of the first rate after it; null means `every` /
+    warmup_steps. The rate changes only every `every` steps, such as once per epoch; `warmup_steps` is a multiple of it.
     """
 
     uses_total: ClassVar[bool] = True  # whether the factors depend on `total_steps`
@@ -22,7 +22,7 @@ class ScheduleSettings:
     kind: str = key(CURVE)
     warmup_steps: int | None = key(CURVE, at_least=0)
     total_steps: int | None = key(CURVE, at_least=1)
-    warmup_start: float | None = key(CURVE, at_least=0, at_most=1, null="for 1 / schedule.warmup_steps")
+    warmup_start: float | None = key(CURVE, at_least=0, at_most=1, null="for schedule.every / schedule.warmup_steps")
     every: int = key(CURVE, at_least=1, unit="steps")
 
     def compute_factor(self, step: int, total: int) -> float:

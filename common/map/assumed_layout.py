@@ -27,6 +27,7 @@ class AssumedLayout:
             are channels and positions if there are convolutions of as many axes. Otherwise they are those of a matrix.
         transposes_squares: Whether square matrices that are parameters of a class of its own are transposed in Keras.
         gate_order: The order of the gates in recurrences of a class of its own; see `align_own_recurrences`.
+        is_state_first: Whether such recurrences have the matrix of the state before that of the token.
     """
 
     by_head: bool = False
@@ -35,12 +36,15 @@ class AssumedLayout:
     moves_equal_axes: bool = True
     transposes_squares: bool = False
     gate_order: tuple[int, ...] = ()
+    is_state_first: bool = False
 
     def align(
         self, torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]
     ) -> tuple[list[Sublayer], list[Sublayer]]:
         """Return the sublayers of both models, split, joined and shortened so that they correspond to each other."""
-        aligned, keras_sublayers = align_own_recurrences(torch_sublayers, keras_sublayers, self.gate_order)
+        aligned, keras_sublayers = align_own_recurrences(
+            torch_sublayers, keras_sublayers, self.gate_order, self.is_state_first
+        )
         aligned = align_fused_projections(aligned, keras_sublayers, self.by_head, self.is_gate_last)
         aligned = align_expert_matrices(aligned, keras_sublayers, self.is_gate_last)
         return align_embedding_rows(aligned, keras_sublayers, self.rows_at_end), keras_sublayers
@@ -55,7 +59,10 @@ def list_layouts(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer
     aligned: list[tuple[list[Sublayer], list[Sublayer]]] = []
     choices = [AssumedLayout(*choice) for choice in product((False, True), (False, True), (True, False))]
     for count in sorted(list_gate_counts(torch_sublayers, keras_sublayers)):
-        choices += [replace(USUAL_LAYOUT, gate_order=order) for order in list(permutations(range(count)))[1:]]
+        choices += [
+            replace(USUAL_LAYOUT, gate_order=order, is_state_first=is_state_first)
+            for order, is_state_first in product(permutations(range(count)), (False, True))
+        ]
     for layout in choices:
         sublayers = layout.align(torch_sublayers, keras_sublayers)
         if sublayers not in aligned:

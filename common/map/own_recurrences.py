@@ -29,7 +29,7 @@ class _OwnCell:
         signature: The kind and the sizes of the recurrent layers that compute the same.
         members: The sublayers that have the variables.
         matrices: The matrix of the token and that of the state, as variables of the shape (gates * units, inputs).
-        biases: None, one or two.
+        biases: The biases: no, one or two.
     """
 
     path: str
@@ -40,7 +40,10 @@ class _OwnCell:
 
 
 def align_own_recurrences(
-    torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer], gate_order: Shape = ()
+    torch_sublayers: list[Sublayer],
+    keras_sublayers: list[Sublayer],
+    gate_order: Shape = (),
+    is_state_first: bool = False,
 ) -> tuple[list[Sublayer], list[Sublayer]]:
     """Join the sublayers of own recurrences whose counterparts are recurrent layers of the other model.
 
@@ -49,10 +52,11 @@ def align_own_recurrences(
         keras_sublayers: Keras's sublayers.
         gate_order: The order of the gates in all own recurrences with as many gates: order[k] is the block of rows that
             PyTorch's k-th gate reads. Other recurrences have PyTorch's order.
+        is_state_first: Whether the first of two matrices of equal sizes is that of the state, not that of the token.
     """
-    for cell in _find_cells(torch_sublayers, keras_sublayers):
+    for cell in _find_cells(torch_sublayers, keras_sublayers, is_state_first):
         torch_sublayers = _replace(torch_sublayers, cell.members, _join_torch(cell, gate_order))
-    cells = list(_find_cells(keras_sublayers, torch_sublayers))
+    cells = list(_find_cells(keras_sublayers, torch_sublayers, is_state_first))
     for cell in cells:
         keras_sublayers = _replace(keras_sublayers, cell.members, _join_keras(cell, gate_order))
     separate = {cell.signature for cell in cells if len(cell.biases) == 2}
@@ -65,8 +69,13 @@ def list_gate_counts(torch_sublayers: list[Sublayer], keras_sublayers: list[Subl
     return {GATE_COUNTS[cell.signature[0]] for cell in cells}
 
 
-def _find_cells(sublayers: list[Sublayer], other_sublayers: list[Sublayer]) -> Iterator[_OwnCell]:
-    """Yield the own recurrences in a model that lacks the recurrent layers of their sizes which the other model has."""
+def _find_cells(
+    sublayers: list[Sublayer], other_sublayers: list[Sublayer], is_state_first: bool = False
+) -> Iterator[_OwnCell]:
+    """Yield the own recurrences in a model that lacks the recurrent layers of their sizes which the other model has.
+
+    The numbers of both must be equal: two linear layers of such sizes in a row are no recurrence.
+    """
     owners: dict[str, list[Sublayer]] = {}
     for sublayer in sublayers:
         if sublayer.kind in ("linear", "parameter"):
@@ -74,17 +83,15 @@ def _find_cells(sublayers: list[Sublayer], other_sublayers: list[Sublayer]) -> I
             owners.setdefault(owner, []).append(sublayer)
     lacking = {layer.signature for layer in other_sublayers} - {layer.signature for layer in sublayers}
     for signature in sorted(signature for signature in lacking if signature[0] in GATE_COUNTS):
-        for path, members in owners.items():
-            cell = _find_cell(path, members, signature)
-            if cell is not None:
-                yield cell
+        found = (_find_cell(path, members, signature, is_state_first) for path, members in owners.items())
+        cells = [cell for cell in found if cell is not None]
+        if len(cells) == sum(layer.signature == signature for layer in other_sublayers):
+            owners = {path: members for path, members in owners.items() if path not in {cell.path for cell in cells}}
+            yield from cells
 
 
-def _find_cell(path: str, members: list[Sublayer], signature: Signature) -> _OwnCell | None:
-    """Return the recurrence of a class if exactly two of its matrices have the sizes; a GRU needs two biases or none.
-
-    If both matrices have the same sizes, the pass uses that of the token first.
-    """
+def _find_cell(path: str, members: list[Sublayer], signature: Signature, is_state_first: bool) -> _OwnCell | None:
+    """Return the recurrence of a class if exactly two of its matrices have the sizes; a GRU needs 0 or 2 biases."""
     kind, (rows, inputs) = signature
     units = rows // GATE_COUNTS[kind]
     matrices = [
@@ -95,6 +102,8 @@ def _find_cell(path: str, members: list[Sublayer], signature: Signature) -> _Own
     matrices.sort(key=lambda matrix: matrix[1] != inputs)
     if [count for _, count in matrices] != [inputs, units]:
         return None
+    if is_state_first and inputs == units:
+        matrices.reverse()
     biases = [matrix.variables["bias"] for matrix, _ in matrices if "bias" in matrix.variables]
     vectors = [member for member in members if (member.kind, member.sizes) == ("parameter", (rows,))]
     biases += [variable for vector in vectors for variable in vector.variables.values()]

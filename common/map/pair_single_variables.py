@@ -116,9 +116,11 @@ def _pair_normalized(
         [replace(single, sizes=normalize(single.sizes)) for single in singles]
         for singles in (torch_singles, keras_singles)
     )
-    originals = {tuple(single.variable_names): single for single in (*torch_singles, *keras_singles)}
+    torch_originals, keras_originals = (
+        {tuple(single.variable_names): single for single in singles} for singles in (torch_singles, keras_singles)
+    )
     return [
-        LayerPair(originals[tuple(pair.torch.variable_names)], originals[tuple(pair.keras.variable_names)])
+        LayerPair(torch_originals[tuple(pair.torch.variable_names)], keras_originals[tuple(pair.keras.variable_names)])
         for pair in pair_by_signature(torch_normalized, keras_normalized, torch_roles, keras_roles)
     ]
 

@@ -105,7 +105,8 @@ def _limit_split(
         if name in limits:
             low, high = max(low, limits[name].low), min(high, limits[name].high)
         if math.isfinite(low) or math.isfinite(high):
-            limits[name] = LabelLimits(low, high, getattr(label_task, "ignore_label", None) if shape else None)
+            ignored = getattr(label_task, "ignore_label", None) if shape or outputs else None
+            limits[name] = LabelLimits(low, high, ignored)
     return replace(split, limits=limits)
 
 

@@ -97,7 +97,7 @@ def _read_checkpoint(
     else:
         raise UserError(f"model.checkpoint={path}: unknown kind of file; give {ACCEPTED_FILES}")
     floats = {name: array for name, array in stored.items() if array.dtype.name in FLOAT_TYPES}
-    named, note = match_names(f"model.checkpoint={path}", floats, drawn.keys() - constants)
+    named, note = match_names(f"model.checkpoint={path}", floats, drawn.keys() - constants - set(aliases.values()))
     if note:
         log.warning("model.checkpoint=%s: %s", path, note)
     return _select_weights(path, named, drawn, constants, aliases)

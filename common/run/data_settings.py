@@ -41,6 +41,12 @@ def complete_config(config: Config, split: Split, parameters: int) -> Config:
     check_averages(config.ema, config.swa, config.train.steps)
     schedule = config.schedule
     assert schedule.total_steps is not None and schedule.warmup_steps is not None
+    if schedule.warmup_steps % schedule.every:
+        raise UserError(
+            f"schedule.warmup_steps={schedule.warmup_steps}: must be a multiple of schedule.every={schedule.every}"
+        )
+    if schedule.warmup_start is not None and not schedule.warmup_steps:
+        raise UserError(f"schedule.warmup_start={schedule.warmup_start}: needs schedule.warmup_steps of at least 1")
     if (
         schedule.uses_total
         and schedule.total_steps < config.train.steps

@@ -15,8 +15,9 @@ def compute_learning_rate(config: Config, step: int) -> float:
     The rate is `optimizer.learning_rate` times the factor of the schedule. In the first `warmup_steps` updates it rises
     in a straight line to the first rate of the schedule: update s has s / warmup_steps of that rate, or with
     `warmup_start` f, f + (1 - f) (s - 1) / warmup_steps. The schedule counts the updates after the warm-up from 0. With
-    `every` N, updates 1 to N have the rate of one update, then N + 1 to 2 N, and so on. With `schedule=plateau`, the
-    caller multiplies the result by the factor of the plateaus so far.
+    `every` N, updates 1 to N have the same rate, then N + 1 to 2 N, and so on: that of the first of them, or in a
+    warm-up without `warmup_start`, that of the last. With `schedule=plateau`, the caller multiplies the result by the
+    factor of the plateaus so far.
     """
     schedule, base = config.schedule, config.optimizer.learning_rate
     after_warmup, total = _locate_step(config, step)
@@ -25,7 +26,7 @@ def compute_learning_rate(config: Config, step: int) -> float:
         warmup, first = schedule.warmup_steps, base * schedule.compute_factor(0, total)
         position = after_warmup + warmup  # the updates before this one, in whole parts of `every` updates
         if schedule.warmup_start is None:
-            return first * min(position + schedule.every, warmup) / warmup
+            return first * (position + schedule.every) / warmup
         return first * (schedule.warmup_start + (1 - schedule.warmup_start) * position / warmup)
     return base * schedule.compute_factor(after_warmup, total)
 

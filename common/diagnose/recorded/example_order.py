@@ -95,7 +95,8 @@ def _measure_distance(a: np.ndarray, b: np.ndarray) -> float:
     """Return how far the values of two arrays are apart, whatever the order of the examples; inf for other sizes."""
     if a.size != b.size:
         return np.inf
-    return relative_difference(*(np.sort(np.nan_to_num(array.astype(np.float64)).ravel()) for array in (a, b)))
+    sorted_a, sorted_b = (np.sort(np.nan_to_num(array.astype(np.float64)).ravel()) for array in (a, b))
+    return relative_difference(sorted_a, sorted_b)
 
 
 def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:

@@ -174,6 +174,8 @@ def test_steps(
         (["train.steps=60", "schedule.total_steps=30"], 5),
         (["train.steps=60", "schedule.warmup_steps=20"], 20),
         (["train.steps=60", "schedule=constant"], 0),
+        (["train.steps=300", "schedule.every=20"], 40),
+        (["train.steps=600", "schedule.every=100"], 0),
     ],
 )
 def test_warmup_steps(make_config: MakeConfig, overrides: list[str], warmup: int) -> None:

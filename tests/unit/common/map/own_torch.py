@@ -7,7 +7,10 @@ WIDTH = 8
 
 
 class OwnCell(nn.Module):
-    """A GRU or LSTM of two linear layers. gates: the gates in the order of their rows."""
+    """A GRU or LSTM of two linear layers. gates: the gates in the order of their rows.
+
+    The pass calls the layer of the state first if both layers have equal sizes.
+    """
 
     def __init__(self, gates: str, inputs: int = WIDTH) -> None:
         super().__init__()
@@ -18,8 +21,8 @@ class OwnCell(nn.Module):
         state = memory = x.new_zeros(len(x), self.units)
         states = []
         for token in x.unbind(1):
-            products = self.of_token(token).chunk(len(self.gates), 1), self.of_state(state).chunk(len(self.gates), 1)
-            of_token, of_state = (dict(zip(self.gates, parts, strict=True)) for parts in products)
+            products = self.of_state(state).chunk(len(self.gates), 1), self.of_token(token).chunk(len(self.gates), 1)
+            of_state, of_token = (dict(zip(self.gates, parts, strict=True)) for parts in products)
             if "f" in self.gates:
                 i, f, o = (torch.sigmoid(of_token[gate] + of_state[gate]) for gate in "ifo")
                 memory = f * memory + i * torch.tanh(of_token["g"] + of_state["g"])

@@ -17,6 +17,8 @@ from common.models.label_checks import check_classes, check_labels, limit_labels
 from tests.conftest import MakeConfig
 from tests.unit.common.data.splits.test_array_column import ragged
 from tests.unit.common.data.transforms.samples import HERE, LANGUAGE_MODEL, TOKEN_SPLIT, transformed
+from tests.unit.common.data.transforms.test_transformed_outputs import build_task
+from tests.unit.common.data.transforms.test_transformed_outputs import transformed as transform_outputs
 from tests.unit.reference_losses import BINARY, CLASSIFICATION, REGRESSION
 
 TOKENS, CUSTOM = LanguageModelSettings("language_model"), CustomTaskSettings("custom", None, None)
@@ -178,3 +180,10 @@ def test_labels_that_a_transform_returns_later_are_refused_then(config: Config) 
     limited.gather(np.arange(20), np.arange(20))
     with pytest.raises(UserError, match="relabel returns the label 7 for example 20"):
         limited.gather(np.arange(23), np.arange(23))
+
+
+def test_a_transform_may_return_the_ignored_label_of_an_output_with_one_label(config: Config) -> None:
+    split: Any = transform_outputs(f"{HERE}:ignore_group")
+    cache = Cache(Path(), "", split, split, [])
+    limited = limit_labels(replace(config, task=build_task()), cache, [4096, None, 3]).train
+    assert any((array == -100).all() for array in limited.gather(np.arange(2), np.arange(2)).values())

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -202,9 +203,22 @@ def test_what_is_seldom_meant_is_said(
     assert len(messages) == len(expected) and all(map(str.startswith, messages, expected)), messages
 
 
-def test_a_warm_up_longer_than_the_schedule_is_refused(small_config: MakeConfig) -> None:
-    with pytest.raises(UserError, match=r"^schedule.warmup_steps=20: schedule.total_steps=10 leaves no step after the"):
-        prepare_inputs(small_config("schedule.warmup_steps=20", "schedule.total_steps=10"), None)
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["total_steps=10", "warmup_steps=20"], "schedule.warmup_steps=20: schedule.total_steps=10 leaves no step af"),
+        (["every=3", "warmup_steps=20"], "schedule.warmup_steps=20: must be a multiple of schedule.every=3"),
+        (
+            ["warmup_start=0.1", "warmup_steps=0"],
+            "schedule.warmup_start=0.1: needs schedule.warmup_steps of at le",
+        ),
+    ],
+)
+def test_a_warm_up_that_does_not_fit_the_schedule_is_refused(
+    small_config: MakeConfig, overrides: list[str], message: str
+) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+        prepare_inputs(small_config(*(f"schedule.{override}" for override in overrides)), None)
 
 
 @pytest.mark.slow

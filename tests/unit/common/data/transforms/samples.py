@@ -91,3 +91,7 @@ def broken(example: Arrays, generator: np.random.Generator) -> Arrays:
 
 def next_class(example: Arrays, generator: np.random.Generator) -> Arrays:
     return {**example, "labels": (example["labels"] + 1) % np.int32(CLASSES)}
+
+
+def ignore_group(example: Arrays, generator: np.random.Generator) -> Arrays:
+    return {**example, "y": np.asarray(-100, np.int32)}
