@@ -1,8 +1,13 @@
 """Pairs of single variables of classes that neither framework has."""
 
+from dataclasses import replace
+
 from common.map.layer_roles import LayerRoles
+from common.map.own_recurrences import align_own_recurrences
+from common.map.pair_single_variables import pair_single_variables
 from common.map.pair_sublayers import pair_by_signature
 from common.map.sublayers import KerasTarget, Sublayer, TorchSources
+from common.map.transformation import SourceParameter
 
 
 def make_torch(path: str, role: str) -> Sublayer:
@@ -42,3 +47,18 @@ def test_the_role_decides_among_variables_of_one_layer() -> None:
     torch = [make_torch("dense", "weight_v"), make_torch("dense", "weight_g")]
     keras = [make_keras("own", "g"), make_keras("own", "v")]
     assert pair(torch, keras) == [("dense.weight_v", "own.v"), ("dense.weight_g", "own.g")]
+
+
+def test_a_scale_of_images_may_have_one_name_in_both_frameworks() -> None:
+    torch = [Sublayer("parameter", "", (6, 1, 1), {"scale": TorchSources((SourceParameter("scale"),))})]
+    keras = [make_keras("", "scale")]
+    (layer_pair,) = pair_single_variables(torch, keras, LayerRoles(torch, []), LayerRoles(keras, []))
+    assert (layer_pair.torch, layer_pair.keras) == (torch[0], keras[0])
+
+
+def test_two_linear_layers_of_the_sizes_of_a_recurrence_are_not_joined() -> None:
+    cell, head = ([make_torch(f"{owner}.{name}", "weight") for name in "ab"] for owner in ("cell", "head"))
+    torch = [replace(layer, kind="linear", sizes=(6, 6)) for layer in (*cell, *head)]
+    keras = [Sublayer("RNN", "rnn", (6, 6), {"weight_ih": KerasTarget("kernel"), "weight_hh": KerasTarget("state")})]
+    assert align_own_recurrences(torch[:2], keras)[0] != torch[:2]
+    assert align_own_recurrences(torch, keras) == (torch, keras)
