@@ -3,6 +3,7 @@
 It answers the calls of `common.map.side`, in the environment of its interpreter.
 """
 
+import gc
 import importlib
 import os
 import shutil
@@ -41,6 +42,7 @@ def answer_calls(package: str, module_name: str, connection: Connection) -> None
     try:
         with _discard_stderr():
             module = importlib.import_module(f"{package}.{module_name}")
+        gc.freeze()  # Keras collects garbage before each model, which takes 0.4 s with all objects of the imports
     except Exception as error:  # the first call is answered with it
         failure = f"{title}: cannot be imported with {sys.executable}: {describe_error(error)}"
     model = None

@@ -18,7 +18,7 @@ def make_settings(**keys: Any) -> PlateauSettings:
         **{"factor": 0.1, "patience": 10, "threshold": 1e-4, "threshold_mode": "relative"},
         **{"cooldown": 0, "min_factor": 0.0, "metric": "loss"},
     }
-    return PlateauSettings("plateau", 0, 1, **{**defaults, **keys})
+    return PlateauSettings("plateau", 0, 1, None, 1, **{**defaults, **keys})
 
 
 def follow(settings: PlateauSettings, values: list[float]) -> list[float]:
