@@ -6,6 +6,7 @@ A package is a side (torch_impl, tf_impl), or a folder or a module directly belo
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,20 +30,30 @@ def find_file_imports(sources: dict[str, str]) -> Edges:
         files = [path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in sources]
         return files[0] if files else file_of(name.rpartition(".")[0]) if name else ""
 
-    pairs = {(path, file_of(name)) for path in sources for name in iterate_imported_names(path, sources[path])}
+    pairs = {(path, file_of(name)) for path in sources for name in list_imported_names(path, sources[path])}
     return {(importer, imported) for importer, imported in pairs if imported not in ("", importer)}
 
 
-def iterate_imported_names(path: str, source: str) -> Iterator[str]:
-    """Yield the dotted names that a file imports; `from a import b` gives a.b, which need not be a module."""
+@cache
+def list_imported_names(path: str, source: str) -> list[str]:
+    """Return the dotted names that a file imports; `from a import b` gives a.b, which need not be a module."""
+    return list(_iterate_imported_names(path, source))
+
+
+def _iterate_imported_names(path: str, source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             package = path.split("/")[: -node.level] if node.level else []
             yield from (".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+        elif isinstance(node, ast.Call) and _get_name(node.func) in ("import_module", "__import__"):
             yield from (str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant))
+
+
+def _get_name(function: ast.expr) -> str:
+    """Return the last name of a called function: "c" of a.b.c; "" if it has none."""
+    return str(getattr(function, "attr", getattr(function, "id", "")))
 
 
 def find_package(path: str) -> str:

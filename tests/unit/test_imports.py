@@ -95,13 +95,16 @@ def find_cycles(sources: dict[str, str]) -> list[str]:
 
 def _group_cycles(edges: Edges) -> set[frozenset[str]]:
     """Return the sets of nodes that all reach each other."""
-    reached = {name: {name} for edge in edges for name in edge}
+    imported: dict[str, set[str]] = {name: set() for edge in edges for name in edge}
+    for start, end in edges:
+        imported[start].add(end)
+    reached = {name: {name} for name in imported}
     for name, nodes in reached.items():
         unvisited = [name]
         while unvisited:
-            node = unvisited.pop()
-            unvisited += [end for start, end in edges if start == node and end not in nodes]
-            nodes |= {end for start, end in edges if start == node}
+            new = imported[unvisited.pop()] - nodes
+            nodes |= new
+            unvisited += new
     together = {frozenset(other for other in reached[name] if name in reached[other]) for name in reached}
     return {nodes for nodes in together if len(nodes) > 1}
 
