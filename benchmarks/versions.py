@@ -17,7 +17,7 @@ from pathlib import Path
 
 from common.compare.options import load_options
 from common.compare.verdict import LOCKSTEP, RunPair, compare_runs
-from common.records.summary import SUMMARY_FILE
+from common.records.summary import SUMMARY_FILE, read_final_summary
 from tests.environments import find_python
 from tests.parity.conftest import make_overrides
 
@@ -81,8 +81,8 @@ def train(task: tuple[Side, str]) -> str:
     side, example = task
     if side.is_keras_two and example == "hf":
         return "KerasHub needs Keras 3"
-    summary = _get_run_dir(task) / SUMMARY_FILE
-    if summary.exists() and json.loads(summary.read_text())["status"] == "completed":
+    summary = read_final_summary(_get_run_dir(task))
+    if summary is not None and summary["status"] == "completed":
         return ""
     command = [sys.executable, "-m", f"{side.framework}_impl.train", f"run_dir={_get_run_dir(task)}", "resume=auto"]
     done = subprocess.run([*command, *side.list_overrides(example)], capture_output=True, text=True)

@@ -1,6 +1,5 @@
 """Training of the three pairs, of which every stage has one difference fewer than the stage before it."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.crossed_wires.ladders import CLASSES, IMAGE_SIZE, LADDERS, PAPER_CHANGES, TORCH_CHANGES
-from common.records.summary import SUMMARY_FILE
+from common.records.summary import read_final_summary
 
 HERE = "benchmarks.crossed_wires"
 RESULTS = Path("build/crossed_wires")
@@ -80,8 +79,8 @@ def train_keras(pair: str, stage: Stage) -> Path:
 
 def _train(framework: str, name: str, overrides: Sequence[str]) -> Path:
     run_dir = RESULTS / name
-    summary = run_dir / SUMMARY_FILE
-    if not summary.exists() or json.loads(summary.read_text())["status"] != "completed":
+    summary = read_final_summary(run_dir)
+    if summary is None or summary["status"] != "completed":
         files = [f"data.{split}={write_data(split)}" for split in ("train", "validation")]
         directories = [f"run_dir={run_dir}", f"cache_dir={RESULTS / 'cache'}"]
         command = [sys.executable, "-m", f"{framework}_impl.train", *OVERRIDES, *overrides, *files, *directories]

@@ -129,12 +129,13 @@ def find_overlaps(groups: Sequence[object], shapes: Shapes) -> list[str]:
     groups: `optimizer.groups`, after `expand_groups`.
     """
     overlaps = []
+    chosen = [_choose(group, shapes) for group in groups]
     for index, later in enumerate(groups):
-        chosen, values = set(_choose(later, shapes)), _get_values(later)
-        for earlier in groups[:index]:
+        values, later_names = _get_values(later), set(chosen[index])
+        for earlier, earlier_names in zip(groups[:index], chosen, strict=False):
             others = _get_values(earlier)
             changed = [name for name in values if name in others and values[name] != others[name]]
-            names = [name for name in _choose(earlier, shapes) if name in chosen]
+            names = [name for name in earlier_names if name in later_names]
             if changed and names:
                 more = f" and {len(names) - 1} more" if len(names) > 1 else ""
                 overlaps.append(
@@ -165,6 +166,7 @@ def assign_groups(groups: Sequence[object], weight_decay: float, shapes: Shapes)
 def _assign(groups: Sequence[object], default: GroupSettings, shapes: Shapes) -> dict[str, GroupSettings]:
     assigned = dict.fromkeys(shapes, default)
     for group in groups:
+        values = _get_values(group)
         for name in _choose(group, shapes):
-            assigned[name] = replace(assigned[name], **_get_values(group))
+            assigned[name] = replace(assigned[name], **values)
     return assigned

@@ -6,7 +6,7 @@ from common.map.activations import explain_activations
 from common.map.array_differences import has_strides, list_different_settings, smallest_difference
 from common.map.description import ComputedPass, RecordedCall
 from common.map.reshaped_features import has_moved
-from common.map.sublayers import LayerPair
+from common.map.sublayers import LayerPair, Sublayer
 
 
 def explain_first_difference(
@@ -80,17 +80,24 @@ def _explain_between(
     """Name the activations between two pairs of layers if they differ; None if they are equal or unknown."""
     if before is None:
         return None
-    calls = [torch_pass.calls.get(pair.torch.output or "") for pair in (before, after)]
-    calls += [keras_pass.calls.get(pair.keras.output or "") for pair in (before, after)]
+    calls = [_get_call(torch_pass, pair.torch) for pair in (before, after)]
+    calls += [_get_call(keras_pass, pair.keras) for pair in (before, after)]
     present = [call for call in calls if call is not None]
     return explain_activations(*present) if len(present) == len(calls) else None
+
+
+def _get_call(computed: ComputedPass, sublayer: Sublayer) -> RecordedCall | None:
+    """Return the call of the layer that returns the output of a sublayer; None if there is none."""
+    return None if sublayer.output is None else computed.calls.get(sublayer.output)
 
 
 def _explain_end(last: LayerPair | None, torch_pass: ComputedPass, keras_pass: ComputedPass) -> str | None:
     """Name the activations between the last pair of layers and the outputs if they differ; None if unknown."""
     if last is None or len(torch_pass.outputs) != 1 or len(keras_pass.outputs) != 1:
         return None
-    torch_call, keras_call = (torch_pass.calls[last.torch.output or ""], keras_pass.calls[last.keras.output or ""])
+    torch_call, keras_call = _get_call(torch_pass, last.torch), _get_call(keras_pass, last.keras)
+    if torch_call is None or keras_call is None:
+        return None
     torch_end, keras_end = (
         RecordedCall(received=output, returned=None)
         for computed in (torch_pass, keras_pass)

@@ -83,10 +83,14 @@ def _find_cells(
             owners.setdefault(owner, []).append(sublayer)
     lacking = {layer.signature for layer in other_sublayers} - {layer.signature for layer in sublayers}
     for signature in sorted(signature for signature in lacking if signature[0] in GATE_COUNTS):
-        found = (_find_cell(path, members, signature, is_state_first) for path, members in owners.items())
-        cells = [cell for cell in found if cell is not None]
+        cells = [
+            cell
+            for path, members in owners.items()
+            if (cell := _find_cell(path, members, signature, is_state_first)) is not None
+        ]
         if len(cells) == sum(layer.signature == signature for layer in other_sublayers):
-            owners = {path: members for path, members in owners.items() if path not in {cell.path for cell in cells}}
+            for cell in cells:
+                del owners[cell.path]
             yield from cells
 
 

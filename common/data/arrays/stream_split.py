@@ -134,17 +134,16 @@ class StreamSplit(ArraySplit):
 
     def _get_block(self, number: int) -> ArraySplit:
         """Return a block. If this process has not opened it, open it, and let a thread read the next one."""
-        first = ArraySplit(self.inputs, self.label, self.example_weights, self.task)
         if self.directory is None:
             if number == 0:
-                return first
+                return self._build_first_block()
             raise UserError(
                 "data.stream: only training reads the examples after the first block; set data.stream and "
                 "data.stream_examples to null"
             )
         with self.lock:
             if number not in self.blocks:
-                self.blocks[number] = self._prepare(self.directory, number) if number else first
+                self.blocks[number] = self._prepare(self.directory, number) if number else self._build_first_block()
                 if len(self.blocks) > 2:
                     del self.blocks[next(iter(self.blocks))]
                 if (self.directory / CHECKSUMS).exists():  # training has begun
@@ -152,6 +151,10 @@ class StreamSplit(ArraySplit):
                     following = (number + 1) % self.block_count
                     Thread(target=self._read_ahead, args=(self.directory, following), daemon=True).start()
             return self.blocks[number]
+
+    def _build_first_block(self) -> ArraySplit:
+        """Return the first block, which is in the cache of the data."""
+        return ArraySplit(self.inputs, self.label, self.example_weights, self.task)
 
     @property
     def block_count(self) -> int:

@@ -110,7 +110,9 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
         if candidate.shape[1:] == a.shape[1:]:
             return candidate
     if a.ndim == 1 and b.ndim == 2:
-        return b[:, 0] if b.shape[1] == 1 else b.argmax(1) if _are_classes(b) else b
+        if b.shape[1] == 1:
+            return b[:, 0]
+        return b.argmax(1) if _are_classes(b) else b
     if a.ndim == 2 and b.ndim == 1:
         return b[:, None] if a.shape[1] == 1 else encode_one_hot(b, a.shape[1])
     return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b

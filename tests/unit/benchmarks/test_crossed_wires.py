@@ -59,8 +59,8 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]
 @pytest.mark.parametrize("pair", LADDERS)
 def test_the_model_of_pytorch_changes_only_with_changes_of_its_own(pair: str, commands: list[list[str]]) -> None:
     run_dirs = {train_torch(pair, stage) for stage in list_stages(pair)}
-    own = TORCH_CHANGES & {*LADDERS[pair][list_stages(pair)[0].changes :]}
-    assert len(run_dirs) == 1 + len(own)
+    torch_changes = TORCH_CHANGES & {*LADDERS[pair][list_stages(pair)[0].changes :]}
+    assert len(run_dirs) == 1 + len(torch_changes)
     assert not any(argument.startswith("model.tf=") for command in commands for argument in command)
 
 
