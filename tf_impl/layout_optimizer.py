@@ -66,7 +66,8 @@ class LayoutOptimizer(RuleOptimizer):
         """Update the slots of a parameter, and return the change of the parameter."""
         slots = [self.slots[slot, name] for slot in self.config.optimizer.list_slots(name, tuple(weight.shape))]
         before = [_read(slot, weight.dtype) for slot in slots]
-        change, after = self.rule.compute(tf, weight, gradient, before, scalars)
+        layout = self.config.optimizer.find_layout(name)
+        change, after = self.rule.compute(tf, weight, gradient, before, scalars, layout)
         for slot, value in zip(slots, after, strict=True):
             tf.raw_ops.AssignVariableOp(resource=slot.handle, value=value)
         return change

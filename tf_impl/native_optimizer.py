@@ -1,9 +1,12 @@
 """Keras's own optimizers, for `optimizer.semantics=native`."""
 
+import re
 from collections.abc import Sequence
 
 import keras
+import tensorflow as tf
 
+from common.config.layout_optimizers import MuonSettings
 from common.config.optimizers import AdamSettings, RmspropSettings, SgdSettings
 from common.config.schema import Config
 
@@ -12,6 +15,7 @@ CLASSES: dict[str, type[keras.Optimizer]] = {
     "adadelta": keras.optimizers.Adadelta,
     "adamax": keras.optimizers.Adamax,
     "nadam": keras.optimizers.Nadam,
+    "adafactor": keras.optimizers.Adafactor,
 }
 SLOTS = {  # attributes of Keras's optimizers, by PyTorch's names of the slots
     "adagrad": {"sum": "_accumulators"},
@@ -35,10 +39,41 @@ def build_native(config: Config, model: keras.Model) -> keras.Optimizer:
         case AdamSettings(kind=kind, amsgrad=amsgrad):
             build = keras.optimizers.AdamW if kind == "adamw" else keras.optimizers.Adam
             optimizer = build(rate, amsgrad=amsgrad)
+        case MuonSettings(nesterov=nesterov):
+            optimizer = keras.optimizers.Muon(rate, nesterov=nesterov, exclude_layers=_list_excluded(settings, model))
         case _:
             optimizer = CLASSES[settings.kind](rate)
     optimizer.build(model.trainable_variables)
     return optimizer
+
+
+def _list_excluded(settings: MuonSettings, model: keras.Model) -> list[str]:
+    """Return patterns of the paths of the matrices that `optimizer.adamw_match` leaves to Keras's AdamW."""
+    return [
+        f"^{re.escape(parameter.variable.path)}$"
+        for parameter in model.named_parameters
+        if any("momentum_buffer" not in settings.list_slots(name, (1, 1)) for name in parameter.names)
+    ]
+
+
+def find_layout_slots(
+    optimizer: keras.Optimizer, config: Config, model: keras.Model
+) -> dict[tuple[str, str], tf.Variable]:
+    """Return the slots of Keras's Adafactor or Muon, in Keras's layout, by the slot's name and the variable's path.
+
+    Adafactor's mean squares of single elements are no slot of a matrix, because each update computes them anew.
+    """
+    slots: dict[tuple[str, str], keras.Variable] = {}
+    for index, variable in enumerate(model.trainable_variables):
+        if config.optimizer.kind == "muon":
+            momentum, velocity = optimizer.momentums[index], optimizer.adam_velocities[index]
+            named = {"momentum_buffer": momentum} if velocity is None else {"exp_avg": momentum, "exp_avg_sq": velocity}
+        elif len(variable.shape) < 2:
+            named = {"variance": optimizer._v[index]}
+        else:
+            named = {"row_var": optimizer._r[index], "col_var": optimizer._c[index]}
+        slots |= {(slot, variable.path): keras_slot.value for slot, keras_slot in named.items()}
+    return slots
 
 
 def find_native_slots(optimizer: keras.Optimizer, config: Config) -> list[Sequence[keras.Variable]]:

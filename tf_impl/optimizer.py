@@ -28,7 +28,7 @@ from tf_impl.fused_optimizer import FusedOptimizer, Scalar
 from tf_impl.layout_optimizer import LayoutOptimizer, create_slot
 from tf_impl.models.layout import NamedParameter, TransformedParameter
 from tf_impl.models.parameter_groups import find_groups
-from tf_impl.native_optimizer import build_native, find_native_slots
+from tf_impl.native_optimizer import build_native, find_layout_slots, find_native_slots
 from tf_impl.rule_optimizer import RuleOptimizer
 from tf_impl.step import Gradient
 from tf_impl.weight_average import WeightAverage
@@ -69,13 +69,18 @@ class Optimizer:
         self._group_indices = [self._groups.index(group) for group in groups]  # index of each parameter's group
         dtype = self.parameters[0].dtype.as_numpy_dtype
         self._rule: FusedOptimizer | RuleOptimizer
-        if self.settings.uses_layout:
+        self._layout_slots: dict[tuple[str, str], tf.Variable] = {}  # slots that have another layout than the variables
+        if self.settings.uses_layout and self._native is None:
             self._rule = LayoutOptimizer(config, self._find_parameters())
+            self._layout_slots = self._rule.slots
         elif self.settings.has_fused_operation and not config.schedule.sets_momentum:
             self._rule = FusedOptimizer(config, dtype)
         else:
             self._rule = RuleOptimizer(config)
-        if self._native is not None:
+        self._slots: list[list[tf.Variable]]
+        if self._native is not None and self.settings.uses_layout:
+            self._slots, self._layout_slots = [], find_layout_slots(self._native, config, model)
+        elif self._native is not None:
             self._slots = [
                 [shard for variable in variables for shard in _get_shards(variable.value)]
                 for variables in find_native_slots(self._native, config)
@@ -225,11 +230,10 @@ class Optimizer:
 
     def _find_slots(self) -> Iterator[_Slot]:
         """Yield every slot of every parameter."""
-        if isinstance(self._rule, LayoutOptimizer):
-            for (slot, name), variable in self._rule.slots.items():
-                yield _Slot(slot, NamedParameter(name, variable, tuple(variable.shape), None), [variable], 1.0)
+        for (slot, name), variable in self._layout_slots.items():
+            yield _Slot(slot, NamedParameter(name, variable, tuple(variable.shape), None), [variable], 1.0)
         # SGD without momentum has no slot in PyTorch, but one in TensorFlow's operation.
-        slots = [*zip(self.settings.slots, self._slots, self._compute_slot_factors(), strict=False)]
+        slots = list(zip(self.settings.slots, self._slots, self._compute_slot_factors(), strict=False))
         if AVERAGE in self.config.slots:
             slots.append((AVERAGE, self._average.averages, 1.0))
         for name, all_shards, factor in slots:

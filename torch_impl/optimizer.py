@@ -13,17 +13,17 @@ import torch
 from torch.nn import Parameter
 from torch.profiler import record_function
 
+from common.config.keras_layout import Shape
+from common.config.layout_optimizers import AdafactorSettings, MuonSettings
+from common.config.optimizer_settings import OptimizerSettings
 from common.config.optimizers import (
     AdadeltaSettings,
-    AdafactorSettings,
     AdagradSettings,
     AdamaxSettings,
     AdamSettings,
     NadamSettings,
-    OptimizerSettings,
     RmspropSettings,
     SgdSettings,
-    Shape,
 )
 from common.config.parameter_groups import GroupSettings
 from common.config.schema import AVERAGE, Config
@@ -33,6 +33,7 @@ from common.training.state import Position
 from common.training.weight_average import compute_share
 from torch_impl.clipping import clip_gradients
 from torch_impl.models.parameter_groups import find_groups
+from torch_impl.native_muon import NativeMuon
 from torch_impl.rule_optimizer import RuleOptimizer
 from torch_impl.step import collect_gradients
 from torch_impl.weight_average import WeightAverage
@@ -44,6 +45,7 @@ NATIVE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adadelta": torch.optim.Adadelta,
     "adamax": torch.optim.Adamax,
     "nadam": torch.optim.NAdam,
+    "adafactor": torch.optim.Adafactor,
 }
 
 
@@ -217,4 +219,6 @@ def _build_native(groups: Groups, config: Config) -> torch.optim.Optimizer:
         case AdamSettings(kind=kind, amsgrad=amsgrad):
             build = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
             return build(parameters, amsgrad=amsgrad)
+        case MuonSettings():
+            return NativeMuon(groups, settings)
     return NATIVE[settings.kind](parameters)

@@ -40,6 +40,7 @@ class RuleOptimizer(torch.optim.Optimizer):
                 if number not in scalars:
                     scalars[number] = self.rule.compute_scalars(group["lr"], group["weight_decay"], number)
                 slots = [state[slot] for slot in shapes]
-                change, after = self.rule.compute(torch, parameter, parameter.grad, slots, scalars[number])
+                layout = settings.find_layout(name)
+                change, after = self.rule.compute(torch, parameter, parameter.grad, slots, scalars[number], layout)
                 parameter += change
                 state.update(zip(shapes, after, strict=True))

@@ -47,7 +47,7 @@ class Key:
 
     def check(self, name: str, value: Value) -> None:
         """Raise UserError if the value is outside the limits. Only numbers and texts have limits."""
-        if self.choices and value not in self.choices:
+        if self.choices and value not in self.choices and not (value is None and self.null):
             raise UserError(f"{name}={value}: no such choice; there are {', '.join(self.choices)}")
         if isinstance(value, int) and value.bit_length() > 63:  # NumPy's integers do not hold it
             raise UserError(f"{name}: must be less than 2**63")

@@ -1,107 +1,15 @@
 """Settings of the kinds of optimizers.
 
-Each field is a key of the config, such as optimizer.weight_decay. `key(CURVE, ...)` declares its limits, and that it
-decides the loss curve. The files in conf/optimizer have the default values and explain the keys.
-
 A new kind needs a schema here, a YAML file in conf/optimizer, a rule in common/training/optimizer_rules.py, a line in
 `optimizer.py` of each side, and a case in common/diagnose/drift.py unless the rule divides by the root of exp_avg_sq.
 """
 
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
 
 from common.config.keys import CURVE, key
-from common.config.parameter_groups import check_groups
+from common.config.layout_optimizers import AdafactorSettings, MuonSettings
+from common.config.optimizer_settings import OptimizerSettings
 from common.errors import UserError
-
-CLIPPING = ("max_grad_norm", "clip_norm", "clip_value")
-
-Shape = tuple[int, ...]  # shape of a parameter or a slot in PyTorch
-
-
-@dataclass(frozen=True)
-class OptimizerSettings:
-    """Settings that every kind of optimizer has.
-
-    `momentum`, `beta1`, `beta2` and `epsilon` are null for kinds that do not use them. With `semantics: aligned` both
-    sides compute the update that PyTorch documents, with `keras` the update that Keras documents, and with `native`
-    each framework computes its own.
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ()  # the keys that must have a value
-    momentum_key: ClassVar[str | None] = None  # the key that a schedule sets to cycle the momentum; None: it cannot
-    uses_layout: ClassVar[bool] = False  # whether an update needs a whole parameter in PyTorch's layout
-
-    kind: str = key(CURVE)
-    semantics: str = key(CURVE, choices=("aligned", "keras", "native"))
-    learning_rate: float = key(CURVE, at_least=0)
-    weight_decay: float = key(CURVE, at_least=0)
-    max_grad_norm: float | None = key(CURVE, above=0, finite=False, null="for no clipping")
-    clip_norm: float | None = key(CURVE, above=0, null="for no clipping")
-    clip_value: float | None = key(CURVE, above=0, null="for no clipping")
-    groups: list[Any] = key(CURVE)
-    momentum: float | None = key(CURVE, at_least=0, below=1)
-    beta1: float | None = key(CURVE, at_least=0, below=1)
-    beta2: float | None = key(CURVE, at_least=0, below=1)
-    epsilon: float | None = key(CURVE, at_least=0)
-
-    def check(self) -> None:
-        """Raise UserError if a value is missing, or if values do not fit together."""
-        for name in self.needs:
-            if getattr(self, name) is None:
-                raise UserError(f"optimizer.{name}=null: {self.kind} needs a value; give optimizer.{name}=...")
-        if self.uses_layout and self.semantics != "aligned":
-            raise UserError(
-                f"optimizer.semantics={self.semantics}: the update of {self.kind} depends on the order of the axes, "
-                "which differs in Keras; set optimizer.semantics to aligned"
-            )
-        clipping = [name for name in CLIPPING if getattr(self, name) is not None]
-        if len(clipping) > 1:
-            first, second = (f"optimizer.{name}={getattr(self, name):g}" for name in clipping[:2])
-            raise UserError(f"{first} and {second}: gradients are clipped in one way; set one of them to null")
-        check_groups(self.groups)
-        if self.semantics == "native" and any(group != {"frozen": True} for group in map(_find_effect, self.groups)):
-            raise UserError(
-                "optimizer.groups: with optimizer.semantics=native groups can only be frozen, since Keras's optimizers "
-                "have no groups; set optimizer.semantics to aligned or keras, or remove the groups"
-            )
-
-    def with_momentum(self, momentum: Any) -> Self:  # noqa: ANN401 (the frameworks share no type of tensors)
-        """Return the settings with the momentum that a schedule chose: a number, or a tensor with one element."""
-        assert self.momentum_key is not None
-        return replace(self, **{self.momentum_key: momentum})
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Return PyTorch's names of the slots, the arrays that the optimizer keeps for parameters."""
-        raise NotImplementedError
-
-    def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
-        """Return the shape of each slot of a parameter in PyTorch, by the slot's name."""
-        return dict.fromkeys(self.slots, shape)
-
-    def resolve(self, machine_epsilon: float) -> Self:
-        """Return the settings after filling in the values that depend on the precision of the weights."""
-        return self
-
-    @property
-    def has_fused_operation(self) -> bool:
-        """Return whether TensorFlow has a fused operation for the update.
-
-        Such an operation locks the variable, so that updates of several workers do not mix.
-        """
-        return False
-
-    @property
-    def initial_slot_value(self) -> float:
-        """Return the value of all elements of the slots before the first update."""
-        return 0.0
-
-
-def _find_effect(group: object) -> object:
-    """Return the values that a group sets, or the group itself if it is a preset such as no_decay_on_bias_and_norm."""
-    return {name: value for name, value in group.items() if name != "match"} if isinstance(group, dict) else group
 
 
 @dataclass(frozen=True)
@@ -226,56 +134,6 @@ class NadamSettings(OptimizerSettings):
         if self.momentum_decay is None:
             return 1.0 if self.semantics == "keras" else 0.004
         return self.momentum_decay
-
-
-@dataclass(frozen=True)
-class AdafactorSettings(OptimizerSettings):
-    """Adafactor. For a parameter of two or more axes it keeps mean squares over the rows and columns of the last two.
-
-    `epsilon`, PyTorch's `eps[0]`, limits the mean squares from below; null means the machine epsilon of the weights.
-    `epsilon2`, `eps[1]`, limits the root mean square of a parameter, which is a factor of its learning rate.
-    """
-
-    slots = ("row_var", "col_var", "variance")
-    uses_layout = True
-
-    epsilon2: float = key(CURVE, at_least=0)
-    beta2_decay: float = key(CURVE, at_most=0)
-    clip_threshold: float = key(CURVE, at_least=1)
-
-    def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
-        """Return the slots of a parameter. Vectors and scalars have one mean square per element."""
-        if len(shape) < 2:
-            return {"variance": shape}
-        return {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
-
-    def resolve(self, machine_epsilon: float) -> Self:
-        """Return the settings with a value of `epsilon`."""
-        return self if self.epsilon is not None else replace(self, epsilon=machine_epsilon)
-
-
-@dataclass(frozen=True)
-class MuonSettings(OptimizerSettings):
-    """Muon, which makes the momentum of a matrix orthogonal, and AdamW for all other parameters.
-
-    `adamw_match` holds shell patterns of names, separated by "|", of matrices that AdamW updates too. `ns_steps` is the
-    number of Newton-Schulz iterations. `rate_adjustment` chooses the factor of a matrix's learning rate.
-    """
-
-    needs = ("momentum", "beta1", "beta2", "epsilon")
-    slots = ("momentum_buffer", "exp_avg", "exp_avg_sq")
-    uses_layout = True
-
-    nesterov: bool = key(CURVE)
-    ns_steps: int = key(CURVE, at_least=1, below=100)
-    ns_epsilon: float = key(CURVE, at_least=0)
-    rate_adjustment: str = key(CURVE, choices=("original", "match_rms_adamw"))
-    adamw_match: str = key(CURVE)
-
-    def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:
-        """Return the slots of a parameter: a momentum, or the two moments of AdamW."""
-        is_matched = any(fnmatchcase(name, pattern.strip()) for pattern in self.adamw_match.split("|"))
-        return dict.fromkeys(self.slots[1:] if len(shape) != 2 or is_matched else self.slots[:1], shape)
 
 
 OPTIMIZERS: dict[str, type[OptimizerSettings]] = {

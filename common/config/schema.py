@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from common.config.averages import EmaSettings, SwaSettings
 from common.config.clusters import CLUSTERS, ClusterSettings
 from common.config.data import DATA, DataSettings
+from common.config.keras_layout import Shape
 from common.config.keys import CURVE, HOST, RUN, Key, Value, key, list_keys, section
 from common.config.models import MODELS, ModelSettings
-from common.config.optimizers import OPTIMIZERS, OptimizerSettings, Shape
+from common.config.optimizer_settings import OptimizerSettings
+from common.config.optimizers import OPTIMIZERS
 from common.config.schedules import SCHEDULES, ScheduleSettings
 from common.config.strategies import STRATEGIES, StrategySettings
 from common.config.task_kinds import TASKS

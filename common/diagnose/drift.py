@@ -8,16 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.config.optimizers import (
-    AdadeltaSettings,
-    AdafactorSettings,
-    AdagradSettings,
-    AdamaxSettings,
-    MuonSettings,
-    OptimizerSettings,
-    RmspropSettings,
-    SgdSettings,
-)
+from common.config.layout_optimizers import AdafactorSettings, MuonSettings
+from common.config.optimizer_settings import OptimizerSettings
+from common.config.optimizers import AdadeltaSettings, AdagradSettings, AdamaxSettings, RmspropSettings, SgdSettings
 from common.diagnose.side_run import SideRun
 from common.map.array_differences import compute_norm
 from common.training.layout_rules import NEWTON_SCHULZ
@@ -54,6 +47,8 @@ class RoundingDrift:
                 change = _compute_change(settings, noise_per_element, slots, batch.step)
                 if isinstance(settings, AdafactorSettings):  # its steps are relative to the weights
                     change *= max(settings.epsilon2, compute_norm(weight) / weight.size**0.5)
+                if (layout := settings.find_layout(name)) is not None and np.ndim(change):  # the slots have that layout
+                    change = layout.to_torch(np, change, weight.shape)
                 drift[name] = drift.get(name, 0.0) + rate * np.broadcast_to(change, weight.shape)
             self._drift_norms.append({name: compute_norm(distance) for name, distance in drift.items()})
 

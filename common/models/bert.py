@@ -104,6 +104,24 @@ def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def list_transformations(hf_config: HfConfig) -> list[str]:
+    """Return the transformation of each Keras variable from PyTorch's parameters, as a map file has it.
+
+    Keras's attention has an axis for the heads.
+    """
+    heads, hidden = hf_config["num_attention_heads"], hf_config["hidden_size"]
+    divided = f"{heads} {hidden // heads}"
+    texts = []
+    for name, shape in get_parameter_shapes(hf_config).items():
+        steps = ["transpose 1 0"] if len(shape) == 2 and ".embeddings." not in name else []
+        if ".attention.self." in name:
+            steps.append(f"reshape {hidden} {divided}" if steps else f"reshape {divided}")
+        elif name.endswith(".attention.output.dense.weight"):
+            steps.append(f"reshape {divided} {hidden}")
+        texts.append(" | ".join([name, *steps]))
+    return texts
+
+
 def count_useful_flops(hf_config: HfConfig, lengths: np.ndarray) -> np.ndarray:
     """Count the floating-point operations of the matrix products that training on examples needs.
 

@@ -54,6 +54,23 @@ def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def list_transformations(hf_config: HfConfig) -> list[str]:
+    """Return the transformation of each Keras variable from PyTorch's parameters, as a map file has it.
+
+    Keras flattens (height, width, channels).
+    """
+    height, width, _ = hf_config["image_shape"]
+    shapes = get_parameter_shapes(hf_config)
+    hidden, inputs = shapes["fc1.weight"]
+    fc1 = f"reshape {hidden} {hf_config['channels'][1]} {height // 4} {width // 4} | transpose 2 3 1 0"
+    steps = {
+        **dict.fromkeys(("conv1.weight", "conv2.weight"), " | transpose 2 3 1 0"),
+        "fc1.weight": f" | {fc1} | reshape {inputs} {hidden}",
+        "fc2.weight": " | transpose 1 0",
+    }
+    return [name + steps.get(name, "") for name in shapes]
+
+
 def draw_parameter(hf_config: HfConfig, name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
     """Return a random initial value as torch's Conv2d and Linear draw it.
 

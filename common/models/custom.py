@@ -15,8 +15,7 @@ import numpy as np
 from common.config.models import CustomModelSettings
 from common.config.schema import Config
 from common.config.strategies import PACKAGES
-from common.config.task_kinds import MultiOutputSettings
-from common.config.tasks import ClassificationSettings, CustomTaskSettings, LanguageModelSettings, TaskSettings
+from common.config.tasks import CustomTaskSettings
 from common.data.arrays.array_cache import ArrayCache
 from common.data.batch_plan import has_equal_batches
 from common.data.identity import identify_file
@@ -34,6 +33,7 @@ from common.models.checkpoint_kinds import describe_checkpoint, find_tensorflow_
 from common.models.hf_config import HfConfig
 from common.models.mixing import check_mixing, check_restricted
 from common.models.paired_layers import list_paired_layers
+from common.models.probability_outputs import find_probabilities, warn_of_probabilities
 from common.models.task_outputs import describe_outputs
 from common.models.unpaired_variables import (
     has_only_missing_layers,
@@ -48,7 +48,7 @@ from common.versions import find_versions
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 15  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 16  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 
@@ -81,12 +81,13 @@ def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
     }
 
 
-def check_strategy(config: Config, hf_config: HfConfig) -> None:
-    """Raise UserError if the strategy cannot train the model."""
+def check_model(config: Config, hf_config: HfConfig) -> None:
+    """Raise UserError if the strategy cannot train the model. Warn of outputs that do not fit their loss."""
     check_buffers(config, hf_config["statistics"], hf_config["buffers"])
     check_restricted(config.strategy.kind, hf_config)
     if config.strategy.kind != "single" and config.strategy.replicas != 1:
         check_mixing(hf_config)
+    warn_of_probabilities(config, hf_config)
 
 
 def build(config: Config, cache: ArrayCache) -> UserModel:
@@ -130,7 +131,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         keys = {side: f"{settings.get_key(side)}={factory}" for side, factory in factories.items()}
         shapes = {side: description.outputs for side, description in descriptions.items()}
         outputs, mixing_losses = describe_outputs(keys, config, cache, shapes, examples["labels"]), []
-        _warn_of_probabilities(keys, config.task, descriptions, outputs["outputs"])
+        probabilities = find_probabilities(config.task, descriptions, outputs["outputs"])
         if isinstance(config.task, CustomTaskSettings):
             for side in descriptions:
                 losses = sides[side].call(
@@ -152,6 +153,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "inputs": {name: [spec.dtype, spec.shape[1:]] for name, spec in input_specs.items()},
         "channels": [name for name, spec in input_specs.items() if spec.channels],
         **outputs,
+        "probabilities": probabilities,
         "map": write_parameter_map(models.parameter_map) if models else None,
         "unpaired": list_unpaired(models) if models else {},
         "sync_batch_norm": settings.sync_batch_norm,
@@ -183,6 +185,13 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
 def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
     """Return the shapes of parameters and buffers by name."""
     return {name: tuple(shape) for name, shape in hf_config["shapes"].items()}
+
+
+def list_transformations(hf_config: HfConfig) -> list[str] | None:
+    """Return the transformation of each Keras variable from PyTorch's parameters; None if there is no Keras model."""
+    if hf_config["map"] is not None:
+        return [*hf_config["map"].values()]
+    return [*hf_config["shapes"]] if "tf" in hf_config["factories"] else None  # the names are those of the variables
 
 
 def _check_losses(task: CustomTaskSettings, side: str, losses: Mapping[str, np.ndarray], count: int) -> None:
@@ -253,31 +262,6 @@ def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
         raise UserError(f"model.torch, model.tf: are not the same: {models.proof.errors[0]}; {advice}")
     for sentence in describe_unused(models.parameter_map, models.torch_description, models.keras_description):
         log.warning("%s", sentence)
-
-
-def _warn_of_probabilities(
-    keys: Mapping[str, str],
-    task: TaskSettings,
-    descriptions: Mapping[str, ModelDescription],
-    outputs: Mapping[str, str | list[str]],
-) -> None:
-    """Log a warning for an output that adds up to 1, if its loss applies a softmax once more.
-
-    outputs: by side, the name of the output, or the names of those of several tasks.
-    """
-    tasks = [output.task for output in task.tasks] if isinstance(task, MultiOutputSettings) else [task]
-    for side, description in descriptions.items():
-        output = outputs[side]
-        names = output if isinstance(output, list) else [output]
-        for output_task, name in zip(tasks, names, strict=False):  # a contrastive task has several outputs
-            if name in description.probabilities and isinstance(
-                output_task, ClassificationSettings | LanguageModelSettings
-            ):
-                log.warning(
-                    "%s: output %s adds up to 1, as after a softmax, but task=%s takes logits and applies a softmax "
-                    "itself; remove the model's, unless the original script applies two",
-                    *(keys[side], name, output_task.kind),
-                )
 
 
 def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDescription]) -> list[str]:

@@ -131,7 +131,7 @@ def _open_custom(config: Config, cache: Cache, description: dict[str, object]) -
 
         manifest = open_or_build(directory, build)
     initial = InitialCheckpoint(directory, manifest["checksums"][WEIGHTS])
-    custom.check_strategy(config, initial.hf_config)
+    custom.check_model(config, initial.hf_config)
     return initial
 
 

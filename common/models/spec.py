@@ -39,6 +39,12 @@ class ModelSpec(Protocol):
     def get_parameter_shapes(self, hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the parameters by name."""
 
+    def list_transformations(self, hf_config: HfConfig) -> list[str] | None:
+        """Return the transformation of each Keras variable from PyTorch's parameters; None if there is no Keras model.
+
+        A transformation is written as in a map file. Only `optimizer.semantics=keras` of Adafactor and Muon needs it.
+        """
+
     def draw_parameter(
         self, hf_config: HfConfig, name: str, shape: tuple[int, ...], stream: np.random.Generator
     ) -> np.ndarray:

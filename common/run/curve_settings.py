@@ -9,6 +9,7 @@ from common.config.keys import CURVE
 from common.config.legacy import ADDED_TO_TRANSFORMED_DATA, upgrade_values
 from common.config.models import CustomModelSettings
 from common.config.schema import Config, collect_keys
+from common.config.strategies import TITLES
 from common.data import batch_plan
 from common.data.cache import Cache
 from common.errors import UserError
@@ -59,6 +60,18 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
         raise UserError(
             f"train.steps={config.train.steps}: {checkpoint.directory} has already trained "
             f"{checkpoint.position.plan_position} steps; raise train.steps"
+        )
+
+
+def check_native_slots(config: Config, framework: str, checkpoint: Checkpoint) -> None:
+    """Raise UserError if the other framework saved slots that have its own layout, which cannot be converted."""
+    optimizer, environments = config.optimizer, checkpoint.state.get("environments", [])
+    trained_by = environments[-1]["framework"] if environments else framework
+    if optimizer.semantics == "native" and optimizer.uses_layout and trained_by not in (framework, None):
+        raise UserError(
+            f"resume={config.resume}: {checkpoint.directory} has the slots of {TITLES[str(trained_by)]}'s own "
+            f"{optimizer.kind}, which {TITLES[framework]}'s does not have; resume it in {TITLES[str(trained_by)]}, or "
+            f"start a new run from its weights with {_format_start_from_weights(config, checkpoint)}"
         )
 
 

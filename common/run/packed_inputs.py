@@ -61,7 +61,7 @@ def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint 
         initial = reopen_initial_checkpoint(packed / WEIGHTS_DIRECTORY)
         if isinstance(config.model, CustomModelSettings):
             _check_code(config.model, initial)
-            custom.check_strategy(config, initial.hf_config)
+            custom.check_model(config, initial.hf_config)
     return cache, initial
 
 

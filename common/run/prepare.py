@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.config import compose
+from common.config.layout_optimizers import LayoutSettings
 from common.config.models import CustomModelSettings, TrainedTokenizerSettings
 from common.config.parameter_groups import expand_groups, find_overlaps
 from common.config.saved_config import CONFIG
@@ -21,13 +22,14 @@ from common.errors import UserError, report_write_errors
 from common.metrics.compute import check_predictions
 from common.models.batch_norm_checks import check_batch_sizes
 from common.models.initial_weights import open_initial_checkpoint
+from common.models.keras_layouts import list_keras_layouts
 from common.models.label_checks import check_classes, check_labels
 from common.models.pretrained import find_source, open_source
-from common.models.spec import count_parameters, get_trained_shapes
+from common.models.spec import count_parameters, get_trained_shapes, load_spec
 from common.records.summary import read_final_summary
 from common.run.checkpoint import Checkpoint
 from common.run.context import RunContext
-from common.run.curve_settings import check_resume
+from common.run.curve_settings import check_native_slots, check_resume
 from common.run.data_settings import complete_config
 from common.run.directory import find_chief_run_dir, open_run_dir
 from common.run.inputs import PreparedInputs, save_inputs
@@ -72,6 +74,8 @@ def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int =
         if is_first_host:
             raise
         checkpoint = None
+    if checkpoint is not None:
+        check_native_slots(config, framework, checkpoint)
     config, inputs = _build_inputs(config, checkpoint)
     if inputs.checkpoint is not None:
         log.info("resuming from %s", inputs.checkpoint.directory)
@@ -123,9 +127,14 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
     config = complete_config(config, cache.train, count_parameters(config.model, initial.hf_config))
     if isinstance(config.model, CustomModelSettings):
         check_batch_sizes(config, initial.hf_config, len(cache.train))
+    shapes = get_trained_shapes(config.model, initial.hf_config)
     if config.optimizer.groups:
-        groups = expand_groups(config.optimizer.groups, get_trained_shapes(config.model, initial.hf_config))
+        groups = expand_groups(config.optimizer.groups, shapes)
         config = replace(config, optimizer=replace(config.optimizer, groups=groups))
+    if isinstance(config.optimizer, LayoutSettings) and config.optimizer.semantics == "keras":
+        spec = load_spec(config.model)
+        layouts = list_keras_layouts(config.optimizer, spec, initial.hf_config, shapes)
+        config = replace(config, optimizer=replace(config.optimizer, keras_layouts=layouts))
     if checkpoint is not None:
         check_resume(config, cache, checkpoint)
     return config, PreparedInputs(cache, initial, checkpoint)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from common.config.data import TransformedSettings
-from common.config.optimizers import MuonSettings
+from common.config.layout_optimizers import MuonSettings
 from common.config.parameter_groups import GroupSettings, assign_groups, find_overlaps
 from common.config.schema import Config
 from common.config.transforms import parse_transforms

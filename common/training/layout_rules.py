@@ -1,17 +1,17 @@
-"""The update rules of optimizers that need whole parameters in PyTorch's layout."""
+"""The update rules of optimizers that need whole parameters, and whose updates depend on the order of the axes."""
 
 from types import ModuleType
 
 import numpy as np
 
-from common.config.optimizers import AdafactorSettings, MuonSettings
+from common.config.layout_optimizers import AdafactorSettings, MuonSettings
 from common.training.update_rule import Array, Rule, RuleInputs, Update, average_moments
 
 NEWTON_SCHULZ = (3.4445, -4.775, 2.0315)  # the coefficients of an iteration of Muon, in both frameworks
 
 
 class AdafactorRule(Rule[AdafactorSettings]):
-    """Adafactor of PyTorch, for whole parameters in PyTorch's layout."""
+    """Adafactor. Keras adds the epsilon to the squares, PyTorch limits the mean squares by it."""
 
     scalar_count = 4
 
@@ -23,28 +23,33 @@ class AdafactorRule(Rule[AdafactorSettings]):
         settings, (rate, share) = self.settings, inputs.factors
         epsilon = settings.epsilon
         assert epsilon is not None, "resolve the config first"
-        square = gradient * gradient
+        square = gradient * gradient + epsilon if self.is_keras else gradient * gradient
         means = [square] if len(slots) == 1 else [_average(xp, square, -1), _average(xp, square, -2)]
         new_slots = [slot + share * (mean - slot) for slot, mean in zip(slots, means, strict=True)]
         variance = new_slots[0]
         if len(new_slots) == 2:
             rows, columns = new_slots
-            variance = rows * columns / _limit(xp, _average(xp, rows, -2), epsilon)
-        update = gradient / xp.sqrt(_limit(xp, variance, epsilon * epsilon))
+            size = _average(xp, rows, -2)
+            variance = rows / size * columns if self.is_keras else rows * columns / _limit(xp, size, epsilon)
+        update = gradient / xp.sqrt(variance if self.is_keras else _limit(xp, variance, epsilon * epsilon))
         size, update_size = (xp.sqrt(_average(xp, array * array, None)) for array in (weight, update))
         scale = rate * _limit(xp, size, settings.epsilon2) / _limit(xp, update_size / settings.clip_threshold, 1.0)
         return -scale * update, new_slots
 
 
 class MuonRule(Rule[MuonSettings]):
-    """Muon of PyTorch, in the precision of the weights, for matrices, and AdamW for the other parameters."""
+    """Muon in the precision of the weights, for matrices, and AdamW for the other parameters.
+
+    Keras's momentum adds up gradients, and PyTorch's averages them. The AdamW is that of either framework.
+    """
 
     scalar_count = 4
 
     def _compute_factors(self, rate: float, step: int) -> list[float]:
         beta1, beta2 = self.settings.beta1, self.settings.beta2
         assert beta1 is not None and beta2 is not None
-        return [rate / (1 - beta1**step), (1 - beta2**step) ** 0.5]
+        correction = (1 - beta2**step) ** 0.5
+        return [rate * correction / (1 - beta1**step), 1.0] if self.is_keras else [rate / (1 - beta1**step), correction]
 
     def _compute(self, inputs: RuleInputs) -> Update:
         xp, gradient, slots, settings = inputs.xp, inputs.gradient, inputs.slots, self.settings
@@ -54,20 +59,24 @@ class MuonRule(Rule[MuonSettings]):
             return -inputs.factors[0] * first / root, [first, second]
         momentum = settings.momentum
         assert momentum is not None
-        buffer = momentum * slots[0] + (1 - momentum) * gradient
-        direction = momentum * buffer + (1 - momentum) * gradient if settings.nesterov else buffer
+        share = 1 if self.is_keras else 1 - momentum
+        buffer = momentum * slots[0] + share * gradient
+        direction = momentum * buffer + share * gradient if settings.nesterov else buffer
         rows, columns = (int(size) for size in gradient.shape)
-        if settings.rate_adjustment == "original":
-            factor = max(1.0, rows / columns) ** 0.5
-        else:
-            factor = 0.2 * max(rows, columns) ** 0.5  # updates have a root mean square of 0.2, as AdamW's have
+        factors = {
+            "original": max(1.0, rows / columns) ** 0.5,
+            "match_rms_adamw": 0.2 * max(rows, columns) ** 0.5,  # updates have a root mean square of 0.2, as AdamW's
+            "none": 1.0,
+        }
+        factor = factors[settings.resolved_rate_adjustment]
         return -(inputs.rate * factor) * self._orthogonalize(xp, direction, rows > columns), [buffer]
 
     def _orthogonalize(self, xp: ModuleType, matrix: Array, is_tall: bool) -> Array:
         """Return the matrix with singular values near 1."""
         a, b, c = NEWTON_SCHULZ
         size = xp.sqrt(_average(xp, matrix * matrix, None) * float(np.prod(matrix.shape)))
-        matrix = matrix / _limit(xp, size, self.settings.ns_epsilon)
+        epsilon = self.settings.ns_epsilon
+        matrix = matrix / (size + epsilon if self.is_keras else _limit(xp, size, epsilon))
         for _ in range(self.settings.ns_steps):
             square = xp.einsum("ji,jk->ik" if is_tall else "ij,kj->ik", matrix, matrix)
             polynomial = b * square + c * (square @ square)

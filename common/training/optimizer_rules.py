@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from common.config.optimizer_settings import OptimizerSettings
 from common.config.optimizers import (
     AdadeltaSettings,
     AdagradSettings,
     AdamaxSettings,
     AdamSettings,
     NadamSettings,
-    OptimizerSettings,
     RmspropSettings,
     SgdSettings,
 )

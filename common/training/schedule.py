@@ -3,7 +3,7 @@
 import math
 
 from common.config.import_object import import_function
-from common.config.optimizers import OptimizerSettings
+from common.config.optimizer_settings import OptimizerSettings
 from common.config.schedules import CustomScheduleSettings
 from common.config.schema import Config
 from common.errors import UserError, describe_error

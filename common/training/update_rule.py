@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from common.config.optimizers import OptimizerSettings
+from common.config.keras_layout import KerasLayout
+from common.config.optimizer_settings import OptimizerSettings
 
 Array = Any  # a tensor or an array; the frameworks share no type
 Update = tuple[Array, list[Array]]  # the change, which is added to the weights, and the slots after the update
@@ -17,7 +18,7 @@ class RuleInputs(NamedTuple):
     """Inputs from which a rule computes the change of one parameter; `Rule.compute` describes the fields."""
 
     xp: ModuleType
-    weight: Array
+    weight: Array  # Keras's updates get it after decoupled weight decay, PyTorch's before
     gradient: Array  # includes the weight decay, unless the decay is decoupled
     slots: Sequence[Array]
     rate: Array
@@ -52,6 +53,7 @@ class Rule(ABC, Generic[SettingsT]):
         gradient: Array,
         slots: Sequence[Array],
         scalars: Sequence[Array],
+        layout: KerasLayout | None = None,
     ) -> Update:
         """Return the change of a parameter and its slots after the update, without changing the arguments.
 
@@ -61,11 +63,18 @@ class Rule(ABC, Generic[SettingsT]):
             gradient: The gradient, of the same shape.
             slots: The slots, in the order of `settings.list_slots`.
             scalars: The result of `compute_scalars`, of the type of the parameter.
+            layout: The layout in which the update is computed, `settings.find_layout`; None for that of the parameter.
         """
+        if layout is not None:
+            keras_arrays = layout.to_keras(xp, weight), layout.to_keras(xp, gradient)
+            change, new_slots = self.compute(xp, *keras_arrays, slots, scalars)
+            return layout.to_torch(xp, change, tuple(weight.shape)), new_slots
         rate, decay, *factors = scalars
         if self.is_decoupled:
-            change, new_slots = self._compute(RuleInputs(xp, weight, gradient, slots, rate, factors))
-            return change - weight * decay, new_slots
+            loss = weight * decay
+            decayed = weight - loss if self.is_keras else weight
+            change, new_slots = self._compute(RuleInputs(xp, decayed, gradient, slots, rate, factors))
+            return change - loss, new_slots
         return self._compute(RuleInputs(xp, weight, gradient + weight * decay, slots, rate, factors))
 
     def _compute_factors(self, rate: float, step: int) -> list[float]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.config.optimizers import OPTIMIZERS
+from common.config.layout_optimizers import LayoutSettings
 from common.config.parameter_groups import expand_groups
 from common.config.schema import Config
 
@@ -19,8 +19,15 @@ SHAPES = {
     "layer.0.weight": (3, 3),
     "layer.0.bias": (3,),
     "layer.0.kernel": (3, 2, 2, 2),
-    "layer.1.weight": (3, 3),
+    "layer.1.weight": (4, 3),
+    "layer.1.bias": (6,),
     "head.weight": (2, 3),
+}
+LAYOUTS = {  # the steps to the layout of Keras's variable
+    **dict.fromkeys(("layer.0.weight", "layer.1.weight"), "transpose 1 0"),
+    "layer.0.kernel": "transpose 2 3 1 0",
+    "layer.1.bias": "reshape 2 3",  # as an attention with heads has it
+    "head.weight": "transpose 1 0",
 }
 KINDS = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "adafactor", "muon")
 # Keras rounds constants to float32, so those here are exact in it.
@@ -50,14 +57,12 @@ PRESETS = {
     "layerwise": "[no_decay_on_bias_and_norm,{layerwise_decay:0.5},{match:head.*,weight_decay:0.0625}]",
 }
 # 0.5^3 for embeddings, 0.5^2 and 0.5 for layers
-LAYERWISE = dict(zip(SHAPES, (0.125, 0.25, 0.25, 0.25, 0.5, 1.0), strict=True))
+LAYERWISE = dict(zip(SHAPES, (0.125, 0.25, 0.25, 0.25, 0.5, 0.5, 1.0), strict=True))
 
 
 def list_combinations(semantics: str) -> Iterator[tuple[str, str, str, list[str]]]:
     """Yield optimizer, schedule, preset, and the keys of the config."""
     for i, kind in enumerate(KINDS):
-        if semantics == "keras" and OPTIMIZERS[kind].uses_layout:
-            continue
         for j, (schedule, keys) in enumerate(SCHEDULES.items()):
             preset = list(PRESETS)[(i + j) % len(PRESETS)]
             optimizer = [f"optimizer={kind}", f"optimizer.semantics={semantics}", *KIND_KEYS.get(kind, ())]
@@ -71,9 +76,11 @@ def list_combinations(semantics: str) -> Iterator[tuple[str, str, str, list[str]
 
 
 def expand(config: Config) -> Config:
-    """Return a config with its groups as the preparation of a run makes them."""
-    groups = expand_groups(config.optimizer.groups, SHAPES)
-    return replace(config, optimizer=replace(config.optimizer, groups=groups))
+    """Return a config with its groups and layouts as the preparation of a run makes them."""
+    optimizer = replace(config.optimizer, groups=expand_groups(config.optimizer.groups, SHAPES))
+    if isinstance(optimizer, LayoutSettings) and optimizer.semantics == "keras":
+        optimizer = replace(optimizer, keras_layouts=LAYOUTS)
+    return replace(config, optimizer=optimizer)
 
 
 def get_group(preset: str, name: str) -> tuple[float, float]:

@@ -36,6 +36,7 @@ OPTIMIZERS = {
     "adamw": ("optimizer=adamw", *ADAM),
 }
 KERAS = "optimizer.semantics=keras"
+LAYOUTS = "+optimizer.keras_layouts={dense.weight: transpose 1 0}"
 NATIVE_KEYS = {"rmsprop": ("optimizer.momentum=0.5", "optimizer.centered=true")}  # of optimizers with `native`
 # Optimizers that no fused operation of TensorFlow computes. Their reference is the rule that both sides share, which
 # tests/unit/common/training/test_optimizer_rules.py compares with the optimizers of PyTorch and Keras.
@@ -55,6 +56,8 @@ RULED = {
     "keras adamw": ("optimizer=adamw", *ADAM, KERAS),
     "keras rmsprop": ("optimizer=rmsprop", KERAS),
     "keras adagrad": ("optimizer=adagrad", KERAS),
+    "keras adafactor": ("optimizer=adafactor", "optimizer.epsilon=1e-6", "optimizer.learning_rate=0.5", KERAS, LAYOUTS),
+    "keras muon": ("optimizer=muon", "optimizer.adamw_match='embed*'", KERAS, LAYOUTS),
 }
 VARIANTS = {
     "plain": ("optimizer.max_grad_norm=null", "schedule=constant"),
@@ -165,7 +168,8 @@ class Reference:
             for slot, shape in shapes.items()
         ]
         scalars = rule.compute_scalars(rate, group.weight_decay, step + self.ahead)
-        change, after = rule.compute(np, self.parameters[name], gradient, slots, scalars)
+        layout = settings.find_layout(name)
+        change, after = rule.compute(np, self.parameters[name], gradient, slots, scalars, layout)
         self.parameters[name] = self.parameters[name] + change
         self.slots |= {f"{slot}.{name}": array for slot, array in zip(shapes, after, strict=True)}
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import override
 
-from common.config.optimizers import Shape
+from common.config.keras_layout import Shape
 from tf_impl.models.layout import NamedParameter, TransformedParameter
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from common.config.optimizers import OptimizerSettings
+from common.config.optimizer_settings import OptimizerSettings
 from common.config.parameter_groups import assign_groups
 from common.diagnose.explain.formula_variants import OTHER_EPSILONS, list_rates
 from common.diagnose.explain.step_gradients import clip_factor, global_norm
@@ -38,11 +38,13 @@ OTHER_VALUES: Mapping[str, tuple[str, tuple[object, ...], str]] = {
     "ns_steps": ("ns_steps", (5, 6, 10), "{} Newton-Schulz iterations are made, not {}"),
     "rate_adjustment": (
         "rate_adjustment",
-        ("original", "match_rms_adamw"),
+        ("original", "match_rms_adamw", "none"),
         "the learning rates of matrices are adjusted as {}, not as {}",
     ),
     "momentum_decay": ("momentum_decay", (0.004, 1.0), "the momentum decay is {}, not {}"),
 }
+# The keys for which null is the default of the semantics; for others it means that the kind lacks the key
+NULL_IS_A_DEFAULT = ("initial_accumulator", "momentum_decay", "rate_adjustment")
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ def measure_errors(variant: RuleVariant, update: RuleUpdate) -> dict[str, float]
         rate = variant.rate * group.learning_rate_scale
         scalars = rule.compute_scalars(rate, group.weight_decay, update.number)
         with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0
-            changes[name], after = rule.compute(np, update.weights_before[name], gradient, before, scalars)
+            weight, layout = update.weights_before[name], settings.find_layout(name)
+            changes[name], after = rule.compute(np, weight, gradient, before, scalars, layout)
         slots |= {f"{slot}.{name}": array for slot, array in zip(shapes, after, strict=True)}
     actual = {name: update.weights_after[name] - update.weights_before[name] for name in changes}
     errors = {"update": _compare(changes, actual)}
@@ -177,7 +180,7 @@ def _vary_values(settings: OptimizerSettings) -> Iterator[Change]:
     keys = {field.name for field in fields(settings)}
     for key, (cause, values, sentence) in OTHER_VALUES.items():
         configured = getattr(settings, key, None)
-        if key not in keys or (configured is None and key not in ("initial_accumulator", "momentum_decay")):
+        if key not in keys or (configured is None and key not in NULL_IS_A_DEFAULT):
             continue
         for value in values:
             if value != configured:

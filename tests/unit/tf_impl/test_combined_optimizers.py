@@ -1,4 +1,4 @@
-"""Optimizers, schedules and parameter groups in combination, against keras.optimizers with its schedules.
+"""Optimizers, schedules and parameter groups of both sides in combination, against keras.optimizers with its schedules.
 
 TensorFlow runs in a separate process.
 """
@@ -6,11 +6,16 @@ TensorFlow runs in a separate process.
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-from common.config.compose import save_config
+from common.config.compose import load_config, save_config
+from common.config.schema import Config
+from common.map.transformation import parse_transformation
 from tests.conftest import MakeConfig, Python, in_matrix
-from tests.unit.combined_optimizers import CYCLED, KINDS, expand, list_combinations
+from tests.unit.combined_optimizers import CYCLED, KINDS, LAYOUTS, STEPS, expand, list_combinations, make_arrays
+from torch_impl.optimizer import Optimizer
 
 pytestmark = pytest.mark.slow
 
@@ -21,12 +26,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 from common.config.compose import load_config
-from tests.unit.combined_optimizers import CYCLED, RATE, SHAPES, STEPS, TOTAL, get_group, make_arrays
-from tf_impl.models.layout import NamedParameter
+from common.map.transformation import parse_transformation
+from tests.unit.combined_optimizers import CYCLED, LAYOUTS, RATE, SHAPES, STEPS, TOTAL, get_group, make_arrays
+from tf_impl.models.layout import TransformedParameter
 from tf_impl.optimizer import SCALARS, Optimizer
 
 keras.config.set_floatx("float64")
 BETAS, EPSILON = {"beta_1": 0.875, "beta_2": 0.96875}, 2**-10
+MUON = {**{f"adam_{name}": beta for name, beta in BETAS.items()}, "exclude_layers": ["^embed", "^head"]}
+TRANSFORMATIONS = {name: parse_transformation(" | ".join([name, *LAYOUTS.get(name, "").split("|")]).rstrip(" |"))
+                   for name in SHAPES}
 OPTIMIZERS = {
     "sgd": lambda **k: keras.optimizers.SGD(momentum=0.5, nesterov=True, **k),
     "adam": lambda **k: keras.optimizers.Adam(**BETAS, epsilon=EPSILON, **k),
@@ -36,6 +45,12 @@ OPTIMIZERS = {
     "adadelta": lambda **k: keras.optimizers.Adadelta(rho=0.9375, epsilon=EPSILON, **k),
     "adamax": lambda **k: keras.optimizers.Adamax(**BETAS, epsilon=EPSILON, **k),
     "nadam": lambda **k: keras.optimizers.Nadam(**BETAS, epsilon=EPSILON, **k),
+    "adafactor": lambda **k: keras.optimizers.Adafactor(
+        beta_2_decay=-0.75, epsilon_1=EPSILON, epsilon_2=2**-8, clip_threshold=1.25, **k
+    ),
+    "muon": lambda **k: keras.optimizers.Muon(
+        **MUON, epsilon=EPSILON, momentum=0.5, adam_weight_decay=k["weight_decay"], **k
+    ),
 }
 FACTORS = {
     "constant": lambda n: 1.0,
@@ -55,23 +70,25 @@ def interpolate(n, first, peak, final):
 class Model(keras.Model):
     def __init__(self):
         super().__init__()
-        for name, array in make_arrays(0).items():
-            key = name.replace(".", "_")
-            setattr(self, key, self.add_weight(name=key, shape=array.shape, dtype="float64"))
-            getattr(self, key).assign(array)
+        self.named_parameters = []
+        for name, array in convert(make_arrays(0)).items():
+            variable = self.add_weight(name=name.replace(".", "_"), shape=array.shape, dtype="float64")
+            variable.assign(array)
+            self.named_parameters.append(TransformedParameter(variable, TRANSFORMATIONS[name], {name: SHAPES[name]}))
         self.built = True
-        self.named_parameters = [
-            NamedParameter(name, getattr(self, name.replace(".", "_")), shape, None) for name, shape in SHAPES.items()
-        ]
+
+def convert(arrays):
+    return {name: TRANSFORMATIONS[name].to_keras(arrays) for name in arrays}
 
 results = {}
 for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     kind, schedule, preset = path.stem.split(",")
     model = Model()
     optimizer = Optimizer(load_config(path), model)
-    signature = [[tf.TensorSpec(shape, tf.float64) for shape in SHAPES.values()], SCALARS]
+    signature = [[tf.TensorSpec(x.variable.shape, tf.float64) for x in model.named_parameters], SCALARS]
     update = tf.function(optimizer.update, input_signature=signature)
-    expected = {name: keras.Variable(array, dtype="float64") for name, array in make_arrays(0).items()}
+    initial = convert(make_arrays(0))
+    expected = {name: keras.Variable(array, dtype="float64", name=name) for name, array in initial.items()}
     members = {}  # names of the parameters by the factor of the rate and the weight decay
     for name in expected:
         members.setdefault(get_group(preset, name), []).append(name)
@@ -79,7 +96,7 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     for group, names in members.items():
         stock[group].build([expected[name] for name in names])
     for step in range(1, STEPS + 1):
-        gradients = {name: tf.constant(gradient) for name, gradient in make_arrays(step).items()}
+        gradients = {name: tf.constant(gradient) for name, gradient in convert(make_arrays(step)).items()}
         update([*gradients.values()], optimizer.compute_scalars(step))
         for group, names in members.items():
             stock[group].learning_rate.assign(RATE * group[0] * FACTORS[schedule](step - 1))
@@ -88,11 +105,23 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
                 setattr(stock[group], name, interpolate(step - 1, 0.875, 0.5, 0.875))
             stock[group].apply([gradients[name] for name in names])
     results[path.stem] = max(
-        float(np.max(np.abs(parameter.variable.numpy() - expected[parameter.name].numpy())))
-        for parameter in model.named_parameters
+        float(np.max(np.abs(parameter.variable.numpy() - variable.numpy())))
+        for parameter, variable in zip(model.named_parameters, expected.values())
     )
+    np.savez(path.with_suffix(".npz"), **{name: variable.numpy() for name, variable in expected.items()})
 print(json.dumps(results))
 """
+
+
+def train_in_pytorch(config: Config) -> dict[str, np.ndarray]:
+    """Return the weights after all steps by the optimizer of PyTorch's side."""
+    parameters = {name: torch.nn.Parameter(torch.from_numpy(array)) for name, array in make_arrays(0).items()}
+    optimizer = Optimizer(config, parameters)
+    for step in range(1, STEPS + 1):
+        for name, gradient in make_arrays(step).items():
+            parameters[name].grad = torch.from_numpy(gradient)
+        optimizer.update(step)
+    return {name: parameter.detach().numpy() for name, parameter in parameters.items()}
 
 
 @pytest.mark.parametrize("quarter", [0, *map(in_matrix, (1, 2, 3))])
@@ -105,7 +134,15 @@ def test_updates_are_those_of_keras(
             continue
         save_config(expand(make_config(*overrides)), tmp_path / f"{kind},{schedule},{preset}.yaml")
     differences = json.loads(keras_python(TRAIN, str(tmp_path)).splitlines()[-1])
-    assert {name.partition(",")[0] for name in differences} == {*KINDS} - {"adafactor", "muon"}  # which have no keras
+    assert {name.partition(",")[0] for name in differences} == {*KINDS}
+    for path in tmp_path.glob("*.npz"):  # PyTorch's side computes the same
+        config = load_config(path.with_suffix(".yaml"))
+        weights = train_in_pytorch(config)
+        for name, array in np.load(path).items():
+            arrays = {name: weights[name]}
+            text = " | ".join([name, *([LAYOUTS[name]] if name in LAYOUTS else [])])
+            difference = np.abs(parse_transformation(text).to_keras(arrays) - array).max()
+            differences[f"{path.stem},{name}"] = float(difference)
     rounded = ("nadam", "one_cycle")  # Keras rounds their momentum to float32
     assert {
         name: difference

@@ -121,9 +121,8 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
 WARM_UP = ("schedule=linear", "schedule.warmup_steps=5", "schedule.total_steps=25")
 NATIVE = {  # float32 only: dividing out the learning rate, which is in the slots of Keras's SGD, rounds in float64
     f"float32, native {name}": (f"optimizer={name}", "optimizer.semantics=native", *NATIVE_KEYS.get(name, ()), *WARM_UP)
-    for name, schema in OPTIMIZERS.items()
-    # The frameworks round the product of NAdam's momentums, which is computed again on resume.
-    if name != "nadam" and not schema.uses_layout
+    for name in OPTIMIZERS
+    if name != "nadam"  # the frameworks round the product of its momentums, which is computed again on resume
 }
 ADAM = ("optimizer=adam", "optimizer.learning_rate=0.02", "optimizer.epsilon=1e-7", "optimizer.max_grad_norm=null")
 STOCK = {  # cases that are compared with the formulas of Keras

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import Parameter
 
-from common.config.optimizers import Shape
+from common.config.keras_layout import Shape
 from common.config.schema import AVERAGE, Config
 from torch_impl.communication.connection import connect, receive_tensor, send_tensor
 from torch_impl.strategies.parameter_server.messages import (

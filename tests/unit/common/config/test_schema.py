@@ -1,3 +1,4 @@
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -134,9 +135,8 @@ def test_the_convnet_chooses_data_and_optimizer(make_config: MakeConfig) -> None
             "optimizer.epsilon=null: adam needs a value; give optimizer.epsilon=...",
         ),
         (
-            ["optimizer=adafactor", "optimizer.semantics=native"],
-            "optimizer.semantics=native: the update of adafactor depends on the order of the axes, which differs in "
-            "Keras; set optimizer.semantics to aligned",
+            ["optimizer=muon", "optimizer.semantics=keras", "optimizer.rate_adjustment=original"],
+            "optimizer.rate_adjustment=original: not with optimizer.semantics=keras; choose match_rms_adamw or none",
         ),
         (
             ["train.early_stopping.patience=2"],
@@ -190,6 +190,18 @@ def test_adafactor_has_slots_by_the_number_of_axes(make_config: MakeConfig) -> N
     assert config.list_slots("bias", (4,)) == {"variance": (4,), "average": (4,)}
     kernel = (5, 4, 3, 2)
     assert config.list_slots("weight", kernel) == {"row_var": (5, 4, 3, 1), "col_var": (5, 4, 1, 2), "average": kernel}
+
+
+def test_slots_have_the_layout_of_keras(make_config: MakeConfig) -> None:
+    layouts = {"kernel": "transpose 2 3 1 0", "query": "transpose 1 0 | reshape 3 2 2", "bias": "reshape 2 2"}
+    adafactor, muon = (
+        replace(make_config(f"optimizer={kind}", "optimizer.semantics=keras").optimizer, keras_layouts=layouts)  # type: ignore[call-arg]
+        for kind in ("adafactor", "muon")
+    )
+    assert adafactor.list_slots("kernel", (5, 4, 3, 2)) == {"row_var": (3, 2, 4, 1), "col_var": (3, 2, 1, 5)}
+    assert adafactor.list_slots("query", (4, 3)) == {"row_var": (3, 2, 1), "col_var": (3, 1, 2)}
+    assert muon.list_slots("query", (4, 3)) == {"exp_avg": (3, 2, 2), "exp_avg_sq": (3, 2, 2)}
+    assert muon.list_slots("bias", (4,)) == {"momentum_buffer": (2, 2)}
 
 
 def test_muon_has_a_momentum_of_matrices_that_match_no_pattern(make_config: MakeConfig) -> None:

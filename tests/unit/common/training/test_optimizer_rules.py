@@ -12,15 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.config.layout_optimizers import AdafactorSettings, MuonSettings
+from common.config.optimizer_settings import OptimizerSettings
 from common.config.optimizers import (
     AdadeltaSettings,
-    AdafactorSettings,
     AdagradSettings,
     AdamaxSettings,
     AdamSettings,
-    MuonSettings,
     NadamSettings,
-    OptimizerSettings,
     RmspropSettings,
     SgdSettings,
 )
@@ -33,13 +32,20 @@ Rates = list[float]
 BETAS, EPSILON, RHO, DECAY = (0.875, 0.96875), 2**-10, 0.9375, 2**-5
 
 
-MUON = {
+FACTORED: dict[str, object] = {
+    "epsilon2": 2**-8,
+    "beta2_decay": -0.75,
+    "clip_threshold": 1.25,
+    "keras_layouts": {},
+}
+MUON: dict[str, object] = {
     "nesterov": True,
     "ns_steps": 5,
     "ns_epsilon": 1e-7,
-    "rate_adjustment": "original",
+    "rate_adjustment": None,
     "adamw_match": "embed*",
     "momentum": 0.875,
+    "keras_layouts": {},
 }
 
 
@@ -54,7 +60,7 @@ def make_settings(kind: str, semantics: str, **options: object) -> OptimizerSett
         "adadelta": (AdadeltaSettings, {"rho": RHO}),
         "adamax": (AdamaxSettings, {}),
         "nadam": (NadamSettings, {"momentum_decay": None}),
-        "adafactor": (AdafactorSettings, {"epsilon2": 2**-8, "beta2_decay": -0.75, "clip_threshold": 1.25}),
+        "adafactor": (AdafactorSettings, FACTORED),
     }
     schemas["muon"] = (MuonSettings, MUON)
     schema, values = schemas[kind]

@@ -9,6 +9,7 @@ from common.config.compose import parse_config, save_config
 from tests.conftest import SMALL_CORPUS, Compose, Python
 
 COMPUTE = """
+import math
 import sys
 from pathlib import Path
 import keras
@@ -17,6 +18,8 @@ import tensorflow as tf
 from common.config.compose import load_config
 from common.data.batches import GlobalBatch
 from common.map.description import RecordedCall
+from common.map.transformation import parse_transformation
+from common.models.spec import load_spec
 from common.run.prepare import prepare_inputs
 from tf_impl.batches import to_tensors
 from tf_impl import forward_trace
@@ -47,6 +50,12 @@ arrays["input of the replaced"], arrays["output of the replaced"] = call.receive
 arrays["next input"] = trace.calls[model.backbone.transformer_layers[1]._feedforward_layer_norm.path].received
 arrays["layers"] = [parameter.variable.path.rpartition("/")[0] for parameter in model.named_parameters]
 
+spec, hf_config = load_spec(config.model), prepared.initial.hf_config
+shapes = spec.get_parameter_shapes(hf_config)
+numbers = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
+texts = map(parse_transformation, spec.list_transformations(hf_config))
+layouts = {text.sources[0].name: text.to_keras(numbers) for text in texts}
+arrays["layouts"] = [np.array_equal(x.to_keras(numbers), layouts[x.name]) for x in model.named_parameters]
 layer = keras.layers.Embedding(50, 4)
 layer.build()
 look_up = tf.function(lambda ids: _embed(layer, layer.embeddings, ids), [tf.TensorSpec([None], tf.int32)])
@@ -74,6 +83,7 @@ def test_trace_records_every_layer_and_changes_nothing(arrays: dict[str, np.ndar
     assert len({*arrays["layers"].tolist()}) == 3 + 1 + 2 * 8 + 2
     assert {f"{layer} received" for layer in arrays["layers"]} <= arrays.keys()
     assert np.abs(arrays["traced"] - arrays["untraced"]).max() < 1e-14
+    assert arrays["layouts"].all() and len(arrays["layouts"]) == 5 + 2 * 16 + 4  # those that list_transformations says
     tokens = arrays["token_embedding received"].shape
     for name, size in (("query", 8), ("attention_output", 8)):
         assert arrays[f"transformer_layer_1/self_attention_layer/{name} returned"].shape == (*tokens, size)

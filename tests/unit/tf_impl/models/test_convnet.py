@@ -14,11 +14,14 @@ from torch_impl.models import build_model
 from torch_impl.step import compute_outputs
 
 COMPUTE = """
+import math
 import sys
 from pathlib import Path
 import numpy as np
 from common.config.compose import load_config
 from common.data.batches import GlobalBatch
+from common.map.transformation import parse_transformation
+from common.models.spec import load_spec
 from common.run.prepare import prepare_inputs
 from tf_impl.batches import to_tensors
 from tf_impl.models import build_model
@@ -32,6 +35,13 @@ for path in map(Path, sys.argv[1:]):
     modes = {"first": False, "training": True}
     logits = {name: compute_outputs(model, batch, training=mode).numpy() for name, mode in modes.items()}
     again = compute_outputs(model, batch, training=False).numpy()
+    spec, hf_config = load_spec(config.model), prepared.initial.hf_config
+    shapes = spec.get_parameter_shapes(hf_config)
+    numbers = {name: np.arange(math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
+    texts = map(parse_transformation, spec.list_transformations(hf_config))
+    layouts = {text.sources[0].name: text.to_keras(numbers) for text in texts}
+    for parameter in model.named_parameters:
+        assert np.array_equal(parameter.to_keras(numbers), layouts[parameter.name]), parameter.name
     np.savez(path.with_suffix(".npz"), again=again, **logits, **read_weights(model))
 """
 Computed = dict[str, tuple[Config, dict[str, np.ndarray]]]

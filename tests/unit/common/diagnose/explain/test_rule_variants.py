@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.config.optimizers import OPTIMIZERS, OptimizerSettings
+from common.config.optimizer_settings import OptimizerSettings
+from common.config.optimizers import OPTIMIZERS
 from common.diagnose.explain.rule_variants import RuleUpdate, RuleVariant, find_rule_variant, measure_errors
 from common.diagnose.explain.update_settings import UpdateSettings
 from common.training.optimizer_rules import build_rule
@@ -15,6 +16,7 @@ Arrays = dict[str, np.ndarray]
 RATE, REPLICAS = 0.1, 2
 RATES = UpdateSettings("sgd", "float64", RATE, previous_rate=0.05, next_rate=0.15, base_rate=0.4)
 MOMENTUM = {"momentum": 0.875}
+KERAS: dict[str, object] = {"semantics": "keras", "keras_layouts": {"a.weight": "transpose 1 0"}}
 
 
 def train(settings: OptimizerSettings, faulty: OptimizerSettings, number: int = 1, scale: float = 1.0) -> RuleUpdate:
@@ -35,9 +37,8 @@ def train(settings: OptimizerSettings, faulty: OptimizerSettings, number: int = 
         if number == 1:
             slots_before = {slot: np.full(shape, initial) for slot, shape in shapes.items()}
         old = [slots_before[slot] for slot in shapes]
-        change, new = rule.compute(
-            np, weights[name], gradient * scale, old, rule.compute_scalars(RATE, faulty.weight_decay, number)
-        )
+        scalars, layout = rule.compute_scalars(RATE, faulty.weight_decay, number), faulty.find_layout(name)
+        change, new = rule.compute(np, weights[name], gradient * scale, old, scalars, layout)
         before |= {f"{slot}.{name}": array for slot, array in slots_before.items()}
         slots |= {f"{slot}.{name}": array for slot, array in zip(shapes, new, strict=True)}
         after[name] = weights[name] + change
@@ -66,6 +67,10 @@ FAULTS: list[tuple[str, dict[str, object], dict[str, object], str]] = [
     ("muon", {"ns_steps": 6}, {"ns_steps": 5}, "ns_steps"),
     ("muon", {}, {"rate_adjustment": "match_rms_adamw"}, "rate_adjustment"),
     ("muon", {}, {"beta2": 0.999}, "betas"),
+    ("adafactor", KERAS, {"beta2_decay": -0.8}, "beta2_decay"),
+    ("adafactor", KERAS, {"weight_decay": 0.0}, "no_weight_decay"),
+    ("muon", KERAS, {"rate_adjustment": "none"}, "rate_adjustment"),
+    ("muon", KERAS, {"nesterov": False}, "nesterov"),
 ]
 
 
@@ -74,7 +79,7 @@ FAULTS: list[tuple[str, dict[str, object], dict[str, object], str]] = [
 def test_fault_is_named(
     kind: str, options: dict[str, object], fault: dict[str, object], cause: str, number: int
 ) -> None:
-    settings = make_settings(kind, "aligned", **options)
+    settings = replace(make_settings(kind, "aligned"), **options)  # type: ignore[arg-type]
     faulty = replace(settings, **fault)  # type: ignore[arg-type]
     if (number == 1 and cause in ("amsgrad", "centered", "nesterov", "beta2_decay")) or (
         number > 1 and cause in ("initial_accumulator_value", "clip_threshold")
@@ -94,12 +99,7 @@ def test_wrong_sum_is_named(scale: float, cause: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "semantics"),
-    [
-        (kind, semantics)
-        for kind, schema in OPTIMIZERS.items()
-        for semantics in ("aligned", "keras")
-        if semantics == "aligned" or not schema.uses_layout
-    ],
+    [(kind, semantics) for kind in OPTIMIZERS for semantics in ("aligned", "keras")],
 )
 def test_right_update_has_no_error(kind: str, semantics: str) -> None:
     settings = make_settings(kind, semantics)
