@@ -12,6 +12,7 @@ from typing import Any
 from common.errors import UserError
 
 FUNCTION = "function"
+CHOICE = "random_choice"  # its first argument, `transforms`, is a list of the same form
 FORMS = "a name, {name: argument}, {name: {argument: value}}, module:function or {function: {name: module:function}}"
 
 
@@ -46,6 +47,11 @@ def _get_function(arguments: object) -> str:
 
 def list_functions(transforms: object) -> list[str]:
     """Return the functions of the user, as module:function, that a value of `data.transforms` names."""
-    entries = transforms if isinstance(transforms, list) else []
-    names = [_get_function(entry.get(FUNCTION)) if isinstance(entry, dict) else entry for entry in entries]
-    return [name for name in names if isinstance(name, str) and ":" in name]
+    names: list[str] = []
+    for entry in transforms if isinstance(transforms, list) else []:
+        arguments = entry.get(CHOICE) if isinstance(entry, dict) else None
+        if arguments is not None:
+            names += list_functions(arguments.get("transforms") if isinstance(arguments, dict) else arguments)
+        name = _get_function(entry.get(FUNCTION)) if isinstance(entry, dict) else entry
+        names += [name] if isinstance(name, str) and ":" in name else []
+    return names

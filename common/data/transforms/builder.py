@@ -1,14 +1,16 @@
 """Builds the transforms of a config, and finds mistakes in their names and arguments."""
 
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any
 
-from common.config.transforms import parse_transforms
-from common.data.transforms import image_transforms, pixel_transforms
+from common.config.transforms import CHOICE, parse_transforms
+from common.data.transforms import image_transforms, pixel_transforms, resize_transforms
 from common.data.transforms.mixing import MIXINGS, Mixing
+from common.data.transforms.random_choice import RandomChoice
 from common.data.transforms.token_transforms import SpanCorruption, TokenMasking
 from common.data.transforms.transform import KEY, Transform
+from common.data.transforms.trivial_augment import TrivialAugment
 from common.data.transforms.user_transform import import_transform
 from common.errors import UserError
 
@@ -17,15 +19,34 @@ TRANSFORMS: dict[str, type[Any]] = {
     "center_crop": image_transforms.CenterCrop,
     "horizontal_flip": image_transforms.HorizontalFlip,
     "vertical_flip": image_transforms.VerticalFlip,
-    "resize": pixel_transforms.Resize,
+    "resize": resize_transforms.Resize,
+    "random_resized_crop": resize_transforms.RandomResizedCrop,
     "color_jitter": pixel_transforms.ColorJitter,
     "random_erase": pixel_transforms.RandomErase,
+    "trivial_augment": TrivialAugment,
+    CHOICE: RandomChoice,
     "normalize": pixel_transforms.Normalize,
     "token_masking": TokenMasking,
     "span_corruption": SpanCorruption,
 }
 NORMALIZE = "normalize"
-DERIVED_FIELDS = ("classes", "ignored_labels")  # fields that are no arguments: the data and other keys decide them
+DERIVED_FIELDS = (
+    "classes",
+    "ignored_labels",
+    "members",
+)  # fields that are no arguments: the data and other keys decide them
+# What random_choice takes: not normalize, which all examples need, and nothing that makes the labels.
+CHOSEN = (
+    image_transforms.RandomCrop,
+    image_transforms.CenterCrop,
+    image_transforms.HorizontalFlip,
+    image_transforms.VerticalFlip,
+    resize_transforms.Resize,
+    pixel_transforms.ColorJitter,
+    pixel_transforms.RandomErase,
+    TrivialAugment,
+    RandomChoice,
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +96,18 @@ def _build(name: str, arguments: Any) -> Transform:  # noqa: ANN401  what a user
         names = ", ".join((*TRANSFORMS, *MIXINGS))
         raise UserError(f"{KEY}: {name}: no such transform; there are {names}, and module:function")
     transform: Transform = _construct(TRANSFORMS[name], name, arguments)
-    return transform
+    return _choose_among(transform) if isinstance(transform, RandomChoice) else transform
+
+
+def _choose_among(choice: RandomChoice) -> RandomChoice:
+    """Return a choice with the transforms that it names, which must be transforms of images, or functions."""
+    members = []
+    for name, arguments in parse_transforms(choice.transforms):
+        if ":" not in name and (name not in TRANSFORMS or not issubclass(TRANSFORMS[name], CHOSEN)):
+            names = [key for key, schema in TRANSFORMS.items() if issubclass(schema, CHOSEN)]
+            raise UserError(f"{KEY}: {CHOICE}: cannot choose {name}; it takes {', '.join(names)}, and module:function")
+        members.append(_build(name, arguments))
+    return replace(choice, members=members)
 
 
 def _construct(schema: type[Any], name: str, arguments: Any) -> Any:  # noqa: ANN401  an instance of the schema

@@ -113,7 +113,8 @@ class RandomCrop(ImageTransform):
         require(is_number(self.fill, -float("inf")), "random_crop: fill", self.fill, "a number")
         if self.size is not None:
             read_size("random_crop: size", self.size)
-        require(self.padding > 0 or self.size is not None, "random_crop: padding", 0, "above 0, or give a size")
+        if self.padding == 0 and self.size is None:
+            raise UserError(f"{KEY}: random_crop: padding=0: leaves each image as it is; give a padding or a size")
 
     def _size(self, height: int, width: int) -> tuple[int, int]:
         return (height, width) if self.size is None else read_size("random_crop: size", self.size)

@@ -3,62 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from typing_extensions import override
 
 from common.data.transforms.image_transforms import ImageTransform
-from common.data.transforms.transform import KEY, Example, is_number, read_size, require, require_probability
+from common.data.transforms.transform import KEY, Example, is_number, require, require_probability, require_range
 from common.errors import UserError
 
 LUMA = np.array([0.2989, 0.587, 0.114], np.float32)  # weights of red, green and blue in a gray image, of torchvision
 ERASE_ATTEMPTS = 10
-
-
-@dataclass(frozen=True)
-class Resize(ImageTransform):
-    """Resize images by Pillow's bilinear filter, and labels of pixels to the nearest label.
-
-    With `antialias` the filter grows with the factor by which an image shrinks. Without `antialias`, a pixel is
-    interpolated from the four nearest ones, as `tf.image.resize` and `torch.nn.functional.interpolate` do by default.
-    """
-
-    training_only = False
-    moves_pixels = True
-
-    size: Any
-    antialias: bool = True
-
-    def __post_init__(self) -> None:
-        read_size("resize: size", self.size)
-        require(isinstance(self.antialias, bool), "resize: antialias", self.antialias, "true or false")
-
-    @override
-    def apply(self, image: np.ndarray, draw: None, name: str) -> np.ndarray:
-        from PIL import Image
-
-        rows, columns = read_size("resize: size", self.size)
-        height, width = image.shape[:2]
-        if name in self.ignored_labels:
-            nearest = [((np.arange(n) + 0.5) * (m / n)).astype(int) for n, m in ((rows, height), (columns, width))]
-            return image[np.ix_(*nearest)]
-        if image.dtype.kind != "f":
-            raise UserError(
-                f"{KEY}: resize: needs images of floats, but these are {image.dtype}; put normalize before it"
-            )
-        channels = [Image.fromarray(np.ascontiguousarray(channel)) for channel in np.moveaxis(image, -1, 0)]
-        if self.antialias:
-            resized = [channel.resize((columns, rows), Image.Resampling.BILINEAR) for channel in channels]
-        else:
-            coefficients = (width / columns, 0, 0, 0, height / rows, 0)
-            resized = [
-                channel.transform(
-                    (columns, rows), Image.Transform.AFFINE, coefficients, resample=Image.Resampling.BILINEAR
-                )
-                for channel in channels
-            ]
-        return np.stack([np.asarray(channel) for channel in resized], -1)
 
 
 @dataclass(frozen=True)
@@ -126,13 +81,8 @@ class RandomErase(FloatImageTransform):
     def __post_init__(self) -> None:
         require_probability(self.title(), self.probability)
         require(is_number(self.value, -float("inf")), "random_erase: value", self.value, "a number")
-        for name, most in (("scale", 1.0), ("ratio", float("inf"))):
-            limits = getattr(self, name)
-            is_range = isinstance(limits, list | tuple) and len(limits) == 2 and all(is_number(x) for x in limits)
-            require(
-                is_range and 0 < limits[0] <= limits[1] <= most,
-                *(f"random_erase: {name}", limits, f"[smallest, largest], above 0{' and at most 1' * (most == 1)}"),
-            )
+        require_range("random_erase: scale", self.scale, 1.0)
+        require_range("random_erase: ratio", self.ratio)
 
     @override
     def draw(self, height: int, width: int, generator: np.random.Generator) -> tuple[slice, slice] | None:

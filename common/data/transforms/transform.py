@@ -56,6 +56,13 @@ def require_probability(name: str, probability: object) -> None:
     require(is_number(probability, 0, 1), f"{name}: probability", probability, "from 0 to 1")
 
 
+def require_range(name: str, limits: Any, at_most: float = float("inf")) -> None:  # noqa: ANN401  what a user may write
+    """Raise UserError if an argument is no pair of a smallest and a largest number above 0."""
+    is_range = isinstance(limits, list | tuple) and len(limits) == 2 and all(is_number(x) for x in limits)
+    expected = f"[smallest, largest], above 0{f' and at most {at_most:g}' if at_most < float('inf') else ''}"
+    require(is_range and 0 < limits[0] <= limits[1] <= at_most, name, limits, expected)
+
+
 def read_size(name: str, size: Any) -> tuple[int, int]:  # noqa: ANN401  what a user may write
     """Return height and width from a number or from two numbers."""
     sizes = [size, size] if isinstance(size, int) else size
@@ -66,6 +73,20 @@ def read_size(name: str, size: Any) -> tuple[int, int]:  # noqa: ANN401  what a 
     )
     height, width = sizes
     return height, width
+
+
+def read_levels(transform: str, name: str, image: np.ndarray) -> np.ndarray:
+    """Return an image of integers, as uint8. The split returns the uint8 images of a file as int32.
+
+    Raises:
+        UserError: A pixel is not from 0 to 255.
+    """
+    if image.dtype.kind not in "iu" or image.min() < 0 or image.max() > np.iinfo(np.uint8).max:
+        raise UserError(
+            f"{KEY}: {transform}: needs floats, or integers from 0 to 255, but {name} has {image.dtype} from "
+            f"{image.min()} to {image.max()}; put normalize before it, or name other images in arrays"
+        )
+    return image.astype(np.uint8)
 
 
 def describe_arrays(example: Mapping[str, np.ndarray]) -> str:

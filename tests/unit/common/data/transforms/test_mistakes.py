@@ -42,12 +42,13 @@ def explain(*transforms: Any, **options: Any) -> str:
         (
             "crop",
             "crop: no such transform; there are random_crop, center_crop, horizontal_flip, vertical_flip, resize, "
-            "color_jitter, random_erase, normalize, token_masking, span_corruption, mixup, cutmix, and module:function",
+            "random_resized_crop, color_jitter, random_erase, trivial_augment, random_choice, normalize, "
+            "token_masking, span_corruption, mixup, cutmix, and module:function",
         ),
         ({"random_crop": {"pad": 4}}, "random_crop: no argument pad; there are padding, size, fill, arrays"),
         ({"random_crop": -1}, "random_crop: padding=-1: must be a number of pixels, at least 0"),
         ({"random_crop": {"size": [9, 5]}}, "random_crop: size=[9, 5]: must be at most [6, 5], the padded image"),
-        ("random_crop", "random_crop: padding=0: must be above 0, or give a size"),
+        ("random_crop", "random_crop: padding=0: leaves each image as it is; give a padding or a size"),
         ({"center_crop": 6}, "center_crop: size=6: must be at most [6, 5], the image"),
         ({"horizontal_flip": 2}, "horizontal_flip: probability=2: must be from 0 to 1"),
         ("resize", "resize: needs size; give {resize: {size: ...}}"),
@@ -56,6 +57,22 @@ def explain(*transforms: Any, **options: Any) -> str:
         (
             {"random_erase": {"scale": [0.5, 2]}},
             "random_erase: scale=[0.5, 2]: must be [smallest, largest], above 0 and at most 1",
+        ),
+        (
+            {"random_resized_crop": {"size": 4, "ratio": [2, 1]}},
+            "random_resized_crop: ratio=[2, 1]: must be [smallest, largest], above 0",
+        ),
+        ({"trivial_augment": 256}, "trivial_augment: fill=256: must be a whole number from 0 to 255"),
+        ({"random_choice": "vertical_flip"}, "random_choice: transforms=vertical_flip: must be a list of transforms"),
+        (
+            {"random_choice": {"transforms": ["vertical_flip"], "probabilities": [0.5, 0.6]}},
+            "random_choice: probabilities=[0.5, 0.6]: must be a number for each transform, with a sum of at most 1",
+        ),
+        (
+            {"random_choice": ["vertical_flip", "mixup"]},
+            "random_choice: cannot choose mixup; it takes random_crop, center_crop, horizontal_flip, vertical_flip, "
+            "resize, random_resized_crop, color_jitter, random_erase, trivial_augment, random_choice, and "
+            "module:function",
         ),
         ({"normalize": [0.5]}, "normalize: needs std; give {normalize: {std: ...}}"),
         ({"normalize": {"mean": [0.5], "std": [0]}}, "normalize: std=[0]: must be a list of numbers above 0"),
@@ -260,5 +277,7 @@ def test_other_forms(entry: Any) -> None:
 def test_functions_of_the_user_are_listed() -> None:
     transforms = ["horizontal_flip", {"random_crop": 4}, "a:f", {"function": {"name": "b:g", "x": 1}}]
     assert list_functions(transforms) == ["a:f", "b:g"]
+    nested = {"random_choice": {"transforms": ["c:h", {"random_choice": ["d:i", {"resize": 3}]}]}}
+    assert list_functions([*transforms, nested]) == ["a:f", "b:g", "c:h", "d:i"]
     assert parse_transforms(transforms)[2:] == [("a:f", {}), ("b:g", {"x": 1})]
     assert list_functions(None) == list_functions(["horizontal_flip"]) == []
