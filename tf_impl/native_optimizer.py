@@ -40,19 +40,19 @@ def build_native(config: Config, model: keras.Model) -> keras.Optimizer:
             build = keras.optimizers.AdamW if kind == "adamw" else keras.optimizers.Adam
             optimizer = build(rate, amsgrad=amsgrad)
         case MuonSettings(nesterov=nesterov):
-            optimizer = keras.optimizers.Muon(rate, nesterov=nesterov, exclude_layers=_list_excluded(settings, model))
+            optimizer = keras.optimizers.Muon(rate, nesterov=nesterov, exclude_layers=_list_excluded(config, model))
         case _:
             optimizer = CLASSES[settings.kind](rate)
     optimizer.build(model.trainable_variables)
     return optimizer
 
 
-def _list_excluded(settings: MuonSettings, model: keras.Model) -> list[str]:
+def _list_excluded(config: Config, model: keras.Model) -> list[str]:
     """Return patterns of the paths of the matrices that `optimizer.adamw_match` leaves to Keras's AdamW."""
     return [
         f"^{re.escape(parameter.variable.path)}$"
         for parameter in model.named_parameters
-        if any("momentum_buffer" not in settings.list_slots(name, (1, 1)) for name in parameter.names)
+        if any("momentum_buffer" not in config.optimizer.list_slots(name, (1, 1)) for name in parameter.names)
     ]
 
 

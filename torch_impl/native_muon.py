@@ -7,14 +7,17 @@ import torch
 from typing_extensions import override
 
 from common.config.layout_optimizers import MuonSettings
+from common.config.schema import Config
 
 
 class NativeMuon(torch.optim.Optimizer):
     """PyTorch's Muon and AdamW with PyTorch's defaults, which share their state. Muon takes matrices only."""
 
-    def __init__(self, groups: Iterable[dict[str, Any]], settings: MuonSettings) -> None:
+    def __init__(self, groups: Iterable[dict[str, Any]], config: Config) -> None:
         """Prepare to update groups of parameters, each with "params", "names" and "lr"."""
         super().__init__(groups, {})
+        settings = config.optimizer
+        assert isinstance(settings, MuonSettings)
         self.members: list[list[torch.optim.Optimizer]] = []  # the members that update each group
         for group in self.param_groups:
             matrices: list[torch.nn.Parameter] = []

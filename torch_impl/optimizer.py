@@ -220,5 +220,5 @@ def _build_native(groups: Groups, config: Config) -> torch.optim.Optimizer:
             build = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
             return build(parameters, amsgrad=amsgrad)
         case MuonSettings():
-            return NativeMuon(groups, settings)
+            return NativeMuon(groups, config)
     return NATIVE[settings.kind](parameters)

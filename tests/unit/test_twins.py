@@ -143,6 +143,7 @@ ONE_SIDED_FILES = {
         "keras_module.py",
         "keras_observation.py",
         "keras_backend.py",
+        "native_muon.py",
         "models/linear.py",
         "state_dict.py",
         "unregistered_modules.py",
