@@ -544,6 +544,7 @@ def test_of_several_processes_one_builds_a_model(
                 "shapes": {},
                 "statistics": [],
                 "mixing_layers": {},
+                "probabilities": {},
                 "norms_of_single_values": {},
                 "sync_batch_norm": False,
                 "mixed_gradients": {},
