@@ -9,6 +9,9 @@ from common.diagnose.findings import Cause
 # The remedy of several causes, by the names of the causes, which are separated by spaces
 REMEDY_GROUPS = {
     "other_examples order_of_examples": "use the same `train.seed` and the same data files on both sides",
+    "other_inputs_of_call": "compare what the scripts pass to the model there, such as another model's outputs",
+    "order_between_calls": "pass the examples that belong together in the same rows of both calls",
+    "number_of_calls": "call the model equally often in both scripts, on the same examples",
     "epoch_not_reshuffled": "call `DistributedSampler.set_epoch` in every epoch",
     "other_data": "use the same data files on both sides",
     "transform": "use the same versions of NumPy and Pillow and the same module of the transform on both sides",

@@ -12,7 +12,9 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
                              nested keys and positions, joined by dots
     batch/M/label/NAME       what the loss received besides the model's outputs
     batch/M/output/NAME      what the model returned
-    layer/PATH/input         first tensor that a layer received in the first micro-batch
+    batch/M/call/K/...       input/NAME and output/NAME of a later call, if the script calls the model several times in
+                             a micro-batch. K is the number of the call, from 1; call 0 has no such prefix
+    layer/PATH/input         first tensor that a layer received in the first call of the first micro-batch
     layer/PATH/output        first tensor that it returned
     followed/PATH            first tensor that the layer at PATH returns for what its counterpart in a followed record
                              received in the first micro-batch
@@ -43,6 +45,16 @@ FORMAT = 2
 READABLE_FORMATS = (1, 2)
 RECORD, START = "record.json", "start.safetensors"
 STEP_PATTERN, RANK_PATTERN = "step-{:08d}.safetensors", "rank-{}"
+
+
+def name_call(micro_batch: int, call: int) -> str:
+    """Return the first part of the names of what a call of the model received and returned.
+
+    Args:
+        micro_batch: The number of the micro-batch within its step, from 0.
+        call: The number of the call within the micro-batch, from 0.
+    """
+    return f"batch/{micro_batch}/call/{call}" if call else f"batch/{micro_batch}"
 
 
 class Environment(TypedDict):

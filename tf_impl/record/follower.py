@@ -77,6 +77,10 @@ class Follower:
         array = self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
         return None if array is None else self._batches.restore_time_axis(array)
 
+    def end_step(self) -> None:
+        """Notice an update of the script."""
+        self._batches.end_step()
+
     def replace_batch(self, batch: Any) -> Any:  # noqa: ANN401  as the script's data set returns it
         """Return the record's next micro-batch in the structure of the script's own batch.
 

@@ -8,15 +8,10 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
-
 from common.recording.record_format import LossFacts
 from tf_impl.record.loss_facts import describe_function, describe_loss
-from tf_impl.record.step import CalledFunction
-from tf_impl.record.tensors import to_array
 
 Call = Callable[..., Any]
-LOSS_NOISE = 1e-6  # relative difference between two ways to compute one mean
 OF_TENSORFLOW = "keras._tf_keras.keras.losses"  # the module behind tf.keras.losses with Keras 3
 
 
@@ -26,17 +21,16 @@ class LossObserver:
     def __init__(
         self,
         see: Callable[[Callable[[], None]], None],
-        take_object: Callable[[object, LossFacts, dict], None],
-        take_function: Callable[[CalledFunction], None],
+        take: Callable[[object, LossFacts, dict[str, object], object], None],
     ) -> None:
         """Prepare to observe.
 
         Args:
             see: Calls a function of the observer, and keeps its errors from a real step.
-            take_object: Receives a loss object, its description, and its arguments other than the model's outputs.
-            take_function: Receives a call of a function.
+            take: Receives an object or a function, its description, its arguments other than the model's outputs, and
+                what it returned.
         """
-        self._see, self._take_object, self._take_function = see, take_object, take_function
+        self._see, self._take = see, take
         self._is_in_loss = False
 
     def call_loss(self, original: Call, loss: object, *args: object, **kwargs: object) -> object:
@@ -46,9 +40,11 @@ class LossObserver:
         facts = describe_loss(loss)
         if facts is None:
             return original(loss, *args, **kwargs)
-        if not self._is_in_loss:
-            self._see(lambda: self._take_object(loss, facts, arguments))
-        return self._compute(lambda: original(loss, *args, **kwargs))
+        is_in_loss = self._is_in_loss
+        result = self._compute(lambda: original(loss, *args, **kwargs))
+        if not is_in_loss:
+            self._see(lambda: self._take(loss, facts, arguments, result))
+        return result
 
     def call_function(self, original: Call, *args: object, **kwargs: object) -> object:
         """Call a function of keras.losses."""
@@ -57,7 +53,7 @@ class LossObserver:
         if not is_in_loss:
             arguments = {**dict(zip(inspect.signature(original).parameters, args)), **kwargs}  # noqa: B905
             facts, labels = describe_function(original, arguments), {"y_true": arguments.get("y_true")}
-            self._see(lambda: self._take_function(CalledFunction(original, facts, labels, result)))
+            self._see(lambda: self._take(original, facts, labels, result))
         return result
 
     def _compute(self, compute: Call) -> object:
@@ -67,20 +63,6 @@ class LossObserver:
             return compute()
         finally:
             self._is_in_loss = is_in_loss
-
-
-def select_functions(functions: list[CalledFunction], loss: float) -> list[CalledFunction]:
-    """Return the functions whose mean or sum is the loss; all of them if the script computes it in another way.
-
-    Args:
-        functions: The functions that the script called before the gradient.
-        loss: The loss that was differentiated.
-    """
-    if len(functions) < 2:
-        return functions
-    results = [to_array(call.result) for call in functions]
-    shares = [np.isclose([result.mean(), result.sum()], loss, rtol=LOSS_NOISE).any() for result in results]
-    return [call for call, is_loss in zip(functions, shares) if is_loss] or functions  # noqa: B905
 
 
 def iterate_functions(losses: ModuleType) -> Iterator[tuple[ModuleType, str]]:

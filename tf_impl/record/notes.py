@@ -20,7 +20,8 @@ NO_MODEL_CALL = (
     "pass the model that the step calls to the recorder."
 )
 MODEL_TWICE = (
-    "The model is called {} times before the gradients are computed: the inputs and outputs of the first are recorded."
+    "The model is called {} times before the gradients are computed: the layers of the first call are recorded, and "
+    "the inputs and outputs of all calls."
 )
 PARTS = (
     "The step calls layers of the model ({}) instead of the model: the inputs of the first one and the outputs of the "
@@ -74,10 +75,11 @@ def list_step_notes(step: Step, has_loss: bool, omitted: Mapping[str, str]) -> l
         has_loss: Whether a loss function was seen.
         omitted: The types of tensors that a record cannot hold, by name.
     """
-    calls = max((batch.model_calls for batch in step.micro_batches), default=0)
-    parts = ", ".join(dict.fromkeys(name for batch in step.micro_batches for name in batch.parts))
+    calls = max((len(batch.calls) for batch in step.micro_batches), default=0)
+    observed = [call for batch in step.micro_batches for call in batch.calls]
+    parts = ", ".join(dict.fromkeys(name for call in observed for name in call.parts))
     sentences = {
-        NO_MODEL_CALL: calls == 0 and not parts,
+        NO_MODEL_CALL: calls == 0,
         PARTS.format(parts): bool(parts),
         MODEL_TWICE.format(calls): calls > 1,
         NO_GRADIENTS: not any([*step.received.values(), *step.list_tape_gradients()]),

@@ -272,6 +272,8 @@ class Recorder:
             return
         self._state.write_step(finished, self._observer, self._get_tolerance())
         self._observer.end_step()
+        if self.follower is not None:
+            self.follower.end_step()
         if step.number == self._steps or not self.writer.is_open:
             self._finish(complete=step.number == self._steps)
 

@@ -4,63 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from common.recording.record_format import LossFacts, StepFacts
+from common.recording.record_format import LossFacts, StepFacts, name_call
 from tf_impl.record.gradients import Gradients
+from tf_impl.record.layer_observer import LayerObserver
 from tf_impl.record.tensors import Arrays
 
 
-class CalledFunction(NamedTuple):
-    """A call of a function of keras.losses, before a gradient shows whether it computes the loss.
+@dataclass(eq=False)
+class LossCall:
+    """A call of an object or a function of keras.losses.
 
     Attributes:
-        function: The function.
+        function: The object or the function.
         facts: Its description.
-        labels: Its arguments other than the outputs of the model.
-        result: What it returned.
+        labels: Its arguments other than the outputs of the model, by name.
+        results: The tensors that it returned.
     """
 
     function: object
     facts: LossFacts
-    labels: dict[str, object]
-    result: object
+    labels: Arrays
+    results: list[tf.Tensor]
+
+
+@dataclass(eq=False)
+class ModelCall:
+    """A forward pass of the model, or of the layers that the script called instead of the model.
+
+    Attributes:
+        inputs: What the model received.
+        outputs: What the model returned.
+        results: The tensors that it returned.
+        layers: The observer of its layers; None if they are not observed.
+        parts: The names of the layers that the script called instead of the model.
+    """
+
+    inputs: Arrays
+    outputs: Arrays = field(default_factory=dict)
+    results: list[tf.Tensor] = field(default_factory=list)
+    layers: LayerObserver | None = None
+    parts: list[str] = field(default_factory=list)
 
 
 @dataclass
 class MicroBatch:
-    """One forward pass, its loss and its gradients, on one replica.
+    """The forward passes, the loss and the gradients of a tape, on one replica.
 
     Attributes:
-        inputs: What the model received.
-        labels: What the loss received besides the model's outputs.
-        outputs: What the model returned.
-        layers: What the layers received and returned, by the names of a record.
+        calls: The forward passes. Those on which the loss does not depend are left out once it is differentiated.
+        loss_calls: The calls of losses, likewise.
+        labels: What the losses received besides the model's outputs.
+        layers: What the layers received and returned in the first forward pass, by the names of a record.
         loss: The loss, without the factor of a loss scale; None until it is differentiated.
         gradients: The gradients that GradientTape returned, without the factor of a loss scale.
-        model_calls: How often the model was called.
-        parts: The names of the layers that the script called instead of the model.
-        has_loss_object: Whether the script called a loss object.
-        functions: The functions of keras.losses that the script called.
     """
 
-    inputs: Arrays = field(default_factory=dict)
+    calls: list[ModelCall] = field(default_factory=list)
+    loss_calls: list[LossCall] = field(default_factory=list)
     labels: Arrays = field(default_factory=dict)
-    outputs: Arrays = field(default_factory=dict)
     layers: Arrays = field(default_factory=dict)
     loss: float | None = None
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
-    model_calls: int = 0
-    parts: list[str] = field(default_factory=list)
-    has_loss_object: bool = False
-    functions: list[CalledFunction] = field(default_factory=list)
 
     def name_arrays(self, number: int) -> Arrays:
         """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
-        kinds = {"input": self.inputs, "label": self.labels, "output": self.outputs}
-        return {f"batch/{number}/{kind}/{name}": arrays[name] for kind, arrays in kinds.items() for name in arrays}
+        kinds = {f"batch/{number}/label": self.labels}
+        for index, call in enumerate(self.calls):
+            prefix = name_call(number, index)
+            kinds.update({f"{prefix}/input": call.inputs, f"{prefix}/output": call.outputs})
+        return {f"{kind}/{name}": array for kind, arrays in kinds.items() for name, array in arrays.items()}
 
 
 @dataclass
@@ -93,8 +109,12 @@ class Step:
 
     @property
     def micro_batches(self) -> list[MicroBatch]:
-        """All micro-batches, those of the first replica first."""
-        return [batch for _, batches in sorted(self.replicas.items()) for batch in batches]
+        """All micro-batches, those of the first replica first.
+
+        Without a gradient of this model, a forward pass belongs to the loss of another model, as in a GAN.
+        """
+        batches = [batch for _, batches in sorted(self.replicas.items()) for batch in batches]
+        return [batch for batch in batches if batch.gradients] or batches
 
     def describe(self, skipped: bool) -> StepFacts:
         """Return the numbers of the step. skipped: whether the optimizer left the update out."""

@@ -14,13 +14,13 @@ from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record import notes
 from tf_impl.record.environment import find_replica
 from tf_impl.record.layer_observer import LayerObserver
-from tf_impl.record.loss_observer import LossObserver, iterate_functions, select_functions
+from tf_impl.record.loss_observer import LossObserver, iterate_functions
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import NotVisibleError
-from tf_impl.record.step import CalledFunction, MicroBatch, Step
-from tf_impl.record.tensors import Copies, name_tensors, to_array, view_array
+from tf_impl.record.step import LossCall, MicroBatch, ModelCall, Step
+from tf_impl.record.tensors import Copies, list_results, name_tensors, to_array, view_array
 
 Call = Callable[..., Any]
 
@@ -30,7 +30,6 @@ class StepObserver:
 
     Attributes:
         step: The step that receives what is observed.
-        layers: The layers of the first observed forward pass; None before.
         convert_input: Returns the recorded input of a layer's counterpart; None if no record is followed.
         is_rehearsal: Whether the optimizer must not update.
         omitted: The types of the tensors that a record cannot hold, by name.
@@ -54,7 +53,6 @@ class StepObserver:
             before_call: Called before an eager step computes a forward pass, with a function that computes this pass.
         """
         self.step: Step | None = None
-        self.layers: LayerObserver | None = None
         self.convert_input: Callable[..., np.ndarray | None] | None = None
         self._before_update, self._guard, self._before_call = before_update, guard, before_call
         self.is_rehearsal = False
@@ -64,7 +62,9 @@ class StepObserver:
         self._names: dict[int, str] = {}
         self._tensors: list[tf.Tensor] = []  # the tensors that the model received or returned
         self._copies = Copies(0)
-        self._observed_batch: MicroBatch | None = None  # the micro-batch whose layers are observed
+        self._first_layers: LayerObserver | None = None  # of the first forward pass
+        self._used_layers: LayerObserver | None = None  # of the first one on which the loss depends
+        self._observed_call: ModelCall | None = None  # the forward pass that runs, if its layers are observed
         self._depths: dict[int, int] = {}  # number of calls of the model that each replica is in
         self._updating: set[int] = set()  # replicas in which the optimizer updates
         self._losses: dict[int, LossFacts] = {}  # by the identity of the loss object
@@ -78,7 +78,7 @@ class StepObserver:
         self._patch(tf, "reshape", self._reshape)
         self._patch(tf, "clip_by_global_norm", self._clip)
         self._patch(tf.GradientTape, "gradient", self._differentiate)
-        observer = LossObserver(self._see, self._take_object, self._take_function)
+        observer = LossObserver(self._see, self._take_loss)
         self._patch(losses.Loss, "__call__", observer.call_loss)
         for module, name in iterate_functions(losses):
             self._patch(module, name, observer.call_function)
@@ -112,12 +112,18 @@ class StepObserver:
 
     def forget(self, copies: Copies) -> None:
         """Forget what was observed in this step. copies: keeps the copies of the tensors from now on."""
-        self.layers, self._copies = None, copies
+        self._first_layers = self._used_layers = None
+        self._copies = copies
         self._tensors.clear()
         self._gradients.clear()
         self._losses.clear()
         if self.step is not None:
             self.step = Step(self.step.number, self.step.rate, self.step.loss_scale, self.step.momentums)
+
+    @property
+    def layers(self) -> LayerObserver | None:
+        """The layers of the first forward pass on which the loss depends, as far as that is known; None before it."""
+        return self._used_layers or self._first_layers
 
     @property
     def is_within_layer(self) -> bool:
@@ -152,6 +158,11 @@ class StepObserver:
             batches.append(MicroBatch())
         return batches[-1]
 
+    def _find_open_batch(self) -> MicroBatch | None:
+        """Return the micro-batch of this replica whose gradients are not computed yet; None if there is none."""
+        batches = [] if self.step is None else self.step.replicas.get(find_replica(), [])
+        return batches[-1] if batches and not batches[-1].gradients else None
+
     def _call_layer(self, original: Call, layer: Layer, *args: object, **kwargs: object) -> object:
         replica = find_replica()
         if not self._depths.get(replica) and (layer is self._model or self._is_part(layer)):
@@ -162,9 +173,15 @@ class StepObserver:
                 return self._call_model(original, layer, args, kwargs)
             finally:
                 self._depths[replica] = 0
-        if replica == 0 and self.layers is not None and self.layers.is_within_layer:
-            return self.layers.call(original, layer, args, kwargs)
+        if replica == 0 and (observer := self._running_layers) is not None:
+            return observer.call(original, layer, args, kwargs)
         return original(layer, *args, **kwargs)
+
+    @property
+    def _running_layers(self) -> LayerObserver | None:
+        """Return the observer of the layers of the forward pass that runs; None if none runs or is observed."""
+        observer = self._observed_call.layers if self._observed_call is not None else None
+        return observer if observer is not None and observer.is_within_layer else None
 
     def _is_part(self, layer: Layer) -> bool:
         """Check whether a layer belongs to the model: a script may call the layers of a model one by one."""
@@ -173,31 +190,39 @@ class StepObserver:
     def _call_model(self, original: Call, layer: Layer, args: tuple, kwargs: dict) -> object:
         """Call the model, or a layer that the script calls instead of the model."""
         batch, is_model = self._open_batch(), layer is self._model
-        is_first = not (batch.model_calls or batch.parts)
-        batch.model_calls += is_model
-        batch.parts += [] if is_model else [layer.name]
-        if is_first and find_replica() == 0 and self.layers is None:
-            self.layers, self._observed_batch = LayerObserver(self._model, self._copies, self._see), batch
-            self.layers.convert_input = self.convert_input if self.is_rehearsal else None
-        if self.layers is not None and batch is self._observed_batch and (is_first or not is_model):
-            returned = self.layers.call(original, layer, args, kwargs)
-            batch.layers = self.layers.arrays
+        if is_model or not batch.calls or not batch.calls[-1].parts:
+            batch.calls.append(ModelCall({}))
+            if find_replica() == 0 and self._used_layers is None:
+                self._observe_layers(batch)
+        call = batch.calls[-1]
+        is_first_layer = not call.results
+        call.parts += [] if is_model else [layer.name]
+        if call.layers is not None and find_replica() == 0:
+            self._observed_call = call
+            returned = call.layers.call(original, layer, args, kwargs)
         else:
             returned = original(layer, *args, **kwargs)
-        self._see(lambda: self._take_call(batch, {**dict(enumerate(args)), **kwargs}, returned, is_first))
+        self._see(lambda: self._take_call(call, {**dict(enumerate(args)), **kwargs}, returned, is_first_layer))
         return returned
 
-    def _take_call(self, batch: MicroBatch, arguments: dict, returned: object, is_first: bool) -> None:
+    def _observe_layers(self, batch: MicroBatch) -> None:
+        """Observe the layers of the last call of a micro-batch: it may be the first one on which the loss depends."""
+        observer = batch.calls[-1].layers = LayerObserver(self._model, self._copies, self._see)
+        observer.convert_input = self.convert_input if self.is_rehearsal else None
+        if self._first_layers is None:
+            self._first_layers, batch.layers = observer, observer.arrays
+
+    def _take_call(self, call: ModelCall, arguments: dict, returned: object, is_first_layer: bool) -> None:
         received, outputs = name_tensors(arguments), name_tensors(returned)
         self._tensors += [*received.values(), *outputs.values()]
-        if is_first:
-            batch.inputs = self._copies.copy(received)
-        if is_first or not batch.model_calls:  # the last layer that the script calls returns the outputs
-            batch.outputs = self._copies.copy(outputs)
+        if is_first_layer:
+            call.inputs = self._copies.copy(received)
+        call.outputs = self._copies.copy(outputs)  # the last layer that the script calls returns the outputs
+        call.results += list_results(returned)
 
     def _reshape(self, original: Call, *args: object, **kwargs: object) -> object:
-        if find_replica() == 0 and self.layers is not None and self.layers.is_within_layer:
-            return self.layers.reshape(original, args, kwargs)
+        if find_replica() == 0 and (observer := self._running_layers) is not None:
+            return observer.reshape(original, args, kwargs)
         return original(*args, **kwargs)
 
     def _clip(self, original: Call, *args: object, **kwargs: object) -> object:
@@ -208,41 +233,60 @@ class StepObserver:
         assert self.step is not None
         self.step.max_norm = float(to_array(norm))
 
-    def _take_object(self, loss: object, facts: LossFacts, arguments: dict) -> None:
-        batch = self._open_batch()
-        batch.has_loss_object = True
-        self._take_loss(batch, loss, facts, arguments)
-
-    def _take_function(self, call: CalledFunction) -> None:
-        batches = [] if self.step is None else self.step.replicas.get(find_replica(), [])
-        if batches and not batches[-1].gradients:  # a script may call a function after the gradient to log its value
-            batches[-1].functions.append(call)
-
-    def _take_loss(self, batch: MicroBatch, loss: object, facts: LossFacts, arguments: dict) -> None:
-        labels = self._copies.copy(name_tensors(arguments))
-        suffix = f".{len(self._losses)}" if labels.keys() & batch.labels.keys() else ""
-        batch.labels.update({f"{name}{suffix}": array for name, array in labels.items()})
-        # A script may create a loss object in each step: those of the first micro-batch describe the loss
-        if not self._losses or (self.step.number == 1 and batch is self.step.micro_batches[0]):  # type: ignore[union-attr]
-            self._losses.setdefault(id(loss), facts)
+    def _take_loss(self, loss: object, facts: LossFacts, arguments: dict[str, object], result: object) -> None:
+        batch = self._find_open_batch()  # a script may call a loss after the gradient to log its value
+        if batch is not None:
+            labels = self._copies.copy(name_tensors(arguments))
+            batch.loss_calls.append(LossCall(loss, facts, labels, list_results(result)))
 
     def _differentiate(self, original: Call, tape: object, *args: object, **kwargs: Any) -> object:  # noqa: ANN401
-        gradients = original(tape, *args, **kwargs)
-        arguments = {**dict(zip(("target", "sources"), args)), **kwargs}  # noqa: B905
-        self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients))
+        arguments = {**dict(zip(("target", "sources", "output_gradients", "unconnected_gradients"), args)), **kwargs}  # noqa: B905
+        calls: list[ModelCall | LossCall] = []
+        self._see(lambda: calls.extend(self._list_calls(arguments["sources"])))
+        if not calls:
+            return original(tape, *args, **kwargs)
+        # The loss has no gradient by the results of calls on which it does not depend
+        sources = [arguments["sources"], [call.results for call in calls]]
+        gradients, of_results = original(tape, **{**arguments, "sources": sources})
+        unused = [call for call, of_call in zip(calls, of_results) if all(x is None for x in of_call)]  # noqa: B905
+        self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, unused))
         return gradients
 
-    def _take_gradients(self, target: object, sources: object, gradients: object) -> None:
+    def _list_calls(self, sources: object) -> list[ModelCall | LossCall]:
+        """Return the calls of this micro-batch if the tape differentiates by variables of the model."""
         self._names = name_by_identity(name_variables(self._model))
+        batch = self._find_open_batch()
+        has_variables = any(id(source) in self._names for source in tf.nest.flatten(sources))
+        return [*batch.calls, *batch.loss_calls] if batch is not None and has_variables else []
+
+    def _take_gradients(
+        self, target: object, sources: object, gradients: object, unused: list[ModelCall | LossCall]
+    ) -> None:
         named = self._name_gradients(zip(tf.nest.flatten(gradients), tf.nest.flatten(sources)))  # noqa: B905
         if named and self.step is not None:
             batch = self._open_batch()
             terms = [to_array(tensor) for tensor in tf.nest.flatten(target)]
             batch.loss = float(sum(term.sum() for term in terms)) / (self.step.loss_scale or 1.0)
             batch.gradients = named
-            for call in select_functions(batch.functions, batch.loss) if not batch.has_loss_object else ():
-                self._take_loss(batch, call.function, call.facts, call.labels)
-            batch.functions.clear()
+            self._select_calls(batch, unused)
+
+    def _select_calls(self, batch: MicroBatch, unused: list[ModelCall | LossCall]) -> None:
+        """Keep the calls of the model and of losses on which the loss of a micro-batch depends, if any are known."""
+        batch.calls = [call for call in batch.calls if call not in unused] or batch.calls
+        batch.loss_calls = [call for call in batch.loss_calls if call not in unused] or batch.loss_calls
+        for index, loss_call in enumerate(batch.loss_calls):
+            suffix = f".{index}" if index else ""
+            batch.labels.update({f"{name}{suffix}": array for name, array in loss_call.labels.items()})
+            # A script may create a loss object in each step: those of the first micro-batch describe the loss
+            if not self._losses or (self.step.number == 1 and batch is self.step.micro_batches[0]):  # type: ignore[union-attr]
+                self._losses.setdefault(id(loss_call.function), loss_call.facts)
+        if batch.calls and batch.calls[0].layers is not None and self._used_layers is None:
+            self._used_layers = batch.calls[0].layers
+            batch.layers = self._used_layers.arrays
+        for call in batch.calls:
+            call.layers = None
+        for called in [*batch.calls, *batch.loss_calls]:
+            called.results.clear()
 
     def _name_gradients(self, pairs: Iterable[tuple[object, object]]) -> dict[str, Any]:
         """Return the gradients of the model's variables as arrays, without the factor of a loss scale."""

@@ -133,6 +133,10 @@ class Follower:
         with torch.random.fork_rng():
             return first_tensor(alone.forward(*args, **kwargs))
 
+    def end_step(self) -> None:
+        """Notice an update of the script."""
+        self._batches.end_step()
+
     def close(self) -> None:
         """Remove the hooks from the model."""
         for handle in self._handles:

@@ -61,8 +61,8 @@ def list_batch_notes(calls: Sequence[ModelCall], loss_calls: Sequence[LossCall])
         )
     elif len(calls) > 1:
         sentences.append(
-            f"inputs and outputs: the script calls the model {len(calls)} times before a backward pass; those of the "
-            "first call are recorded; call the model once on the joined inputs to record all of them"
+            f"layers: the script calls the model {len(calls)} times before a backward pass; the layers of the first "
+            "call are recorded, and the inputs and outputs of all calls"
         )
     if calls and calls[0].parts:
         paths = ", ".join(dict.fromkeys(calls[0].parts))

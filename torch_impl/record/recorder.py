@@ -207,6 +207,8 @@ class Recorder:
             arrays.update(view_slots(self._optimizer, variables))
             self._gradients.remove_local()
         self._writer.write_step(step.describe(), {**arrays, **step.name_batch_arrays()})
+        if self._follower is not None:
+            self._follower.end_step()
         self._samples.take(self._name_parameters())
         self._observer.step = Step(step.number + 1)
         self._calls.copies = Copies(self._get_copied_bytes(step.number + 1))

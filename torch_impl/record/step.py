@@ -9,7 +9,7 @@ from typing import Union
 import numpy as np
 import torch
 
-from common.recording.record_format import LossFacts, StepFacts
+from common.recording.record_format import LossFacts, StepFacts, name_call
 from common.recording.record_writer import Sample, list_plain_values
 from torch_impl.record.copies import Copies
 from torch_impl.record.gradients import RecordedGradients
@@ -33,15 +33,17 @@ class LossCall:
 class MicroBatch:
     """The forward passes and the loss of a backward pass."""
 
-    call: ModelCall | None
+    calls: list[ModelCall]
     loss_calls: list[LossCall]
     loss: float | None
 
     def name_arrays(self, number: int) -> Arrays:
         """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
-        call = self.call or ModelCall()
-        kinds = {"input": call.inputs, "label": self._name_labels(), "output": call.outputs}
-        return {f"batch/{number}/{kind}/{name}": arrays[name] for kind, arrays in kinds.items() for name in arrays}
+        kinds = {f"batch/{number}/label": self._name_labels()}
+        for index, call in enumerate(self.calls):
+            prefix = name_call(number, index)
+            kinds |= {f"{prefix}/input": call.inputs, f"{prefix}/output": call.outputs}
+        return {f"{kind}/{name}": array for kind, arrays in kinds.items() for name, array in arrays.items()}
 
     def _name_labels(self) -> Arrays:
         return {
@@ -108,8 +110,8 @@ class Step:
         arrays: Arrays = {}
         for number, batch in enumerate(self.micro_batches):
             arrays.update(batch.name_arrays(number))
-        first_call = self.micro_batches[0].call if self.micro_batches else None
-        return {**arrays, **(first_call.layers if first_call is not None else {})}
+        calls = self.micro_batches[0].calls if self.micro_batches else []
+        return {**arrays, **(calls[0].layers if calls else {})}
 
     def take_loss(self, losses: object) -> float | None:
         """Return the loss of a backward pass, as the script computed it: without the factor of a gradient scaler."""

@@ -79,7 +79,7 @@ class StepObserver:
         if self.step.micro_batches and self._gradients.are_cleared():
             self._forget_passes_of_others()
             self.step.dropped_micro_batches = len(self.step.micro_batches)
-        self.step.micro_batches.append(MicroBatch(calls[0] if calls else None, loss_calls, loss))
+        self.step.micro_batches.append(MicroBatch(calls, loss_calls, loss))
         if loss_calls and self.loss is None:
             self.loss = loss_calls[0].facts
         if calls and self.layers is None:
@@ -104,7 +104,7 @@ class StepObserver:
         self._calls.is_paused = False
         has_changed = self._gradients.copy_after_backward()
         batches = self.step.micro_batches
-        if not has_changed and batches and batches[-1].call is None:
+        if not has_changed and batches and not batches[-1].calls:
             batches.pop()  # the pass of another model, such as the discriminator of this generator
         for sentence in self._notes_of_pass if has_changed else []:
             self._note(sentence)

@@ -19,16 +19,14 @@ KERAS_ROLES = {  # the role of a variable in Keras, and the name of this role in
 }  # fmt: skip
 
 
-def observe_sides(pair: RecordPair, step: int) -> tuple[Observation, Observation] | None:
-    """Return the calls of A's and of B's layers for the examples that both first micro-batches have; None without any.
+def observe_sides(pair: RecordPair, step: int) -> tuple[Observation, Observation]:
+    """Return the calls of A's and of B's layers for the examples that both first micro-batches have.
 
     The rows of both are in the same order.
     """
     order = pair.orders[step]
     ids = [_list_first_examples(pair.a, step), order[_list_first_examples(pair.b, step)]]
     common = np.intersect1d(*ids)
-    if not common.size:
-        return None
     observations = []
     for side, side_ids in zip(pair.sides, ids, strict=True):
         rows = np.argsort(side_ids)[np.searchsorted(np.sort(side_ids), common)]
@@ -37,12 +35,13 @@ def observe_sides(pair: RecordPair, step: int) -> tuple[Observation, Observation
 
 
 def _list_first_examples(side: RecordedSide, step: int) -> np.ndarray:
-    """Return the numbers of the examples in the first micro-batch of each process."""
+    """Return the numbers of the examples in the first call of the first micro-batch of each process."""
     numbers, start = [], 0
-    for (_, number), count in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
+    for rank, number in side.list_micro_batches(step):
+        rows = side.count_rows(step, rank, number)
         if number == 0:
-            numbers.append(np.arange(start, start + count))
-        start += count
+            numbers.append(np.arange(start, start + rows[0]))
+        start += sum(rows)
     return np.concatenate(numbers)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from common.diagnose.findings import Explanation
+from common.diagnose.recorded.differing_calls import describe_call_counts
 from common.diagnose.recorded.example_order import count_known, pair_arrays, project_steps
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import LABELS
@@ -23,6 +24,8 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
         counts: The number of examples of the step in A and in B.
     """
     difference = f" has {counts[0]} examples in A and {counts[1]} in B"
+    if calls := describe_call_counts(pair.sides, step):
+        return Explanation("number_of_calls", f"{difference}: {calls}", confirmed=False)
     earlier = [number for number in pair.steps if number < step]
     smaller, larger = pair.sides if counts[0] < counts[1] else pair.sides[::-1]
     if not earlier or min(counts) >= min(sum(smaller.count_examples(number)) for number in earlier):

@@ -23,7 +23,7 @@ def split_examples(array: np.ndarray, count: int) -> np.ndarray:
     return array.reshape(count, -1) if is_flat else array
 
 
-def join_calls(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+def join_ranks(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """Join the arrays of all processes; None if one is missing or has another shape."""
     recorded = [array for array in arrays if array is not None]
     if len(recorded) != len(arrays) or not recorded[0].ndim or len({array.shape[1:] for array in recorded}) > 1:

@@ -5,12 +5,23 @@ own batch, which may be nested; it shows the shape and the type that the script 
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.example_rows import join_examples
-from common.diagnose.recorded.matched_arrays import match_by_values, match_in_order
+from common.diagnose.recorded.matched_arrays import (
+    are_copies,
+    has_equal_shape,
+    has_like_shape,
+    has_same_shape,
+    is_constant,
+    is_made_by_script,
+    match_by_values,
+    match_in_order,
+    unflatten,
+)
 from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide
 from common.diagnose.recorded.time_axis import Sizes, find_sizes_of_template, put_examples_first, put_time_first
 from common.errors import UserError
@@ -18,6 +29,8 @@ from common.errors import UserError
 Arrays = dict[str, np.ndarray]
 # Names of the same input in transformers and KerasHub
 SAME_INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
+LATER_CALL = "input (call "  # the begin of the names of the inputs of later calls of the model
+MADE = " (constant: made by the script)"
 LABEL_NAMES = ("label", "labels", "target", "targets", "y", "y_true")  # in scripts, PyTorch and Keras
 
 
@@ -35,10 +48,28 @@ class FollowedBatches:
         """Begin with the first recorded step."""
         self._side = side
         self._steps = list(side.record.steps)
+        self._updates = 0  # number of updates of the script
+        self._read_step = lru_cache(1)(self._read_arrays)
         self._position = 0  # index of the next example within the step
         self.notes: list[str] = []
         self.may_have_time_first = False
         self._time_sizes: Sizes | None = None
+
+    def end_step(self) -> None:
+        """Notice an update of the script: it needs no more examples of the step that the followed script had then."""
+        self._updates += 1
+
+    def _skip_finished_steps(self) -> None:
+        """Leave out the rest of the recorded steps that the script has ended with fewer examples."""
+        finished = self._side.record.steps[: self._updates]
+        if not (self._steps and self._steps[0] in finished):
+            return
+        if self._position:
+            self._add_note(
+                f"batches: the script updates after {self._position} examples in step {self._steps[0]}, and the "
+                "followed script after more, or in several backward passes; the rest of its examples is left out"
+            )
+        self._steps, self._position = [step for step in self._steps if step not in finished], 0
 
     def fill(self, leaves: Mapping[str, np.ndarray], rank: int, world_size: int) -> Arrays | None:
         """Return the next micro-batch, as a recorded array for each leaf; None after the last one.
@@ -51,17 +82,18 @@ class FollowedBatches:
         Raises:
             UserError: The record has nothing for an array of the script's batch.
         """
+        self._skip_finished_steps()
         if not self._steps:
             return None
         step = self._steps[0]
         arrays = self._read_step(step)
         total = len(next(iter(arrays.values())))
-        sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._side.count_examples(step)})
+        sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._count_rows(step)})
         self._time_sizes = sizes
         if sizes is not None:
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
         original_shapes = {name: leaf.shape for name, leaf in leaves.items()}
-        leaves = _unflatten(leaves)
+        leaves = unflatten(leaves)
         size = max((len(leaf) for leaf in leaves.values() if leaf.ndim), default=0)
         rows = np.arange(self._position, min(self._position + size * world_size, total))
         share = np.array_split(rows, world_size)[rank]
@@ -120,30 +152,56 @@ class FollowedBatches:
             )
         return sizes
 
-    def _read_step(self, step: int) -> Arrays:
-        """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row."""
-        inputs = self._side.read_batch(step, "input")
-        count = sum(self._side.count_examples(step))
-        arrays = {f"input {name}": array for name, array in inputs.items() if len(array) == count}
-        if not arrays:
+    def _read_arrays(self, step: int) -> Arrays:
+        """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row.
+
+        The inputs of later calls of the model follow as "input (call 2) NAME".
+        """
+        inputs, *later = self._read_calls(step)
+        arrays = {f"input {name}": array for name, array in inputs.items()}
+        for number, call in enumerate(later, start=2):
+            arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}
+        if not inputs:
             raise UserError(
                 f"{self._side.record.directory}: has no whole inputs of step {step}; record it with a larger max_bytes="
             )
         labels = {name: array for name, array in self._read_labels(step).items() if name not in inputs}
         # A model that reconstructs its input may flatten it for the loss
-        copies = {name: next((x for x in arrays.values() if _are_copies(x, array)), array)
+        copies = {name: next((x for x in arrays.values() if are_copies(x, array)), array)
                   for name, array in labels.items()}  # fmt: skip
         return arrays | {f"label {name}": array for name, array in copies.items()}
 
+    def _count_rows(self, step: int) -> list[int]:
+        """Return the number of examples of the first call of each micro-batch."""
+        return [self._side.count_rows(step, *micro_batch)[0] for micro_batch in self._side.list_micro_batches(step)]
+
+    def _read_calls(self, step: int) -> list[Arrays]:
+        """Return the inputs of each call of the model that has as many examples as the first one."""
+        micro_batches = self._side.list_micro_batches(step)
+        rows = [self._side.count_rows(step, *micro_batch) for micro_batch in micro_batches]
+        calls: list[Arrays] = []
+        for call in range(min(map(len, rows))):
+            if any(sizes[call] != sizes[0] for sizes in rows):
+                continue
+            parts = [self._side.read_call(step, *micro_batch, "input", call) for micro_batch in micro_batches]
+            names = [name for name in parts[0] if all(name in part and part[name].ndim for part in parts)]
+            arrays = {name: join_examples([part[name] for part in parts]) for name in names}
+            count = sum(sizes[0] for sizes in rows)
+            calls.append({name: array for name, array in arrays.items() if len(array) == count})
+        return calls
+
     def _read_labels(self, step: int) -> Arrays:
         """Return the labels of a step, with an example in each row, even if the loss got all tokens in one axis."""
-        micro_batches, counts = self._side.list_micro_batches(step), self._side.count_examples(step)
-        parts = [self._side.read_part(step, *micro_batch, "label") for micro_batch in micro_batches]
+        micro_batches, counts = self._side.list_micro_batches(step), self._count_rows(step)
+        parts = [self._side.read_call(step, *micro_batch, "label") for micro_batch in micro_batches]
+        calls = max(len(self._side.count_rows(step, *micro_batch)) for micro_batch in micro_batches)
         labels: Arrays = {}
         for name in parts[0] if parts else ():
             arrays = [part.get(name, np.empty(())) for part in parts]
             sizes = {len(array) / count if array.ndim else 0.0 for array, count in zip(arrays, counts, strict=True)}
-            if name != CLASS_WEIGHTS and len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
+            if name == CLASS_WEIGHTS or (calls > 1 and sizes == {calls}):
+                continue  # labels of the rows of all calls are made by the script, as the numbers of pairs in SimCLR
+            if len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
                 joined = join_examples(arrays)
                 labels[name] = joined if size == 1 else joined.reshape(sum(counts), int(size), *joined.shape[1:])
         return labels
@@ -157,7 +215,7 @@ class FollowedBatches:
                 if leaf not in matches and same:
                     matches[leaf] = same[0]
         named = {*matches.values()}
-        for fits in (_has_same_shape, _has_equal_shape, _has_like_shape):  # from the strictest to the loosest
+        for fits in (has_same_shape, has_equal_shape, has_like_shape):  # from the strictest to the loosest
             unused = {name: array for name, array in arrays.items() if name not in matches.values()}
             unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
             best, in_order = (match(unmatched, unused, fits) for match in (match_by_values, match_in_order))
@@ -165,6 +223,10 @@ class FollowedBatches:
             if moved:
                 self._add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check that")
             matches |= best
+        if later := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(LATER_CALL)]:
+            self._add_note(
+                f"batches: the followed script calls its model several times: {', '.join(later)}; check that"
+            )
         for leaf, array in leaves.items():
             if leaf not in matches:
                 self._report_unmatched(leaf, array, arrays, matches, named)
@@ -183,16 +245,21 @@ class FollowedBatches:
             named: Names of recorded arrays that have the key of the array that they replace, so that they fit no other.
         """
         directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
-        are_used = all(any(_are_copies(x, known) for x in used) for known in arrays.values())
-        is_known = any(name.startswith("label ") for name in arrays)
+        # A script makes the labels of real and fake images itself, and the inputs of later calls with another model
+        made = [
+            name for name, known in arrays.items() if name.startswith(LATER_CALL) or is_made_by_script(known, array)
+        ]
+        are_used = all(name in made or any(are_copies(x, known) for x in used) for name, known in arrays.items())
+        is_known = any(name.startswith(("label ", LATER_CALL)) for name in arrays)
         if (
             is_known
             and are_used
-            and not any(_has_like_shape(known, array) for name, known in arrays.items() if name not in named)
+            and not any(has_like_shape(known, array) for name, known in arrays.items() if name not in named)
         ):
+            listed = ", ".join(name + (MADE if is_constant(known) else "") for name, known in arrays.items())
             sentence = (
                 f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received "
-                f"only {', '.join(arrays)}"
+                f"only {listed}"
             )
             self._add_note(sentence)
             return
@@ -234,64 +301,6 @@ def _are_synonyms(leaf: str, name: str) -> bool:
     if name.startswith("label "):
         return all(key in LABEL_NAMES for key in keys)
     return keys[0] in {*SAME_INPUTS, *SAME_INPUTS.values()} and len({SAME_INPUTS.get(key, key) for key in keys}) == 1
-
-
-def _unflatten(leaves: Mapping[str, np.ndarray]) -> Arrays:
-    """Return the arrays of a batch. Labels whose tokens share one axis get the shape of the token ids."""
-    tokens = [x for x in leaves.values() if x.ndim == 2 and x.shape[1] > 1 and x.dtype.kind in "iu"]
-    return {
-        name: leaf.reshape(next((x.shape for x in tokens if leaf.ndim == 1 and leaf.size == x.size), leaf.shape))
-        for name, leaf in leaves.items()
-    }
-
-
-def _are_copies(a: np.ndarray, b: np.ndarray) -> bool:
-    """Check whether two arrays have the same values for each example."""
-    return a.size == b.size and len(a) == len(b) and np.array_equal(a.reshape(len(a), -1), b.reshape(len(b), -1))
-
-
-def _has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether recorded examples have the shape and the kind of the script's."""
-    return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")
-
-
-def _has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether recorded examples have the shape and the kind of the script's after a change of layout."""
-    is_float = [x.dtype.kind == "f" for x in (array, template)]
-    converted = convert_to_layout(array[:1], template[:1])
-    is_one_hot = {array.ndim, template.ndim} == {1, 2} and converted.ndim == template.ndim
-    if not _may_be_classes(array, template):
-        return False
-    return (is_float[0] == is_float[1] or is_one_hot) and (
-        converted.shape[1:] == template.shape[1:] or _are_tokens(array, template)
-    )
-
-
-def _has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether recorded examples may replace the script's, though their type or sizes differ."""
-    if not _may_be_classes(array, template):
-        return False
-    has_columns = (array.ndim, template.ndim) == (2, 1)
-    are_features = array.ndim == template.ndim == 2 and "f" in (array.dtype.kind, template.dtype.kind)
-    if are_features and array.shape[1] != template.shape[1]:
-        return False
-    return (
-        has_columns
-        or array.ndim == template.ndim
-        or convert_to_layout(array[:1], template[:1]).shape[1:] == template.shape[1:]
-    )
-
-
-def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether each recorded row can become one number, if the script has numbers: one-hot, or one element."""
-    return (
-        not (array.ndim == 2 and template.ndim == 1) or array.shape[1] == 1 or np.allclose(array.sum(1), 1, atol=1e-3)
-    )
-
-
-def _are_tokens(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether both are sequences of integers, whose lengths may differ."""
-    return all(x.ndim == 2 and x.dtype.kind in "iub" for x in (array, template))
 
 
 def _describe(name: str, array: np.ndarray) -> str:

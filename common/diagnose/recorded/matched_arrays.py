@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from common.diagnose.recorded.example_order import convert_to_layout
+
 FEWEST = 16  # integers, or rows of other numbers, that show a range of values
 MOST = 0.5  # share of values outside of the range of another array by which the two have other ranges
 # Costs of pairs: each is far above the sum of all lower ones
@@ -76,3 +78,74 @@ def _have_other_ranges(template: np.ndarray, array: np.ndarray) -> bool:
         return False
     shares = [((x < y.min()) | (x > y.max())).mean() for x, y in (samples, samples[::-1])]
     return max(shares) > MOST
+
+
+def is_constant(array: np.ndarray) -> bool:
+    """Check whether all elements are the same, as in labels that a script makes with ones_like."""
+    return array.size > 1 and bool((array == array.flat[0]).all())
+
+
+def is_made_by_script(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether a recorded array is constant, and the script's has numbers that are not only classes."""
+    has_fractions = template.dtype.kind == "f" and bool((template != np.round(template)).any())
+    return has_fractions and is_constant(array) and not is_constant(template)
+
+
+def has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether recorded examples have the shape and the kind of the script's."""
+    if is_made_by_script(array, template):
+        return False
+    return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")
+
+
+def has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether recorded examples have the shape and the kind of the script's after a change of layout."""
+    is_float = [x.dtype.kind == "f" for x in (array, template)]
+    converted = convert_to_layout(array[:1], template[:1])
+    is_one_hot = {array.ndim, template.ndim} == {1, 2} and converted.ndim == template.ndim
+    if not _may_be_classes(array, template) or is_made_by_script(array, template):
+        return False
+    return (is_float[0] == is_float[1] or is_one_hot) and (
+        converted.shape[1:] == template.shape[1:] or _are_tokens(array, template)
+    )
+
+
+def has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether recorded examples may replace the script's, though their type or sizes differ."""
+    if not _may_be_classes(array, template) or is_made_by_script(array, template):
+        return False
+    has_columns = (array.ndim, template.ndim) == (2, 1)
+    are_features = array.ndim == template.ndim == 2 and "f" in (array.dtype.kind, template.dtype.kind)
+    if are_features and array.shape[1] != template.shape[1]:
+        return False
+    return (
+        has_columns
+        or array.ndim == template.ndim
+        or convert_to_layout(array[:1], template[:1]).shape[1:] == template.shape[1:]
+    )
+
+
+def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether each recorded row can become one number, if the script has numbers: one-hot, or one element."""
+    return (
+        not (array.ndim == 2 and template.ndim == 1) or array.shape[1] == 1 or np.allclose(array.sum(1), 1, atol=1e-3)
+    )
+
+
+def _are_tokens(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether both are sequences of integers, whose lengths may differ."""
+    return all(x.ndim == 2 and x.dtype.kind in "iub" for x in (array, template))
+
+
+def are_copies(a: np.ndarray, b: np.ndarray) -> bool:
+    """Check whether two arrays have the same values for each example."""
+    return a.size == b.size and len(a) == len(b) and np.array_equal(a.reshape(len(a), -1), b.reshape(len(b), -1))
+
+
+def unflatten(leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays of a batch. Labels whose tokens share one axis get the shape of the token ids."""
+    tokens = [x for x in leaves.values() if x.ndim == 2 and x.shape[1] > 1 and x.dtype.kind in "iu"]
+    return {
+        name: leaf.reshape(next((x.shape for x in tokens if leaf.ndim == 1 and leaf.size == x.size), leaf.shape))
+        for name, leaf in leaves.items()
+    }

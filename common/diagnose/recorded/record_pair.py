@@ -194,22 +194,10 @@ class RecordPair:
     def why_steps_differ(self) -> str:
         """Why no step has the same examples and the same initial weights; an empty string if one has both."""
         if not self.equal_steps:
-            return self._why_no_examples
+            return self.get_stage("data").omission or "the examples differ"
         if self.has_difference("initial weights"):
             return "the initial weights differ"
         return self.get_stage("initial weights").omission
-
-    @cached_property
-    def _why_no_examples(self) -> str:
-        """Why the examples of the first step do not count as the same: they are unknown, or they differ."""
-        counts = [sum(side.count_examples(self.steps[0])) for side in self.sides]
-        for side, count in zip(self.sides, counts, strict=True):
-            if not count:
-                return f"the inputs of {side.title} are not recorded"
-        for side in self.sides:
-            if counts[0] == counts[1] and side.has_abridged_inputs(self.steps[0]):
-                return f"the inputs of {side.title} are recorded as samples only"
-        return "the examples differ"
 
     @cached_property
     def why_outputs_differ(self) -> str:

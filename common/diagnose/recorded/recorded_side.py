@@ -11,7 +11,8 @@ from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
-from common.diagnose.recorded.example_rows import join_calls, join_examples, split_examples
+from common.diagnose.recorded.example_rows import join_examples, join_ranks, split_examples
+from common.diagnose.recorded.model_calls import count_calls, join_calls, join_labels, split_rows
 from common.diagnose.recorded.time_axis import (
     Sizes,
     find_sizes,
@@ -24,7 +25,7 @@ from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError, one_line
 from common.map.description import RecordedCall
 from common.recording.clip_factors import restore_gradients
-from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts
+from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts, name_call
 from common.recording.record_reader import Record, TensorFile
 
 Arrays = Mapping[str, np.ndarray]
@@ -175,10 +176,19 @@ class RecordedSide:
         ]
 
     def _read_part(self, step: int, rank: int, number: int, kind: str) -> dict[str, np.ndarray]:
-        """Return the arrays "input", "label" or "output" of one micro-batch, with the examples first."""
+        """Return the arrays "input", "label" or "output" of one micro-batch, with the examples of all calls first."""
+        if (calls := count_calls(self.record.ranks[rank].open_step(step), number)) == 1:
+            return self.read_call(step, rank, number, kind)
+        if kind != "label":
+            return join_calls([self.read_call(step, rank, number, kind, call) for call in range(calls)])
+        counts = self.count_rows(step, rank, number)
+        return join_labels(self.read_call(step, rank, number, kind), counts, (CLASS_WEIGHTS,))
+
+    def read_call(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, np.ndarray]:
+        """Return the arrays "input" or "output" of one call of a micro-batch, or "label", with the examples first."""
         file = self.record.ranks[rank].open_step(step)
-        arrays = file.select(f"batch/{number}/{kind}")
-        inputs = file.select(f"batch/{number}/input")
+        arrays = file.select(f"{name_call(number, call)}/{kind}")
+        inputs = file.select(f"{name_call(number, call)}/input")
         examples = next((len(array) for array in inputs.values() if array.ndim), None)
         timed = inputs.get(self._timed_input) if self._timed_input is not None else None
         if timed is not None:
@@ -216,16 +226,28 @@ class RecordedSide:
 
     def count_examples(self, step: int) -> list[int]:
         """Return the number of examples of each micro-batch, even if its inputs are abridged."""
+        return [sum(self.count_rows(step, *micro_batch)) for micro_batch in self.list_micro_batches(step)]
+
+    def count_rows(self, step: int, rank: int, number: int) -> list[int]:
+        """Return the number of examples of each call of a micro-batch, even if its inputs are abridged."""
         counts = []
-        for micro_batch in self.list_micro_batches(step):
-            shapes = [array.shape for array in self.read_part(step, *micro_batch, "input").values()]
-            shapes += map(tuple, self._list_abridged(step, *micro_batch, "input").values())
+        for call in range(count_calls(self.record.ranks[rank].open_step(step), number)):
+            shapes = [array.shape for array in self.read_call(step, rank, number, "input", call).values()]
+            shapes += map(tuple, self._list_abridged(step, rank, number, "input", call).values())
             counts.append(next((shape[0] for shape in shapes if shape), 0))
         return counts
 
+    def list_call_rows(self, step: int) -> list[np.ndarray]:
+        """Return the rows of each call among all examples of a step; none if micro-batches differ in their calls."""
+        return split_rows([self.count_rows(step, *micro_batch) for micro_batch in self.list_micro_batches(step)])
+
     def has_abridged_inputs(self, step: int) -> bool:
         """Check whether an input of any micro-batch is abridged."""
-        return any(self._list_abridged(step, *micro_batch, "input") for micro_batch in self.list_micro_batches(step))
+        return any(
+            self._list_abridged(step, *micro_batch, "input", call)
+            for micro_batch in self.list_micro_batches(step)
+            for call in range(len(self.count_rows(step, *micro_batch)))
+        )
 
     def has_abridged_labels(self, step: int) -> bool:
         """Check whether a label of any micro-batch is abridged."""
@@ -235,9 +257,9 @@ class RecordedSide:
             for micro_batch in self.list_micro_batches(step)
         )
 
-    def _list_abridged(self, step: int, rank: int, number: int, kind: str) -> dict[str, list[int]]:
-        """Return the shapes of the abridged arrays of a micro-batch, by name."""
-        file, prefix = self.record.ranks[rank].open_step(step), f"batch/{number}/{kind}/"
+    def _list_abridged(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, list[int]]:
+        """Return the shapes of the abridged arrays of a call of a micro-batch, by name."""
+        file, prefix = self.record.ranks[rank].open_step(step), f"{name_call(number, call)}/{kind}/"
         names = [name for name in file.names if name.startswith(prefix) and name in file.abridged]
         return {name.removeprefix(prefix): file.abridged[name]["shape"] for name in names}
 
@@ -265,31 +287,8 @@ class RecordedSide:
         for layer in self.layers:
             path = layer["path"]
             received, returned = (
-                join_calls([file.get(f"{path}/{kind}") for file in files]) for kind in ("input", "output")
+                join_ranks([file.get(f"{path}/{kind}") for file in files]) for kind in ("input", "output")
             )
             if received is not None or returned is not None:
                 calls[path] = RecordedCall(received, returned)
         return calls
-
-
-def find_ignored_class(side: RecordedSide) -> object:
-    """Return the class that the loss function ignores, or None."""
-    loss = side.record.facts["loss"]
-    arguments = loss["arguments"] if loss is not None else {}
-    return arguments.get("ignore_index", arguments.get("ignore_class"))  # the names in PyTorch and in Keras
-
-
-def count_labels(side: RecordedSide, step: int) -> list[float]:
-    """Return the number of labels of each micro-batch that enter its loss: neither ignored nor negative ones.
-
-    If the labels are no classes, or if those of one micro-batch are abridged, examples are counted instead.
-    """
-    if side.has_abridged_labels(step):
-        return [float(count) for count in side.count_examples(step)]
-    counts, ignored = [], find_ignored_class(side)
-    for micro_batch, examples in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
-        inputs = side.read_part(step, *micro_batch, "input")
-        labels = [inputs[LABELS]] if LABELS in inputs else [*side.read_part(step, *micro_batch, "label").values()]
-        integers = [label for label in labels if label.dtype.kind in "iu" and label.ndim]
-        counts.append(float(((integers[0] >= 0) & (integers[0] != ignored)).sum()) if integers else float(examples))
-    return counts

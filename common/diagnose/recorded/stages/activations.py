@@ -32,12 +32,10 @@ def compare_activations(pair: RecordPair) -> Stage:
         stage.omit(pair.why_steps_differ)
         return stage
     step = pair.equal_steps[0]
-    observations = observe_sides(pair, step)
-    if observations is not None:
-        _LayerComparison(stage, pair, *observations).compare()
-        if pair.why_outputs_differ:
-            extent = "only layers with equal inputs are compared" if stage.checks else NOT_COMPARED
-            stage.omit(pair.why_outputs_differ, extent)
+    _LayerComparison(stage, pair, *observe_sides(pair, step)).compare()
+    if pair.why_outputs_differ:
+        extent = "only layers with equal inputs are compared" if stage.checks else NOT_COMPARED
+        stage.omit(pair.why_outputs_differ, extent)
     if not stage.checks and not stage.omission:
         stage.omit("the records have no layers in common")
     return stage

@@ -8,6 +8,12 @@ import numpy as np
 
 from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.recorded.carried_states import explain_reset, list_carried_states
+from common.diagnose.recorded.differing_calls import (
+    DifferingCall,
+    describe_other_pairs,
+    describe_unjoined_inputs,
+    find_differing_call,
+)
 from common.diagnose.recorded.example_counts import explain_counts
 from common.diagnose.recorded.example_order import (
     ArrayPair,
@@ -32,8 +38,8 @@ def compare_data(pair: RecordPair) -> Stage:
     stage = Stage("data")
     for step in pair.steps:
         counts = [sum(side.count_examples(step)) for side in pair.sides]
-        if not all(counts):
-            _omit_from(stage, step, f"the inputs of step {step} are not recorded")
+        if titles := [side.title for side, count in zip(pair.sides, counts, strict=True) if not count]:
+            _omit_from(stage, step, f"the inputs of {titles[0]} in step {step} are not recorded")
             return stage
         if counts[0] != counts[1]:
             stage.add_mismatch(f"step {step}: examples")
@@ -42,6 +48,9 @@ def compare_data(pair: RecordPair) -> Stage:
         if titles := [side.title for side in pair.sides if side.has_abridged_inputs(step)]:
             # The inputs that are recorded as a whole, such as masks, do not identify the examples
             _omit_from(stage, step, f"the inputs of {titles[0]} in step {step} are recorded as samples only")
+            return stage
+        if sentence := describe_unjoined_inputs(pair, step):
+            _omit_from(stage, step, sentence)
             return stage
         if not _compare_step(stage, pair, step):
             return stage
@@ -67,11 +76,18 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
         if not stage.causes:
             pair.orders[step] = order
         stage.checks.append(TensorCheck(f"step {step}: examples", 0.0))
+        if sentence := describe_other_pairs(pair, step, order):
+            stage.add_mismatch(f"step {step}: examples")
+            stage.add_cause("order_between_calls", "b", "examples", sentence, confirmed=False)
         if not np.array_equal(order, np.arange(len(order))):
             stage.note = f"step {step} has the same examples in another order; they are compared in A's order"
         _compare_weights_in_loss(stage, pair, step, order)
         return not stage.causes
-    _explain_step(stage, pair, step, arrays)
+    differing_call = find_differing_call(pair, step, arrays)
+    if differing_call is not None:
+        _explain_call(stage, step, differing_call)
+    else:
+        _explain_step(stage, pair, step, arrays)
     return False
 
 
@@ -159,14 +175,28 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
         )
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
     # Labels do not count here: they have few values, so that those of other examples may be equal by chance
-    input_explanations = [explanation for array, explanation in explanations if not array.is_label]
-    if input_explanations and all(x.cause == "other_values" for x in input_explanations):
+    causes = [explanation.cause for array, explanation in explanations if not array.is_label]
+    if {*causes} == {"other_values"}:
         sentence = f"step {step}: B has other examples"
         stage.add_cause("other_examples", "b", "examples", sentence, confirmed=False)
         return
     for array, explanation in explanations:
         if explanation.confirmed or is_unknown:
             stage.add_explanation(array.title, explanation, prefix=f"step {step}: {array.title} of B ")
+
+
+def _explain_call(stage: Stage, step: int, differing: DifferingCall) -> None:
+    """Add the cause of a difference of what the model receives in one call, if it receives the same in others."""
+    explained = [(array, explain_preparation(array.a, array.b, array.is_label)) for array in differing.arrays]
+    for array, _ in explained:
+        stage.add_mismatch(f"step {step}: {array.title} of {differing.title}")
+    known = [(array, explanation) for array, explanation in explained if explanation.confirmed]
+    for array, explanation in known:
+        prefix = f"step {step}: {array.title} of {differing.title} of B "
+        stage.add_explanation(array.title, explanation, prefix=prefix)
+    if not known:
+        sentence = f"step {step}: {differing.title} receives other values in B, and {differing.equal_calls} the same"
+        stage.add_cause("other_inputs_of_call", "b", differing.arrays[0].title, sentence, confirmed=False)
 
 
 def _note_changed_batches(stage: Stage, explanations: list[tuple[ArrayPair, Explanation]]) -> bool:

@@ -11,8 +11,9 @@ import numpy as np
 from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
+from common.diagnose.recorded.label_counts import count_labels
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_side import RecordedSide, count_labels
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.loss import find_side_formulas
 from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference

@@ -11,6 +11,7 @@ import numpy as np
 
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
+from common.diagnose.recorded.label_counts import count_labels, find_ignored_class
 from common.diagnose.recorded.loss_formulas import (
     DOUBLE_SOFTMAX,
     NOT_FROM_LOGITS,
@@ -24,8 +25,6 @@ from common.diagnose.recorded.recorded_side import (
     SAMPLE_WEIGHTS,
     WEIGHTS_IN_LOSS,
     RecordedSide,
-    count_labels,
-    find_ignored_class,
 )
 from common.diagnose.recorded.regularizers import IN_LOSS, compute_penalty
 
@@ -163,7 +162,7 @@ def find_side_formulas(
 ) -> list[str]:
     """Return the names of the formulas that reproduce the losses of all micro-batches; none if arrays are missing.
 
-    A script may divide the loss by the number of micro-batches.
+    A script may divide the loss by the number of micro-batches, or add the losses of several calls of the model.
 
     Args:
         side: The side.
@@ -192,7 +191,7 @@ def find_side_formulas(
             for label in _list_label_forms(array, logits)
             for weights in [_read_label_weights(part, label)]
             for subtracted, words in ((0.0, ""), *([(penalty, WITH_PENALTY)] if penalty else []))
-            for factor in sorted({1, count})
+            for factor in sorted({1, count, 1 / len(side.count_rows(step, *micro_batch))})
             for name in find_formulas(logits, label, loss * factor - subtracted, precision, weights, ignored)
         ]
         names = fitting if names is None else [name for name in names if name in fitting]

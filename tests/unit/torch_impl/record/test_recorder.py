@@ -125,7 +125,7 @@ OWN_LOSS = "labels and loss function: the recorder saw no call of a loss functio
         pytest.param({"update_model": update_with_own_loss}, [OWN_LOSS], id="own loss"),
         pytest.param(
             {"update_model": update_with_two_calls},
-            ["inputs and outputs: the script calls the model 2 times before a backward pass"],
+            ["layers: the script calls the model 2 times before a backward pass"],
             id="two calls",
         ),
         pytest.param(

@@ -68,7 +68,7 @@ class WithoutLaterWeights(NumpyScript):
     ("script", "stage", "reason"),
     [
         (WithoutGradients, "gradients", "no gradients are recorded, or every update was skipped"),
-        (WithoutInputs, "data", "the inputs of step 1 are not recorded"),
+        (WithoutInputs, "data", "the inputs of B ({tmp_path}/b, torch) in step 1 are not recorded"),
         (WithoutLosses, "loss", "the recorders did not see the loss of step 1"),
         (WithoutLaterWeights, "state", "no weights are recorded after an update"),
     ],
@@ -77,7 +77,9 @@ def test_what_is_not_recorded_is_not_equal(script: type[NumpyScript], stage: str
     diagnosis = diagnose(tmp_path, NumpyScript(), script())
     assert diagnosis.causes == []
     assert not diagnosis.is_equal
-    assert {omitted.name: omitted.omission for omitted in diagnosis.omitted_stages}[stage] == reason
+    assert {omitted.name: omitted.omission for omitted in diagnosis.omitted_stages}[stage] == reason.format(
+        tmp_path=tmp_path
+    )
     assert diagnosis.headline.startswith("not compared: ")
     assert stage in diagnosis.headline.partition(" of A (")[0]
 
@@ -86,7 +88,7 @@ def test_inputs_that_are_not_recorded_are_not_said_to_differ(tmp_path: Path) -> 
     diagnosis = diagnose(tmp_path, NumpyScript(), WithoutInputs())
     notes = {stage.name: stage.note for stage in diagnosis.stages}
     for name in ("activations", "loss", "gradients", "state"):
-        assert notes[name] == f"not compared: the inputs of B ({tmp_path}/b, torch) are not recorded", name
+        assert notes[name] == f"not compared: the inputs of B ({tmp_path}/b, torch) in step 1 are not recorded", name
 
 
 class SampledVariables(NumpyScript):
@@ -129,4 +131,6 @@ def test_samples_of_variables_are_equal_only_if_the_whole_ones_are(
     assert diagnosis.causes == []
     assert not diagnosis.is_equal
     reason = f"{name} is recorded as a sample only: raise max_bytes= of the recorders"
-    assert {omitted.name: omitted.omission for omitted in diagnosis.omitted_stages}[stage] == reason
+    assert {omitted.name: omitted.omission for omitted in diagnosis.omitted_stages}[stage] == reason.format(
+        tmp_path=tmp_path
+    )

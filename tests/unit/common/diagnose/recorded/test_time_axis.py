@@ -71,7 +71,7 @@ def test_labels_and_outputs_are_read_with_the_examples_first_whatever_the_first_
         "batch/0/input": {"lengths": np.array([3, 2]), "tokens": TOKENS},
         "batch/0/label": {"y": TOKENS}, "layer": {"gru/input": np.zeros((*SIZES, 4))},
     }  # fmt: skip
-    rank = SimpleNamespace(open_step=lambda _: SimpleNamespace(select=arrays.__getitem__))
+    rank = SimpleNamespace(open_step=lambda _: SimpleNamespace(select=arrays.__getitem__, names=[]))
     record = SimpleNamespace(steps=[1], ranks=[rank], facts={"model": {"layers": [describe(False)]}})
     side = RecordedSide("a", cast(Any, record))
     np.testing.assert_array_equal(side.read_part(1, 0, 0, "label")["y"], TOKENS.T)

@@ -1,0 +1,106 @@
+"""Which of the calls of a model in a step receives other examples, if a script calls it several times.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from common.diagnose.recorded.example_order import ArrayPair, find_order
+from common.diagnose.recorded.model_calls import describe_call
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+
+
+@dataclass(frozen=True)
+class DifferingCall:
+    """The first call in which a model receives other examples on one side, though another call receives the same.
+
+    Attributes:
+        title: Words for the call, such as "the second of 3 calls of the model".
+        equal_calls: Words for the calls that receive the same.
+        arrays: The arrays that differ, with the rows of the call.
+    """
+
+    title: str
+    equal_calls: str
+    arrays: list[ArrayPair]
+
+
+def find_differing_call(pair: RecordPair, step: int, arrays: Sequence[ArrayPair]) -> DifferingCall | None:
+    """Return the first call that differs; None if no call receives the same, or if the calls have other sizes.
+
+    Args:
+        pair: The records.
+        step: The step.
+        arrays: Pairs of inputs and labels with the rows of all calls.
+    """
+    rows = _pair_rows(pair, step)
+    calls = [[_select(array, *call_rows) for array in arrays] for call_rows in rows]
+    are_equal = [find_order(call) is not None for call in calls]
+    if not any(are_equal) or all(are_equal):
+        return None
+    differing, count = are_equal.index(False), len(calls)
+    equal = [describe_call(call, count) for call in range(count) if are_equal[call]]
+    changed = [array for array in calls[differing] if find_order([array]) is None]
+    return DifferingCall(describe_call(differing, count), " and ".join(equal), changed or calls[differing])
+
+
+def describe_other_pairs(pair: RecordPair, step: int, order: np.ndarray) -> str:
+    """Return a sentence if B's calls receive the same examples as A's, but other examples together; else nothing.
+
+    An example of the second call may belong to the example in the same row of the first one, as in pairs of texts.
+
+    Args:
+        pair: The records.
+        step: The step.
+        order: The index among A's examples of each example of B.
+    """
+    rows = _pair_rows(pair, step)
+    positions = [np.full(len(order), -1) for _ in rows]
+    for call, (rows_a, _) in enumerate(rows):
+        positions[call][rows_a] = np.arange(len(rows_a))
+    position = np.max(positions, axis=0) if rows else order
+    orders = [position[order[rows_b]] for _, rows_b in rows]
+    differing = [call for call, own in enumerate(orders) if not np.array_equal(own, orders[0])]
+    if not differing:
+        return ""
+    title = describe_call(differing[0], len(rows))
+    return f"step {step}: {title} receives its examples in another order in B, and the first one does not"
+
+
+def describe_unjoined_inputs(pair: RecordPair, step: int) -> str:
+    """Return a sentence if a model receives an input in some of its calls only, so that it is not compared."""
+    for side in pair.sides:
+        for rank, number in side.list_micro_batches(step):
+            joined, calls = side.read_part(step, rank, number, "input"), side.count_rows(step, rank, number)
+            for call in range(len(calls)) if len(calls) > 1 else ():
+                inputs = side.read_call(step, rank, number, "input", call)
+                if len([name for name in inputs if inputs[name].ndim]) > len(joined):
+                    title = describe_call(call, len(calls))
+                    return f"{title} in {side.title} receives other inputs ({', '.join(inputs)}) than another call"
+    return ""
+
+
+def _pair_rows(pair: RecordPair, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the rows of each call in A and in B; none unless both have several calls, of the same sizes."""
+    rows = [side.list_call_rows(step) for side in pair.sides]
+    sizes = [[len(call) for call in calls] for calls in rows]
+    return list(zip(*rows, strict=True)) if sizes[0] == sizes[1] and len(sizes[0]) > 1 else []
+
+
+def _select(array: ArrayPair, rows_a: np.ndarray, rows_b: np.ndarray) -> ArrayPair:
+    return replace(array, a=array.a[rows_a], b=array.b[rows_b])
+
+
+def describe_call_counts(sides: Sequence[RecordedSide], step: int) -> str:
+    """Return words for the numbers of calls in a micro-batch if the sides differ in them; else nothing."""
+    counts = [
+        [len(side.count_rows(step, *micro_batch)) for micro_batch in side.list_micro_batches(step)] for side in sides
+    ]
+    if max(map(max, counts)) == 1 or {*counts[0]} == {*counts[1]}:
+        return ""
+    words = [f"{max(numbers)} time{'s' if max(numbers) > 1 else ''}" for numbers in counts]
+    return f"A calls the model {words[0]} before it computes the gradients, and B {words[1]}"
