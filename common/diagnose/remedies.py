@@ -10,6 +10,8 @@ from common.diagnose.findings import Cause
 REMEDY_GROUPS = {
     "other_examples order_of_examples": "use the same `train.seed` and the same data files on both sides",
     "other_inputs_of_call": "compare what the scripts pass to the model there, such as another model's outputs",
+    "output_of_call": "use the same mode, such as `model.train()` or `training=True`, for each call in both scripts",
+    "other_state_of_loss": "compare what the loss depends on besides the model: a target network, a queue, a schedule",
     "order_between_calls": "pass the examples that belong together in the same rows of both calls",
     "number_of_calls": "call the model equally often in both scripts, on the same examples",
     "epoch_not_reshuffled": "call `DistributedSampler.set_epoch` in every epoch",

@@ -162,11 +162,14 @@ class LayerObserver:
             return
         args, kwargs = replace_tensors([[*args], kwargs], {name: tf.cast(followed, received.dtype)})
         activation = _Activation(layer)
+        statistics = [(variable, to_array(variable)) for variable in layer.non_trainable_variables]
         self._stack.append(layer)
         try:
             returned = original(layer, *args, **kwargs)
         finally:
             self._leave(layer, activation)
+            for variable, array in statistics:  # a later call of the model may use them
+                variable.assign(array)
         self._copy(f"followed/{facts['path']}", activation.received, returned)
 
     def _copy(self, name: str, preferred: tf.Tensor | None, nested: object) -> None:

@@ -31,10 +31,6 @@ EAGER_PARTS = (
     "The step runs eagerly and calls layers of the model instead of the model: call the model itself, or put the step "
     "into a tf.function, to follow another record."
 )
-NESTED = (
-    "Another recorder records this step, and each of them computes it beside the training: run the script once for "
-    "each model, with one recorder."
-)
 NO_GRADIENTS = (
     "The gradients were not seen: compute them with tf.GradientTape, and pass them to the optimizer of the recorder."
 )

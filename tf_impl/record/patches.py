@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from typing import ClassVar
 
 MISSING = object()
 
 
 class Patches:
-    """Replaces attributes of modules, classes and objects, and restores them."""
+    """Replaces attributes of modules, classes and objects, and restores them, in whatever order several of them do."""
+
+    # By the identity of a replacement that was restored while another one had replaced it: it, and what it replaced
+    _retired: ClassVar[dict[int, tuple[object, object]]] = {}
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -27,8 +31,14 @@ class Patches:
                 vars(owner)[name] = value
 
         def undo() -> None:
-            if original is not MISSING:
-                set_attribute(original)
+            if vars(owner).get(name, MISSING) is not replacement:
+                self._retired[id(replacement)] = replacement, original
+                return
+            restored = original
+            while id(restored) in self._retired:
+                restored = self._retired[id(restored)][1]
+            if restored is not MISSING:
+                set_attribute(restored)
             elif is_namespace:
                 delattr(owner, name)
             else:

@@ -58,7 +58,7 @@ class Recorder:
         writer: The writer of the record.
     """
 
-    _active: ClassVar[Recorder | None] = None  # the recorder whose step runs
+    _active: ClassVar[list[Recorder]] = []  # the recorders whose steps run; the first one observes functions for all
 
     def __init__(
         self,
@@ -149,34 +149,44 @@ class Recorder:
     def rehearse(self, function: Callable[[], object], iterators: Collection[object] = ()) -> object:
         """Compute a step eagerly, observe it, and undo its effects.
 
-        Return the floating-point results of the step as a list of arrays; None if it cannot be rehearsed.
+        All recorders whose steps run observe it. Return the floating-point results of the step as a list of arrays;
+        None if it cannot be rehearsed.
 
         Args:
             function: Computes the step.
             iterators: Iterators that it may use.
         """
-        self._observer.is_rehearsal = True
+        recorders = self._list_active()
+        is_built = all(recorder._state.is_built for recorder in recorders)
+        for recorder in recorders:
+            recorder._observer.is_rehearsal = True
         try:
-            with Rehearsal(not self._state.is_built, self._draws if self.is_compiled_by_xla else None, iterators):
+            with Rehearsal(not is_built, self._draws if self.is_compiled_by_xla else None, iterators):
                 result = function()
                 return [to_array(tensor) for tensor in list_results(result)]
         except NotVisibleError as error:
-            self.writer.note(str(error))
+            sentence = str(error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            self.writer.note(notes.NO_REHEARSAL.format(self._get_number(), reason))
+            sentence = notes.NO_REHEARSAL.format(self._get_number(), reason)
         finally:
-            self._observer.is_rehearsal = False
+            for recorder in recorders:
+                recorder._observer.is_rehearsal = False
+        for recorder in recorders:
+            recorder.writer.note(sentence)
         return None
 
     def run_unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run the real step, which may be compiled, without the replaced functions."""
-        self.guard(self._state.write_start)
-        self.guard(self._leave)
+        recorders = self._list_active()
+        for recorder in reversed(recorders):
+            recorder.guard(recorder._state.write_start)
+            recorder.guard(recorder._leave)
         try:
             return function(*args, **kwargs)
         finally:
-            self.guard(self._resume)
+            for recorder in recorders:
+                recorder.guard(recorder._resume)
 
     def compare_results(self, rehearsed: object, result: object) -> None:
         """Write a note if the rehearsed step returned other values than the real one."""
@@ -200,11 +210,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def _record_step(self):  # type: ignore[no-untyped-def]
-        if Recorder._active is not None:
-            self.guard(self._refuse_nesting)
-            yield
-            return
-        Recorder._active = self
+        Recorder._active.append(self)
         self.guard(self._enter)
         try:
             yield
@@ -212,14 +218,13 @@ class Recorder:
             self.guard(self._leave)
             raise
         finally:
-            Recorder._active = None
+            Recorder._active.remove(self)
         self.guard(self._leave)
         self.guard(self._end_step)
 
-    def _refuse_nesting(self) -> None:
-        self.writer.note(notes.NESTED)
-        warnings.warn(f"nothing is recorded: {notes.NESTED}", RuntimeWarning, stacklevel=2)
-        self._finish(complete=False)
+    def _list_active(self) -> list[Recorder]:
+        """Return the recorders whose steps run, such as those of the models of a GAN."""
+        return [recorder for recorder in Recorder._active if recorder.is_recording] or [self]
 
     def _enter(self) -> None:
         if self._observer.step is None:
@@ -239,26 +244,38 @@ class Recorder:
 
     def _resume(self) -> None:
         self._observer.start(self._copies)
-        self._patches.replace(FUNCTION, "__call__", self._wrap_function(FUNCTION.__call__))
+        if self._list_active()[0] is self:
+            self._patches.replace(FUNCTION, "__call__", self._wrap_function(FUNCTION.__call__))
 
     def _wrap_function(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(function: object, *args: object, **kwargs: object) -> object:
-            is_outermost = not (self._is_in_function or self._observer.is_rehearsal or self._observer.is_within_layer)
-            if not (is_outermost and self.is_recording):
+            recorders = self._list_active()
+            is_within_layer = any(recorder._observer.is_within_layer for recorder in recorders)
+            if self._is_in_function or self._observer.is_rehearsal or is_within_layer or not self.is_recording:
                 return original(function, *args, **kwargs)
             self._is_in_function = True
             try:
                 self.is_compiled_by_xla = bool(getattr(function, "_jit_compile", False))
-                self.follow(lambda: original(function, *args, **kwargs))
+                self._follow_all(lambda: original(function, *args, **kwargs))
                 rehearsed = self.guard(self.rehearse, lambda: original(function, *args, **kwargs))
-                self.guard(self._observer.add_labels, args, kwargs)
+                for recorder in recorders:
+                    recorder.guard(recorder._observer.add_labels, args, kwargs)
                 result = self.run_unobserved(original, function, *args, **kwargs)
-                self.guard(self.compare_results, rehearsed, result)
+                for recorder in recorders:
+                    recorder.guard(recorder.compare_results, rehearsed, result)
                 return result
             finally:
                 self._is_in_function = False
 
         return call
+
+    def _follow_all(self, function: Callable[[], object]) -> None:
+        """Load the weights of the records that the recorders follow. function: computes the step."""
+        waiting = [x for x in self._list_active() if x.follower is not None and x.follower.is_waiting]
+        for recorder in waiting:
+            recorder.follow(function)
+        for recorder in self._list_active() if waiting else ():
+            recorder._observer.forget(recorder._copies)
 
     def _end_step(self) -> None:
         """Write the step if the optimizer updated, and end the record after the last one."""

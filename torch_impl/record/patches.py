@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -23,6 +23,9 @@ After = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], obj
 
 class Patches:
     """Replaced functions. Each calls the original function, between two functions of the recorder."""
+
+    # By the identity of a replacement that was restored while another recorder had replaced it: it, and its original
+    _retired: ClassVar[dict[int, tuple[object, Any]]] = {}
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []  # owner, name, original and replacement
@@ -50,14 +53,22 @@ class Patches:
             self._replace(owner, name, replacements[id(function)])
 
     def restore(self) -> None:
-        """Restore the functions, except for those that something else replaced in the meantime."""
+        """Restore the functions. Those that another recorder replaced in the meantime are restored with its own."""
         for owner, name, original, replacement in reversed(self._replaced):
             if vars(owner).get(name) is replacement:
-                setattr(owner, name, original)
+                setattr(owner, name, self._find_original(original))
+            else:
+                self._retired[id(replacement)] = replacement, original
         originals = {id(replacement): original for _, _, original, replacement in self._replaced}
         for owner, name, function in list_module_values(originals):  # modules imported while recording
             setattr(owner, name, originals[id(function)])
         self._replaced.clear()
+
+    def _find_original(self, function: Callable[..., object]) -> Callable[..., object]:
+        """Return the function that a recorder replaced first, if others that replaced it have ended before."""
+        while id(function) in self._retired:
+            function = self._retired[id(function)][1]
+        return function
 
     def _replace(self, owner: Any, name: str, replacement: Callable[..., object]) -> None:  # noqa: ANN401
         self._replaced.append((owner, name, vars(owner)[name], replacement))

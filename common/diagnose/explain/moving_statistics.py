@@ -66,14 +66,20 @@ def find_momentum_factors(first_steps: Iterable[FirstStep], precision: str) -> d
     return factors
 
 
-def find_variance_divisor(first_steps: Iterable[FirstStep], precision: str) -> VarianceDivisor | None:
-    """Return the first moving variance whose divisor is n on one side and n - 1 on the other."""
+def find_variance_divisor(first_steps: Iterable[FirstStep], precision: str, passes: int = 1) -> VarianceDivisor | None:
+    """Return the first moving variance whose divisor is n on one side and n - 1 on the other.
+
+    Args:
+        first_steps: The weights in the first compared step.
+        precision: Precision of the weights.
+        passes: The number of forward passes in the step, each of which moves the statistics.
+    """
     tolerance = FACTOR_TOLERANCE[precision]
     for name, start, after_a, after_b in first_steps:
         if not name.endswith(("running_var", "moving_variance")) or after_a.size < 2:
             continue
         for momentum in MOMENTA:
-            variance_a, variance_b = (after - (1 - momentum) * start for after in (after_a, after_b))
+            variance_a, variance_b = (after - (1 - momentum) ** passes * start for after in (after_a, after_b))
             factor = float((variance_a * variance_b).sum() / (variance_a * variance_a).sum())
             difference = 1 - min(factor, 1 / factor)  # 1 / n, because the factor is (n - 1) / n or its inverse
             if difference <= tolerance:

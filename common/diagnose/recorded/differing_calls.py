@@ -22,11 +22,13 @@ class DifferingCall:
         title: Words for the call, such as "the second of 3 calls of the model".
         equal_calls: Words for the calls that receive the same.
         arrays: The arrays that differ, with the rows of the call.
+        repeated_call: Words for the call of B whose inputs B's call receives again; empty if there is none.
     """
 
     title: str
     equal_calls: str
     arrays: list[ArrayPair]
+    repeated_call: str = ""
 
 
 def find_differing_call(pair: RecordPair, step: int, arrays: Sequence[ArrayPair]) -> DifferingCall | None:
@@ -45,7 +47,19 @@ def find_differing_call(pair: RecordPair, step: int, arrays: Sequence[ArrayPair]
     differing, count = are_equal.index(False), len(calls)
     equal = [describe_call(call, count) for call in range(count) if are_equal[call]]
     changed = [array for array in calls[differing] if find_order([array]) is None]
-    return DifferingCall(describe_call(differing, count), " and ".join(equal), changed or calls[differing])
+    repeated = [call for call in range(count) if call != differing and _has_same_inputs(calls[call], calls[differing])]
+    return DifferingCall(
+        describe_call(differing, count),
+        " and ".join(equal),
+        changed or calls[differing],
+        describe_call(repeated[0], count) if repeated else "",
+    )
+
+
+def _has_same_inputs(call: Sequence[ArrayPair], other: Sequence[ArrayPair]) -> bool:
+    """Check whether B's model receives the same in two calls, and A's does not."""
+    inputs = [(x, y) for x, y in zip(call, other, strict=True) if not x.is_label]
+    return all(np.array_equal(x.b, y.b) for x, y in inputs) and not all(np.array_equal(x.a, y.a) for x, y in inputs)
 
 
 def describe_other_pairs(pair: RecordPair, step: int, order: np.ndarray) -> str:

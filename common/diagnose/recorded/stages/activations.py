@@ -18,10 +18,13 @@ from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_followed, read_layer_weights
 from common.diagnose.recorded.carried_states import list_carried_states
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
+from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.random_layers import find_random_layers
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.rounding import rounding_tolerance
+from common.map.array_differences import relative_difference
 from common.map.description import RecordedCall
 
 
@@ -178,11 +181,24 @@ class _LayerComparison:
     def _compare_output(self, tensor: str, a: np.ndarray, b: np.ndarray) -> None:
         may_begin_here = not self.differs and not self.pair.why_outputs_differ
         check = self._check(tensor, a, b, may_begin_here)
-        if check.begins_here:
+        if check.begins_here and (title := self._find_call(a, b)):
+            sentence = f"{title} returns other values for equal inputs, and another call the same: compare the mode of "
+            sentence += "the model and what changes its state between the calls"
+            self.stage.add_cause("output_of_call", "b", tensor, sentence, confirmed=False)
+        elif check.begins_here:
             section = CodeSection(tensor, "the outputs", a, b, self.earlier_outputs, {}, self.weights)
             for explanation in explain_code(section):
                 self.stage.add_explanation(tensor, explanation)
         self.differs |= check.differs
+
+    def _find_call(self, a: np.ndarray, b: np.ndarray) -> str:
+        """Return words for the first call of A's model that returns something else, if another call does not."""
+        rows = self.pair.a.list_call_rows(self.pair.equal_steps[0])
+        differences = [relative_difference(a[call], b[call]) for call in rows] if len(rows) > 1 else []
+        differing = [
+            call for call, x in enumerate(differences) if x > rounding_tolerance(self.pair.noise, self.pair.precision)
+        ]
+        return describe_call(differing[0], len(rows)) if 0 < len(differing) < len(rows) else ""
 
 
 def _has_merged_axes(outputs: np.ndarray, count: int) -> bool:

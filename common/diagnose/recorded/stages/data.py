@@ -196,7 +196,10 @@ def _explain_call(stage: Stage, step: int, differing: DifferingCall) -> None:
         stage.add_explanation(array.title, explanation, prefix=prefix)
     if not known:
         sentence = f"step {step}: {differing.title} receives other values in B, and {differing.equal_calls} the same"
-        stage.add_cause("other_inputs_of_call", "b", differing.arrays[0].title, sentence, confirmed=False)
+        if differing.repeated_call:
+            sentence = f"step {step}: {differing.title} receives the examples of {differing.repeated_call} again in B"
+        is_known = bool(differing.repeated_call)
+        stage.add_cause("other_inputs_of_call", "b", differing.arrays[0].title, sentence, confirmed=is_known)
 
 
 def _note_changed_batches(stage: Stage, explanations: list[tuple[ArrayPair, Explanation]]) -> bool:

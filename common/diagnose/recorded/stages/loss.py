@@ -11,6 +11,7 @@ import numpy as np
 
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
+from common.diagnose.recorded.example_order import pair_arrays
 from common.diagnose.recorded.label_counts import count_labels, find_ignored_class
 from common.diagnose.recorded.loss_formulas import (
     DOUBLE_SOFTMAX,
@@ -27,8 +28,10 @@ from common.diagnose.recorded.recorded_side import (
     RecordedSide,
 )
 from common.diagnose.recorded.regularizers import IN_LOSS, compute_penalty
+from common.map.array_differences import relative_difference
 
 WITH_PENALTY = ", plus the penalty of the regularizers"
+LATER_SHARE = 100  # a loss that differs this many times as much as the outputs does not inherit their difference
 PRECISION_NOISE = 1.0  # noise of a loss as a multiple of the noise of the activations from which it is computed
 
 
@@ -76,6 +79,28 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
         _explain_factor(stage, pair, losses[1] / losses[0] if losses[0] else 0.0)
     if states is not None and not stage.causes:
         stage.add_explanation("loss", states)
+    if not stage.causes and differing_steps and differing_steps[0] != pair.equal_steps[0]:
+        _explain_later_step(stage, pair, differing_steps[0])
+
+
+def _explain_later_step(stage: Stage, pair: RecordPair, step: int) -> None:
+    """Add a cause for losses that differ after the first step though weights and outputs are still equal.
+
+    The loss then depends on something else that the script changes, such as a target network.
+    """
+    losses, outputs = find_closest_losses(pair, step), [side.read_batch(step, "output") for side in pair.sides]
+    arrays, *unpaired = pair_arrays(*outputs)
+    if losses is None or not arrays or any(unpaired) or not losses[0] or pair.get_stage("hyperparameters").causes:
+        return
+    ordered = [(array.a, array.b[np.argsort(pair.orders[step])]) for array in arrays]
+    are_comparable = all(a.shape == b.shape and len(a) == len(pair.orders[step]) for a, b in ordered)
+    difference = max(relative_difference(a, b) for a, b in ordered) if are_comparable else np.inf
+    if abs(losses[1] / losses[0] - 1) > LATER_SHARE * max(difference, pair.measure_weight_difference(step - 1)):
+        sentence = (
+            f"step {step}: from equal outputs B computes {losses[1] / losses[0]:.6g} times A's loss, and in earlier "
+            "steps the same: the loss depends on something that changes in another way, such as a target network"
+        )
+        stage.add_cause("other_state_of_loss", "b", f"step {step}: loss", sentence, confirmed=False)
 
 
 def _explain_states(pair: RecordPair, differing_steps: list[int]) -> Explanation | None:

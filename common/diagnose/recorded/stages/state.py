@@ -16,6 +16,7 @@ from common.diagnose.explain.moving_statistics import (
 )
 from common.diagnose.findings import EQUAL, Stage, TensorCheck
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT_TRAINED
 from common.diagnose.recorded.variable_pairs import VariableMatch
 from common.map.array_differences import compute_norm
@@ -150,7 +151,9 @@ def _explain(
         sentence = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
         stage.add_cause("moving_statistics", "b", name, sentence)
         return
-    if divisor := find_variance_divisor(first_steps, precision):
+    passes = [_count_passes(side, pair.equal_steps[0]) for side in pair.sides]
+    divisor = find_variance_divisor(first_steps, precision, passes[0]) if passes[0] == passes[1] else None
+    if divisor is not None:
         sentence = f"in B {divisor.name} moves towards {divisor.factor:.6g} times A's variance: one divides by n - 1"
         stage.add_cause("biased_variance", "b", divisor.name, sentence)
         return
@@ -163,6 +166,11 @@ def _explain(
     if checks:
         sentence = f"{checks[0].tensor} differs by {checks[0].difference:.1e}, and no earlier stage explains that"
         stage.add_cause("unexplained", "b", checks[0].tensor, sentence, confirmed=False)
+
+
+def _count_passes(side: RecordedSide, step: int) -> int:
+    """Return the number of recorded forward passes of the first process in a step."""
+    return sum(len(side.count_rows(step, rank, number)) for rank, number in side.list_micro_batches(step) if rank == 0)
 
 
 def _get_title(check: TensorCheck) -> str:
