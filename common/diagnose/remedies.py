@@ -9,9 +9,10 @@ from common.diagnose.findings import Cause
 # The remedy of several causes, by the names of the causes, which are separated by spaces
 REMEDY_GROUPS = {
     "other_examples order_of_examples": "use the same `train.seed` and the same data files on both sides",
-    "other_inputs_of_call": "compare what the scripts pass to the model there, such as another model's outputs",
+    "other_inputs_of_call some_examples": "compare what the scripts pass to the model there: do they draw numbers?",
     "output_of_call": "use the same mode, such as `model.train()` or `training=True`, for each call in both scripts",
     "other_state_of_loss": "compare what the loss depends on besides the model: a target network, a queue, a schedule",
+    "made_labels": "give the real and the fake examples the same labels in both scripts",
     "order_between_calls": "pass the examples that belong together in the same rows of both calls",
     "number_of_calls": "call the model equally often in both scripts, on the same examples",
     "epoch_not_reshuffled": "call `DistributedSampler.set_epoch` in every epoch",

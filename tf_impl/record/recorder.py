@@ -159,7 +159,7 @@ class Recorder:
         recorders = self._list_active()
         is_built = all(recorder._state.is_built for recorder in recorders)
         for recorder in recorders:
-            recorder._observer.is_rehearsal = True
+            recorder._observer.is_rehearsal, recorder._observer.has_later_losses = True, len(recorders) > 1
         try:
             with Rehearsal(not is_built, self._draws if self.is_compiled_by_xla else None, iterators):
                 result = function()

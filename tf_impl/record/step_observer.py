@@ -31,7 +31,9 @@ class StepObserver:
     Attributes:
         step: The step that receives what is observed.
         convert_input: Returns the recorded input of a layer's counterpart; None if no record is followed.
-        is_rehearsal: Whether the optimizer must not update.
+        is_rehearsal: Whether the step is rehearsed, in which the optimizer does not update.
+        has_later_losses: Whether the optimizer updates even then, because other models are recorded, whose losses may
+            depend on the updated weights. The rehearsal undoes the update.
         omitted: The types of the tensors that a record cannot hold, by name.
     """
 
@@ -55,7 +57,7 @@ class StepObserver:
         self.step: Step | None = None
         self.convert_input: Callable[..., np.ndarray | None] | None = None
         self._before_update, self._guard, self._before_call = before_update, guard, before_call
-        self.is_rehearsal = False
+        self.is_rehearsal = self.has_later_losses = False
         self.omitted: dict[str, str] = {}
         self._model, self._optimizer = model, optimizer
         self._patches = Patches()
@@ -310,9 +312,10 @@ class StepObserver:
         args = tuple(list(value) if hasattr(value, "__next__") else value for value in args)  # scripts pass a zip
         kwargs = {name: list(value) if hasattr(value, "__next__") else value for name, value in kwargs.items()}
         self._see(lambda: self._take_update(self._pair_gradients(original.__name__, args, kwargs)))
-        if self.is_rehearsal:
+        if self.is_rehearsal and not self.has_later_losses:
             return unwrap_optimizer(self._optimizer).iterations
-        self._before_update()
+        if not self.is_rehearsal:
+            self._before_update()
         self._updating.add(find_replica())  # Keras's apply_gradients calls apply
         try:
             return original(*args, **kwargs)

@@ -99,10 +99,18 @@ def describe_unjoined_inputs(pair: RecordPair, step: int) -> str:
 
 
 def _pair_rows(pair: RecordPair, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the rows of each call in A and in B; none unless both have several calls, of the same sizes."""
+    """Return the rows of each call in A and in B; none unless a side has several calls, and the other fits them.
+
+    A side may join the calls, or compute the gradients after each of them.
+    """
     rows = [side.list_call_rows(step) for side in pair.sides]
     sizes = [[len(call) for call in calls] for calls in rows]
-    return list(zip(*rows, strict=True)) if sizes[0] == sizes[1] and len(sizes[0]) > 1 else []
+    if sum(sizes[0]) != sum(sizes[1]) or (min(map(len, sizes)) > 1 and sizes[0] != sizes[1]):
+        return []
+    several = [calls for calls in rows if len(calls) > 1]
+    if len(several) == 2:
+        return list(zip(*rows, strict=True))
+    return [(call, call) for call in several[0]] if several else []
 
 
 def _select(array: ArrayPair, rows_a: np.ndarray, rows_b: np.ndarray) -> ArrayPair:

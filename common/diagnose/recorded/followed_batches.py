@@ -4,7 +4,7 @@ A script follows a record if it trains on the recorded examples instead of its o
 own batch, which may be nested; it shows the shape and the type that the script expects.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -17,7 +17,7 @@ from common.diagnose.recorded.matched_arrays import (
     has_like_shape,
     has_same_shape,
     is_constant,
-    is_made_by_script,
+    is_continuous,
     match_by_values,
     match_in_order,
     unflatten,
@@ -48,6 +48,7 @@ class FollowedBatches:
         """Begin with the first recorded step."""
         self._side = side
         self._steps = list(side.record.steps)
+        self._constant: set[int] = set()  # identities of recorded labels that a script makes itself
         self._updates = 0  # number of updates of the script
         self._read_step = lru_cache(1)(self._read_arrays)
         self._position = 0  # index of the next example within the step
@@ -169,6 +170,9 @@ class FollowedBatches:
         # A model that reconstructs its input may flatten it for the loss
         copies = {name: next((x for x in arrays.values() if are_copies(x, array)), array)
                   for name, array in labels.items()}  # fmt: skip
+        ends = np.cumsum(self._count_rows(step))[:-1]
+        constant = [name for name, array in copies.items() if all(map(is_constant, np.split(array, ends)))]
+        self._constant = {id(copies[name]) for name in constant}
         return arrays | {f"label {name}": array for name, array in copies.items()}
 
     def _count_rows(self, step: int) -> list[int]:
@@ -218,7 +222,8 @@ class FollowedBatches:
         for fits in (has_same_shape, has_equal_shape, has_like_shape):  # from the strictest to the loosest
             unused = {name: array for name, array in arrays.items() if name not in matches.values()}
             unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
-            best, in_order = (match(unmatched, unused, fits) for match in (match_by_values, match_in_order))
+            may_replace = self._exclude_constants(fits)
+            best, in_order = (match(unmatched, unused, may_replace) for match in (match_by_values, match_in_order))
             moved = [f"{leaf} gets {name}" for leaf, name in best.items() if in_order.get(leaf) != name]
             if moved:
                 self._add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check that")
@@ -247,7 +252,9 @@ class FollowedBatches:
         directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
         # A script makes the labels of real and fake images itself, and the inputs of later calls with another model
         made = [
-            name for name, known in arrays.items() if name.startswith(LATER_CALL) or is_made_by_script(known, array)
+            name
+            for name, known in arrays.items()
+            if name.startswith(LATER_CALL) or (is_continuous(array) and id(known) in self._constant)
         ]
         are_used = all(name in made or any(are_copies(x, known) for x in used) for name, known in arrays.items())
         is_known = any(name.startswith(("label ", LATER_CALL)) for name in arrays)
@@ -256,7 +263,7 @@ class FollowedBatches:
             and are_used
             and not any(has_like_shape(known, array) for name, known in arrays.items() if name not in named)
         ):
-            listed = ", ".join(name + (MADE if is_constant(known) else "") for name, known in arrays.items())
+            listed = ", ".join(name + (MADE if id(known) in self._constant else "") for name, known in arrays.items())
             sentence = (
                 f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received "
                 f"only {listed}"
@@ -267,6 +274,12 @@ class FollowedBatches:
         raise UserError(
             f"{directory}: has nothing for {_describe(leaf, array)} of the script's batch, "
             f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
+        )
+
+    def _exclude_constants(self, fits: Callable[[np.ndarray, np.ndarray], bool]) -> Callable[..., bool]:
+        """Return a check by which labels that the followed script made replace no continuous values."""
+        return lambda array, template: (
+            fits(array, template) and not (id(array) in self._constant and is_continuous(template))
         )
 
     def _add_note(self, sentence: str) -> None:

@@ -85,16 +85,13 @@ def is_constant(array: np.ndarray) -> bool:
     return array.size > 1 and bool((array == array.flat[0]).all())
 
 
-def is_made_by_script(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether a recorded array is constant, and the script's has numbers that are not only classes."""
-    has_fractions = template.dtype.kind == "f" and bool((template != np.round(template)).any())
-    return has_fractions and is_constant(array) and not is_constant(template)
+def is_continuous(array: np.ndarray) -> bool:
+    """Check whether an array has numbers that are neither classes nor all the same."""
+    return array.dtype.kind == "f" and bool((array != np.round(array)).any()) and not is_constant(array)
 
 
 def has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples have the shape and the kind of the script's."""
-    if is_made_by_script(array, template):
-        return False
     return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")
 
 
@@ -103,7 +100,7 @@ def has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
     is_float = [x.dtype.kind == "f" for x in (array, template)]
     converted = convert_to_layout(array[:1], template[:1])
     is_one_hot = {array.ndim, template.ndim} == {1, 2} and converted.ndim == template.ndim
-    if not _may_be_classes(array, template) or is_made_by_script(array, template):
+    if not _may_be_classes(array, template):
         return False
     return (is_float[0] == is_float[1] or is_one_hot) and (
         converted.shape[1:] == template.shape[1:] or _are_tokens(array, template)
@@ -112,7 +109,7 @@ def has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
 
 def has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples may replace the script's, though their type or sizes differ."""
-    if not _may_be_classes(array, template) or is_made_by_script(array, template):
+    if not _may_be_classes(array, template):
         return False
     has_columns = (array.ndim, template.ndim) == (2, 1)
     are_features = array.ndim == template.ndim == 2 and "f" in (array.dtype.kind, template.dtype.kind)

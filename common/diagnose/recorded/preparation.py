@@ -32,6 +32,12 @@ def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explana
     explanation = explain_array(a, b)
     if explanation.confirmed or is_label or a.dtype.kind != "f" or np.array_equal(a, np.round(a)):
         return explanation
+    differing = [
+        row for row in range(len(a)) if not np.allclose(a[row], b[row], rtol=TOLERANCE, atol=TOLERANCE * a.std())
+    ]
+    if 0 < len(differing) < len(a):  # another preparation changes all of them
+        sentence = f"has other values in {len(differing)} of {len(a)} examples, first in example {differing[0]}"
+        return Explanation("some_examples", sentence, confirmed=False)
     correlation = float(np.corrcoef(a.ravel(), b.ravel())[0, 1]) if a.std() and b.std() else 0.0
     if correlation > ALIKE:
         sentence = (

@@ -23,6 +23,7 @@ from common.diagnose.recorded.example_order import (
     project_examples,
     project_steps,
 )
+from common.diagnose.recorded.matched_arrays import is_constant
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
@@ -190,11 +191,16 @@ def _explain_call(stage: Stage, step: int, differing: DifferingCall) -> None:
     explained = [(array, explain_preparation(array.a, array.b, array.is_label)) for array in differing.arrays]
     for array, _ in explained:
         stage.add_mismatch(f"step {step}: {array.title} of {differing.title}")
-    known = [(array, explanation) for array, explanation in explained if explanation.confirmed]
+    made = [array for array in differing.arrays if array.is_label and is_constant(array.a) and is_constant(array.b)]
+    for array in made:
+        values = f"is {array.a.flat[0]:g} in A and {array.b.flat[0]:g} in B: the scripts make it themselves"
+        sentence = f"step {step}: {array.title} of {differing.title} {values}"
+        stage.add_cause("made_labels", "b", array.title, sentence)
+    known = [(array, x) for array, x in explained if x.confirmed and not any(array is other for other in made)]
     for array, explanation in known:
         prefix = f"step {step}: {array.title} of {differing.title} of B "
         stage.add_explanation(array.title, explanation, prefix=prefix)
-    if not known:
+    if not stage.causes:
         sentence = f"step {step}: {differing.title} receives other values in B, and {differing.equal_calls} the same"
         if differing.repeated_call:
             sentence = f"step {step}: {differing.title} receives the examples of {differing.repeated_call} again in B"

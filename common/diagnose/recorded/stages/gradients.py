@@ -82,9 +82,12 @@ def _compare_step(
     largest = max((float(np.linalg.norm(a)) for a, _ in gradients.values()), default=0.0)
     smallest = SMALL_GRADIENT_SHARE[pair.precision] * largest
     noise = max(GRADIENT_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
+    is_first = step == pair.equal_steps[0]
+    earlier = {} if is_first else read_paired_gradients(pair, pair.equal_steps[pair.equal_steps.index(step) - 1])
     for title, (a, b) in gradients.items():
-        # A gradient sums terms of both signs, so that its small elements may be rounding errors of large terms
-        norm = max(smallest, float(np.linalg.norm(a)))
+        # A gradient sums terms of both signs, so that its small elements may be rounding errors of large terms. One
+        # that was recovered from slots also has the rounding errors of earlier gradients.
+        norm = max(smallest, *(float(np.linalg.norm(x)) for x in (a, *earlier.get(title, ())[:1])))
         check = stage.compare_arrays(f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
         if check.differs:
             differing[title] = a, b
