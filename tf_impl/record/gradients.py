@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.recording.array_norms import iterate_blocks, sum_squared_differences, sum_squares
+from common.recording.record_format import Environment
 from tf_impl.record.optimizer_facts import Optimizer, read_config, unwrap_optimizer
 from tf_impl.record.tensors import list_results, to_array
 
@@ -96,3 +97,8 @@ def compare_results(rehearsed: object, result: object) -> float:
     if expected.keys() != computed.keys() or any(expected[key].shape != computed[key].shape for key in expected):
         return 0.0
     return relative_difference(computed, expected)
+
+
+def get_tolerance(environment: Environment) -> float:
+    """Return the relative difference up to which the results of eager and compiled kernels count as equal."""
+    return 0.1 if environment["flags"].get("autocast") is not None else 1e-3

@@ -53,3 +53,10 @@ def _read_defaults(function: object) -> dict[str, object]:
     except (TypeError, ValueError):
         return {}
     return {name: item.default for name, item in parameters.items() if item.default is not inspect.Parameter.empty}
+
+
+def join_losses(losses: list[LossFacts]) -> LossFacts | None:
+    """Return the description of several losses as one; None without any."""
+    if len(losses) > 1:
+        return {"name": "several", "arguments": {str(index): dict(loss) for index, loss in enumerate(losses)}}
+    return losses[0] if losses else None

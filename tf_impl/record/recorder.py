@@ -22,22 +22,18 @@ from tf_impl.record import notes
 from tf_impl.record.check_arguments import check_arguments, follow_record
 from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.finished_step import FinishedStep
-from tf_impl.record.gradients import compare_results
+from tf_impl.record.gradients import compare_results, get_tolerance
 from tf_impl.record.layer_observer import describe_layers
 from tf_impl.record.model_facts import Layer, name_by_identity
 from tf_impl.record.optimizer_facts import (
     Optimizer,
     count_updates,
-    read_loss_scale,
-    read_rate,
-    view_momentums,
 )
 from tf_impl.record.patches import Patches
-from tf_impl.record.rehearsal import CompiledDraws, NotVisibleError, Rehearsal
+from tf_impl.record.rehearsal import CompiledDraws, Rehearsal, try_rehearsal
 from tf_impl.record.state_writer import StateWriter
-from tf_impl.record.step import Step
 from tf_impl.record.step_observer import StepObserver
-from tf_impl.record.tensors import Copies, count_bytes, list_results, to_array
+from tf_impl.record.tensors import Copies, count_bytes
 
 if TYPE_CHECKING:
     from tf_impl.record.follower import Follower
@@ -158,23 +154,15 @@ class Recorder:
         """
         recorders = self._list_active()
         is_built = all(recorder._state.is_built for recorder in recorders)
+        rehearsal = Rehearsal(not is_built, self._draws if self.is_compiled_by_xla else None, iterators)
         for recorder in recorders:
             recorder._observer.is_rehearsal, recorder._observer.has_later_losses = True, len(recorders) > 1
-        try:
-            with Rehearsal(not is_built, self._draws if self.is_compiled_by_xla else None, iterators):
-                result = function()
-                return [to_array(tensor) for tensor in list_results(result)]
-        except NotVisibleError as error:
-            sentence = str(error)
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            sentence = notes.NO_REHEARSAL.format(self._get_number(), reason)
-        finally:
-            for recorder in recorders:
-                recorder._observer.is_rehearsal = False
+        results, reason = try_rehearsal(rehearsal, function, self._get_number())
         for recorder in recorders:
-            recorder.writer.note(sentence)
-        return None
+            recorder._observer.is_rehearsal = False
+            if results is None:
+                recorder.writer.note(reason)
+        return results
 
     def run_unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run the real step, which may be compiled, without the replaced functions."""
@@ -191,7 +179,7 @@ class Recorder:
     def compare_results(self, rehearsed: object, result: object) -> None:
         """Write a note if the rehearsed step returned other values than the real one."""
         difference = compare_results(rehearsed, result)
-        if difference > self._get_tolerance():
+        if difference > get_tolerance(self.writer.facts["environment"]):
             if self._observer.step is not None:
                 self._observer.step.is_exact = False
             self.writer.note(notes.DIFFERENT_RESULTS.format(self._get_number(), difference))
@@ -230,11 +218,8 @@ class Recorder:
         if self._observer.step is None:
             if self._state.is_built and not (self.follower is not None and self.follower.is_waiting):
                 self._state.write_start()
-            variables = self._state.name_variables()
-            momentums = {name: array.copy() for name, array in view_momentums(self._optimizer, variables).items()}
-            scale, number = read_loss_scale(self._optimizer), self._get_number()
-            self._observer.step = Step(number, read_rate(self._optimizer), scale, momentums)
-            self._copies = Copies(self._get_copied_bytes(number))
+            self._observer.step = self._state.begin_step(self._get_number())
+            self._copies = Copies(self._get_copied_bytes(self._get_number()))
             self._iterations = count_updates(self._optimizer)
         self._resume()
 
@@ -287,7 +272,7 @@ class Recorder:
                 self.writer.note(notes.NO_UPDATE.format(MAX_MICRO_BATCHES))
                 self._finish(complete=False)
             return
-        self._state.write_step(finished, self._observer, self._get_tolerance())
+        self._state.write_step(finished, self._observer, get_tolerance(self.writer.facts["environment"]))
         self._observer.end_step()
         if self.follower is not None:
             self.follower.end_step()
@@ -300,11 +285,6 @@ class Recorder:
 
     def _get_number(self) -> int:
         return len(self.writer.facts["steps"]) + 1
-
-    def _get_tolerance(self) -> float:
-        """Return the relative difference up to which the results of eager and compiled kernels count as equal."""
-        is_half = self.writer.facts["environment"]["flags"].get("autocast") is not None
-        return 0.1 if is_half else 1e-3
 
     def _finish(self, complete: bool) -> None:
         """End the record, and leave nothing of it in the script."""

@@ -16,7 +16,9 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import nn_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
 
+from tf_impl.record import notes
 from tf_impl.record.patches import Patches
+from tf_impl.record.tensors import list_results, to_array
 
 ASSIGNMENTS = [
     name
@@ -130,6 +132,35 @@ class Rehearsal:
                 self._is_reading = False
 
         return take
+
+
+def refuse_parts() -> None:
+    """Raise NotVisibleError: an eager step cannot be rehearsed if it calls layers instead of the model."""
+    raise NotVisibleError(notes.EAGER_PARTS)
+
+
+def try_rehearsal(
+    rehearsal: Rehearsal, function: Callable[[], object], step: int
+) -> tuple[list[np.ndarray] | None, str]:
+    """Rehearse a step.
+
+    Args:
+        rehearsal: The context.
+        function: Computes the step.
+        step: The number of the step.
+
+    Returns:
+        The floating-point results of the step, or None and a sentence that says why it cannot be rehearsed.
+    """
+    try:
+        with rehearsal:
+            result = function()
+            return [to_array(tensor) for tensor in list_results(result)], ""
+    except NotVisibleError as error:
+        return None, str(error)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return None, notes.NO_REHEARSAL.format(step, reason)
 
 
 @contextlib.contextmanager

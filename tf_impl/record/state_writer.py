@@ -8,7 +8,8 @@ from common.recording.record_writer import RecordWriter
 from tf_impl.record import notes
 from tf_impl.record.finished_step import FinishedStep
 from tf_impl.record.model_facts import Layer, name_variables
-from tf_impl.record.optimizer_facts import Optimizer, view_slots
+from tf_impl.record.optimizer_facts import Optimizer, read_loss_scale, read_rate, view_momentums, view_slots
+from tf_impl.record.step import Step
 from tf_impl.record.step_observer import StepObserver
 from tf_impl.record.tensors import Arrays, view_array
 
@@ -44,6 +45,12 @@ class StateWriter:
             slots = view_slots(self._optimizer, self.name_variables())
             changed = {name: array for name, array in slots.items() if array.any()}  # all slots begin with zeros
             self._writer.write_start({**self._view_weights(), **changed})
+
+    def begin_step(self, number: int) -> Step:
+        """Return a step that has just begun. number: of the step, from 1."""
+        momentums = view_momentums(self._optimizer, self.name_variables())
+        copies = {name: array.copy() for name, array in momentums.items()}
+        return Step(number, read_rate(self._optimizer), read_loss_scale(self._optimizer), copies)
 
     def write_step(self, finished: FinishedStep, observer: StepObserver, tolerance: float) -> None:
         """Write a step in which the optimizer updated.

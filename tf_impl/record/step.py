@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,7 +50,7 @@ class ModelCall:
     parts: list[str] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class MicroBatch:
     """The forward passes, the loss and the gradients of a tape, on one replica.
 
@@ -69,6 +69,21 @@ class MicroBatch:
     layers: Arrays = field(default_factory=dict)
     loss: float | None = None
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def select_calls(self, unused: Collection[ModelCall | LossCall]) -> None:
+        """Keep the calls of the model and of losses that are used, or all if none is used, and name the labels."""
+        self.calls = [call for call in self.calls if call not in unused] or self.calls
+        self.loss_calls = [call for call in self.loss_calls if call not in unused] or self.loss_calls
+        for index, loss_call in enumerate(self.loss_calls):
+            suffix = f".{index}" if index else ""
+            self.labels.update({f"{name}{suffix}": array for name, array in loss_call.labels.items()})
+
+    def forget_tensors(self) -> None:
+        """Forget the tensors and the observers of the calls, which would stay in memory."""
+        for call in self.calls:
+            call.layers = None
+        for called in [*self.calls, *self.loss_calls]:
+            called.results.clear()
 
     def name_arrays(self, number: int) -> Arrays:
         """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
@@ -106,6 +121,19 @@ class Step:
     max_norm: float | None = None
     clip_factors: dict[str, float] = field(default_factory=dict)
     is_exact: bool = True
+
+    def find_open_batch(self, replica: int) -> MicroBatch | None:
+        """Return the micro-batch of a replica whose gradients are not computed yet; None if there is none."""
+        batches = self.replicas.get(replica, [])
+        return batches[-1] if batches and not batches[-1].gradients else None
+
+    def open_batch(self, replica: int) -> MicroBatch:
+        """Return the micro-batch of a replica whose gradients are not computed yet, a new one if there is none."""
+        batch = self.find_open_batch(replica) or MicroBatch()
+        batches = self.replicas.setdefault(replica, [])
+        if batch not in batches[-1:]:
+            batches.append(batch)
+        return batch
 
     @property
     def micro_batches(self) -> list[MicroBatch]:

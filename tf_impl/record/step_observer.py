@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,17 @@ import tensorflow as tf
 
 from common.recording.record_format import LossFacts
 from common.recording.record_writer import MIN_COPIED_BYTES
-from tf_impl.record import notes
 from tf_impl.record.environment import find_replica
 from tf_impl.record.layer_observer import LayerObserver
+from tf_impl.record.loss_facts import join_losses
 from tf_impl.record.loss_observer import LossObserver, iterate_functions
-from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, name_by_identity, name_variables
+from tf_impl.record.model_facts import Layer, find_keras, find_layer_class
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
-from tf_impl.record.rehearsal import NotVisibleError
+from tf_impl.record.rehearsal import refuse_parts
 from tf_impl.record.step import LossCall, MicroBatch, ModelCall, Step
-from tf_impl.record.tensors import Copies, list_results, name_tensors, to_array, view_array
+from tf_impl.record.tape_gradients import TapeGradients
+from tf_impl.record.tensors import Copies, list_results, name_tensors, to_array
 
 Call = Callable[..., Any]
 
@@ -61,7 +62,6 @@ class StepObserver:
         self.omitted: dict[str, str] = {}
         self._model, self._optimizer = model, optimizer
         self._patches = Patches()
-        self._names: dict[int, str] = {}
         self._tensors: list[tf.Tensor] = []  # the tensors that the model received or returned
         self._copies = Copies(0)
         self._first_layers: LayerObserver | None = None  # of the first forward pass
@@ -70,7 +70,7 @@ class StepObserver:
         self._depths: dict[int, int] = {}  # number of calls of the model that each replica is in
         self._updating: set[int] = set()  # replicas in which the optimizer updates
         self._losses: dict[int, LossFacts] = {}  # by the identity of the loss object
-        self._gradients: dict[int, tuple[object, np.ndarray]] = {}  # by the identity of the tensor
+        self._gradients = TapeGradients(model, optimizer)
 
     def start(self, copies: Copies) -> None:
         """Begin to observe. copies: keeps the copies of the tensors of this step."""
@@ -135,10 +135,7 @@ class StepObserver:
     @property
     def loss(self) -> LossFacts | None:
         """The loss function, or all of them; None if none was seen."""
-        losses = list(self._losses.values())
-        if len(losses) > 1:
-            return {"name": "several", "arguments": {str(index): dict(loss) for index, loss in enumerate(losses)}}
-        return losses[0] if losses else None
+        return join_losses(list(self._losses.values()))
 
     def _see(self, function: Callable[[], None]) -> None:
         """Call a function of the observer. Its errors end a rehearsal, but must not reach a real step."""
@@ -151,25 +148,14 @@ class StepObserver:
         original = getattr(owner, name)
         self._patches.replace(owner, name, functools.wraps(original)(_bind(replacement, original)))
 
-    def _open_batch(self) -> MicroBatch:
-        """Return the micro-batch of this replica whose gradients are not computed yet."""
-        if self.step is None:  # another replica has just ended the record
-            return MicroBatch()
-        batches = self.step.replicas.setdefault(find_replica(), [])
-        if not batches or batches[-1].gradients:
-            batches.append(MicroBatch())
-        return batches[-1]
-
     def _find_open_batch(self) -> MicroBatch | None:
-        """Return the micro-batch of this replica whose gradients are not computed yet; None if there is none."""
-        batches = [] if self.step is None else self.step.replicas.get(find_replica(), [])
-        return batches[-1] if batches and not batches[-1].gradients else None
+        return None if self.step is None else self.step.find_open_batch(find_replica())
 
     def _call_layer(self, original: Call, layer: Layer, *args: object, **kwargs: object) -> object:
         replica = find_replica()
         if not self._depths.get(replica) and (layer is self._model or self._is_part(layer)):
             if not self.is_rehearsal:
-                self._before_call(_refuse if layer is not self._model else lambda: layer(*args, **kwargs))
+                self._before_call(refuse_parts if layer is not self._model else lambda: layer(*args, **kwargs))
             self._depths[replica] = 1
             try:
                 return self._call_model(original, layer, args, kwargs)
@@ -191,7 +177,8 @@ class StepObserver:
 
     def _call_model(self, original: Call, layer: Layer, args: tuple, kwargs: dict) -> object:
         """Call the model, or a layer that the script calls instead of the model."""
-        batch, is_model = self._open_batch(), layer is self._model
+        batch = MicroBatch() if self.step is None else self.step.open_batch(find_replica())  # None: the record ended
+        is_model = layer is self._model
         if is_model or not batch.calls or not batch.calls[-1].parts:
             batch.calls.append(ModelCall({}))
             if find_replica() == 0 and self._used_layers is None:
@@ -232,8 +219,8 @@ class StepObserver:
         return original(*args, **kwargs)
 
     def _take_norm(self, norm: object) -> None:
-        assert self.step is not None
-        self.step.max_norm = float(to_array(norm))
+        if self.step is not None:
+            self.step.max_norm = float(to_array(norm))
 
     def _take_loss(self, loss: object, facts: LossFacts, arguments: dict[str, object], result: object) -> None:
         batch = self._find_open_batch()  # a script may call a loss after the gradient to log its value
@@ -256,17 +243,18 @@ class StepObserver:
 
     def _list_calls(self, sources: object) -> list[ModelCall | LossCall]:
         """Return the calls of this micro-batch if the tape differentiates by variables of the model."""
-        self._names = name_by_identity(name_variables(self._model))
         batch = self._find_open_batch()
-        has_variables = any(id(source) in self._names for source in tf.nest.flatten(sources))
-        return [*batch.calls, *batch.loss_calls] if batch is not None and has_variables else []
+        is_used = batch is not None and self._gradients.has_variables(sources)
+        return [*batch.calls, *batch.loss_calls] if batch is not None and is_used else []
 
     def _take_gradients(
         self, target: object, sources: object, gradients: object, unused: list[ModelCall | LossCall]
     ) -> None:
-        named = self._name_gradients(zip(tf.nest.flatten(gradients), tf.nest.flatten(sources)))  # noqa: B905
-        if named and self.step is not None:
-            batch = self._open_batch()
+        if self.step is None:
+            return
+        pairs = zip(tf.nest.flatten(gradients), tf.nest.flatten(sources))  # noqa: B905
+        if named := self._gradients.name(pairs, self.step.loss_scale):
+            batch = self.step.open_batch(find_replica())
             terms = [to_array(tensor) for tensor in tf.nest.flatten(target)]
             batch.loss = float(sum(term.sum() for term in terms)) / (self.step.loss_scale or 1.0)
             batch.gradients = named
@@ -274,44 +262,22 @@ class StepObserver:
 
     def _select_calls(self, batch: MicroBatch, unused: list[ModelCall | LossCall]) -> None:
         """Keep the calls of the model and of losses on which the loss of a micro-batch depends, if any are known."""
-        batch.calls = [call for call in batch.calls if call not in unused] or batch.calls
-        batch.loss_calls = [call for call in batch.loss_calls if call not in unused] or batch.loss_calls
-        for index, loss_call in enumerate(batch.loss_calls):
-            suffix = f".{index}" if index else ""
-            batch.labels.update({f"{name}{suffix}": array for name, array in loss_call.labels.items()})
+        batch.select_calls(unused)
+        for loss_call in batch.loss_calls:
             # A script may create a loss object in each step: those of the first micro-batch describe the loss
             if not self._losses or (self.step.number == 1 and batch is self.step.micro_batches[0]):  # type: ignore[union-attr]
                 self._losses.setdefault(id(loss_call.function), loss_call.facts)
         if batch.calls and batch.calls[0].layers is not None and self._used_layers is None:
-            self._used_layers = batch.calls[0].layers
+            self._first_layers = self._used_layers = batch.calls[0].layers
             batch.layers = self._used_layers.arrays
-        for call in batch.calls:
-            call.layers = None
-        for called in [*batch.calls, *batch.loss_calls]:
-            called.results.clear()
-
-    def _name_gradients(self, pairs: Iterable[tuple[object, object]]) -> dict[str, Any]:
-        """Return the gradients of the model's variables as arrays, without the factor of a loss scale."""
-        return {
-            self._names[id(variable)]: self._view_gradient(gradient)
-            for gradient, variable in pairs
-            if gradient is not None and id(variable) in self._names
-        }
-
-    def _view_gradient(self, gradient: object) -> np.ndarray:
-        """Return a gradient without the factor of a loss scale: the same array for the same tensor."""
-        if id(gradient) not in self._gradients:
-            scale = (self.step.loss_scale if self.step is not None else None) or 1.0
-            array = view_array(gradient)
-            self._gradients[id(gradient)] = gradient, array / scale if scale != 1.0 else array
-        return self._gradients[id(gradient)][1]
+        batch.forget_tensors()
 
     def _apply(self, original: Call, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401  arguments of Keras
         if find_replica() in self._updating:
             return original(*args, **kwargs)
         args = tuple(list(value) if hasattr(value, "__next__") else value for value in args)  # scripts pass a zip
         kwargs = {name: list(value) if hasattr(value, "__next__") else value for name, value in kwargs.items()}
-        self._see(lambda: self._take_update(self._pair_gradients(original.__name__, args, kwargs)))
+        self._see(lambda: self._take_update(self._gradients.pair(original.__name__, args, kwargs)))
         if self.is_rehearsal and not self.has_later_losses:
             return unwrap_optimizer(self._optimizer).iterations
         if not self.is_rehearsal:
@@ -324,22 +290,10 @@ class StepObserver:
 
     def _take_update(self, pairs: list[tuple[object, object]]) -> None:
         assert self.step is not None
-        self._names = name_by_identity(name_variables(self._model))
-        named = self._name_gradients(pairs)
+        named = self._gradients.name(pairs, self.step.loss_scale)
         self.step.received[find_replica()] = named
         if find_replica() == 0:
             self.step.updates += 1
-
-    def _pair_gradients(self, method: str, args: tuple, kwargs: dict) -> list[tuple[object, object]]:
-        if method == "apply_gradients":
-            return list(args[0] if args else kwargs["grads_and_vars"])
-        gradients = list(args[0] if args else kwargs["grads"])
-        variables = args[1] if len(args) > 1 else kwargs.get("trainable_variables")
-        return list(zip(gradients, variables or unwrap_optimizer(self._optimizer)._trainable_variables))  # noqa: B905
-
-
-def _refuse() -> None:
-    raise NotVisibleError(notes.EAGER_PARTS)
 
 
 def _bind(replacement: Call, original: Call) -> Call:

@@ -114,7 +114,11 @@ class CallObserver:
         self._handles.append(module.register_forward_hook(guard(leave), with_kwargs=True))
 
     def _enter_model(self, module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        if self.is_paused or not torch.is_grad_enabled():
+        if self.is_paused:
+            return
+        if not torch.is_grad_enabled():
+            if self._model.training:  # the pass moves the statistics of BatchNorm
+                self._on_start()
             return
         self._begin(name_arguments(args, kwargs))
         self._stack = [ROOT]

@@ -87,7 +87,7 @@ def find_block_order(a: np.ndarray, b: np.ndarray, count: int) -> tuple[int, ...
 
     The result is None unless b consists of the same blocks in another order.
     """
-    for axis in {0, a.ndim - 1}:
+    for axis in {0, a.ndim - 1} if a.ndim else ():
         if a.shape != b.shape or a.shape[axis] % count:
             continue
         blocks_a, blocks_b = np.split(a, count, axis), np.split(b, count, axis)

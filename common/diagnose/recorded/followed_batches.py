@@ -5,31 +5,28 @@ own batch, which may be nested; it shows the shape and the type that the script 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from common.diagnose.recorded.example_order import convert_to_layout
-from common.diagnose.recorded.example_rows import join_examples
+from common.diagnose.recorded.followed_arrays import LATER_CALL, FollowedArrays
 from common.diagnose.recorded.matched_arrays import (
     are_copies,
     has_equal_shape,
     has_like_shape,
     has_same_shape,
-    is_constant,
     is_continuous,
     match_by_values,
     match_in_order,
     unflatten,
 )
-from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import Sizes, find_sizes_of_template, put_examples_first, put_time_first
 from common.errors import UserError
 
 Arrays = dict[str, np.ndarray]
 # Names of the same input in transformers and KerasHub
 SAME_INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
-LATER_CALL = "input (call "  # the begin of the names of the inputs of later calls of the model
 MADE = " (constant: made by the script)"
 LABEL_NAMES = ("label", "labels", "target", "targets", "y", "y_true")  # in scripts, PyTorch and Keras
 
@@ -46,11 +43,9 @@ class FollowedBatches:
 
     def __init__(self, side: RecordedSide) -> None:
         """Begin with the first recorded step."""
-        self._side = side
+        self._side, self._arrays = side, FollowedArrays(side)
         self._steps = list(side.record.steps)
-        self._constant: set[int] = set()  # identities of recorded labels that a script makes itself
         self._updates = 0  # number of updates of the script
-        self._read_step = lru_cache(1)(self._read_arrays)
         self._position = 0  # index of the next example within the step
         self.notes: list[str] = []
         self.may_have_time_first = False
@@ -87,9 +82,9 @@ class FollowedBatches:
         if not self._steps:
             return None
         step = self._steps[0]
-        arrays = self._read_step(step)
+        arrays = self._arrays.read(step)
         total = len(next(iter(arrays.values())))
-        sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._count_rows(step)})
+        sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._arrays.count_rows(step)})
         self._time_sizes = sizes
         if sizes is not None:
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
@@ -153,63 +148,6 @@ class FollowedBatches:
             )
         return sizes
 
-    def _read_arrays(self, step: int) -> Arrays:
-        """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row.
-
-        The inputs of later calls of the model follow as "input (call 2) NAME".
-        """
-        inputs, *later = self._read_calls(step)
-        arrays = {f"input {name}": array for name, array in inputs.items()}
-        for number, call in enumerate(later, start=2):
-            arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}
-        if not inputs:
-            raise UserError(
-                f"{self._side.record.directory}: has no whole inputs of step {step}; record it with a larger max_bytes="
-            )
-        labels = {name: array for name, array in self._read_labels(step).items() if name not in inputs}
-        # A model that reconstructs its input may flatten it for the loss
-        copies = {name: next((x for x in arrays.values() if are_copies(x, array)), array)
-                  for name, array in labels.items()}  # fmt: skip
-        ends = np.cumsum(self._count_rows(step))[:-1]
-        constant = [name for name, array in copies.items() if all(map(is_constant, np.split(array, ends)))]
-        self._constant = {id(copies[name]) for name in constant}
-        return arrays | {f"label {name}": array for name, array in copies.items()}
-
-    def _count_rows(self, step: int) -> list[int]:
-        """Return the number of examples of the first call of each micro-batch."""
-        return [self._side.count_rows(step, *micro_batch)[0] for micro_batch in self._side.list_micro_batches(step)]
-
-    def _read_calls(self, step: int) -> list[Arrays]:
-        """Return the inputs of each call of the model that has as many examples as the first one."""
-        micro_batches = self._side.list_micro_batches(step)
-        rows = [self._side.count_rows(step, *micro_batch) for micro_batch in micro_batches]
-        calls: list[Arrays] = []
-        for call in range(min(map(len, rows))):
-            if any(sizes[call] != sizes[0] for sizes in rows):
-                continue
-            parts = [self._side.read_call(step, *micro_batch, "input", call) for micro_batch in micro_batches]
-            names = [name for name in parts[0] if all(name in part and part[name].ndim for part in parts)]
-            arrays = {name: join_examples([part[name] for part in parts]) for name in names}
-            count = sum(sizes[0] for sizes in rows)
-            calls.append({name: array for name, array in arrays.items() if len(array) == count})
-        return calls
-
-    def _read_labels(self, step: int) -> Arrays:
-        """Return the labels of a step, with an example in each row, even if the loss got all tokens in one axis."""
-        micro_batches, counts = self._side.list_micro_batches(step), self._count_rows(step)
-        parts = [self._side.read_call(step, *micro_batch, "label") for micro_batch in micro_batches]
-        calls = max(len(self._side.count_rows(step, *micro_batch)) for micro_batch in micro_batches)
-        labels: Arrays = {}
-        for name in parts[0] if parts else ():
-            arrays = [part.get(name, np.empty(())) for part in parts]
-            sizes = {len(array) / count if array.ndim else 0.0 for array, count in zip(arrays, counts, strict=True)}
-            if name == CLASS_WEIGHTS or (calls > 1 and sizes == {calls}):
-                continue  # labels of the rows of all calls are made by the script, as the numbers of pairs in SimCLR
-            if len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
-                joined = join_examples(arrays)
-                labels[name] = joined if size == 1 else joined.reshape(sum(counts), int(size), *joined.shape[1:])
-        return labels
-
     def _match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
         """Return the name of the recorded array for each leaf: by the same key, otherwise by shape, type and values."""
         matches: dict[str, str] = {}
@@ -254,16 +192,18 @@ class FollowedBatches:
         made = [
             name
             for name, known in arrays.items()
-            if name.startswith(LATER_CALL) or (is_continuous(array) and id(known) in self._constant)
+            if name.startswith(LATER_CALL) or (is_continuous(array) and self._arrays.is_made(known))
         ]
         are_used = all(name in made or any(are_copies(x, known) for x in used) for name, known in arrays.items())
-        is_known = any(name.startswith(("label ", LATER_CALL)) for name in arrays)
+        may_be_label = array.ndim == 1 or array.dtype.kind != "f" or _get_key(leaf) in LABEL_NAMES
+        excluded = {*named, *(name for name in made if not name.startswith(LATER_CALL))}
+        is_known = any(name.startswith("label ") or (name in made and not may_be_label) for name in arrays)
         if (
             is_known
             and are_used
-            and not any(has_like_shape(known, array) for name, known in arrays.items() if name not in named)
+            and not any(has_like_shape(known, array) for name, known in arrays.items() if name not in excluded)
         ):
-            listed = ", ".join(name + (MADE if id(known) in self._constant else "") for name, known in arrays.items())
+            listed = ", ".join(name + (MADE if self._arrays.is_made(known) else "") for name, known in arrays.items())
             sentence = (
                 f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received "
                 f"only {listed}"
@@ -279,7 +219,7 @@ class FollowedBatches:
     def _exclude_constants(self, fits: Callable[[np.ndarray, np.ndarray], bool]) -> Callable[..., bool]:
         """Return a check by which labels that the followed script made replace no continuous values."""
         return lambda array, template: (
-            fits(array, template) and not (id(array) in self._constant and is_continuous(template))
+            fits(array, template) and not (self._arrays.is_made(array) and is_continuous(template))
         )
 
     def _add_note(self, sentence: str) -> None:

@@ -49,6 +49,7 @@ class RecordedSide:
         self.name, self.record = name, record
         self.read_batch = cache(self._read_batch)  # shared by several stages
         self.read_part = lru_cache(PARTS_IN_MEMORY)(self._read_part)
+        self.read_call = lru_cache(PARTS_IN_MEMORY)(self._read_call)
         self.read_weights = lru_cache(WEIGHTS_IN_MEMORY)(self._read_weights)
 
     @property
@@ -184,7 +185,7 @@ class RecordedSide:
         counts = self.count_rows(step, rank, number)
         return join_labels(self.read_call(step, rank, number, kind), counts, (CLASS_WEIGHTS,))
 
-    def read_call(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, np.ndarray]:
+    def _read_call(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, np.ndarray]:
         """Return the arrays "input" or "output" of one call of a micro-batch, or "label", with the examples first."""
         file = self.record.ranks[rank].open_step(step)
         arrays = file.select(f"{name_call(number, call)}/{kind}")

@@ -151,9 +151,8 @@ def _explain(
         sentence = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
         stage.add_cause("moving_statistics", "b", name, sentence)
         return
-    passes = [_count_passes(side, pair.equal_steps[0]) for side in pair.sides]
-    divisor = find_variance_divisor(first_steps, precision, passes[0]) if passes[0] == passes[1] else None
-    if divisor is not None:
+    passes = {_count_passes(side, pair.equal_steps[0]) for side in pair.sides}
+    if len(passes) == 1 and (divisor := find_variance_divisor(first_steps, precision, passes.pop())):
         sentence = f"in B {divisor.name} moves towards {divisor.factor:.6g} times A's variance: one divides by n - 1"
         stage.add_cause("biased_variance", "b", divisor.name, sentence)
         return

@@ -68,26 +68,3 @@ def test_an_eager_step_that_calls_layers_cannot_follow(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="put the step into a tf.function, to follow"), recorder.step():
         model.encoder(tf.constant(X))
     recorder.close()
-
-
-def test_a_recorder_within_the_step_of_another_one_is_refused(tmp_path: Path) -> None:
-    models = [keras.Sequential([keras.Input([4]), keras.layers.Dense(1)]) for _ in range(2)]
-    optimizers = [keras.optimizers.SGD(0.1) for _ in models]
-    outer, inner = (
-        Recorder(str(tmp_path / name), *parts) for name, *parts in zip("ab", models, optimizers, strict=True)
-    )
-
-    @tf.function
-    def train_step(x: tf.Tensor) -> None:
-        for model, optimizer in zip(models, optimizers, strict=True):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(model(x) ** 2)
-            weights = model.trainable_variables
-            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-
-    with pytest.warns(RuntimeWarning, match="nothing is recorded: Another recorder records this step"):
-        for _ in range(3):
-            with outer.step(), inner.step():
-                train_step(tf.constant(X))
-    assert [step["micro_batches"] for step in read_facts(tmp_path / "a")["steps"]] == [1, 1, 1]
-    assert read_facts(tmp_path / "b")["steps"] == []

@@ -37,7 +37,8 @@ def test_a_record_that_ends_within_a_step_keeps_no_arrays(tmp_path: Path) -> Non
     assert observer.step is None
     assert observer.layers is not None
     assert observer.layers.arrays == {}
-    observer._open_batch()  # as a pass of another replica does, which is still in progress
+    model(tf.ones([3, 4]))  # as a pass of another replica does, which is still in progress
+    assert observer._find_open_batch() is None
 
 
 @pytest.mark.parametrize("losses", [keras.losses, tf.keras.losses])

@@ -153,6 +153,72 @@ def test_what_does_not_fit_is_refused_by_name(
         batches.fill(template, 0, 1)
 
 
+NUMBERS = np.linspace(0, 1, EXAMPLES, dtype=np.float32)[:, None]
+
+
+def write_calls(directory: Path, labels: dict[str, np.ndarray]) -> FollowedBatches:
+    """Write a record whose model is called twice in each of two micro-batches."""
+    arrays = {
+        name: np.split(array, 2)[number]
+        for number in range(2)
+        for name, array in {
+            f"batch/{number}/input/0": NUMBERS,
+            f"batch/{number}/call/1/input/0": NUMBERS + 1,
+            **{f"batch/{number}/label/{name}": array for name, array in labels.items()},
+        }.items()
+    }
+    writer = RecordWriter(str(directory), "torch", ENVIRONMENT)
+    writer.write_start({})
+    for step in (1, 2):
+        facts = {
+            "step": step, "micro_batches": 2, "losses": [0.0, 0.0], "rates": [0.1], "loss_scale": None,
+            "skipped": False, "max_norm": None,
+        }  # fmt: skip
+        writer.write_step(facts, arrays)  # type: ignore[arg-type]
+    writer.close(complete=True)
+    return FollowedBatches(RecordedSide("a", open_record(directory)))
+
+
+def test_the_inputs_of_each_call_replace_the_arrays_of_the_batch_in_order(tmp_path: Path) -> None:
+    batches = write_calls(tmp_path, {})
+    filled = batches.fill({"0": NUMBERS * 0.5, "1": NUMBERS + 0.9}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], NUMBERS)
+    np.testing.assert_array_equal(filled["1"], NUMBERS + 1)
+    assert batches.notes == [
+        "batches: the followed script calls its model several times: 1 gets input (call 2) 0; check that"
+    ]
+
+
+def test_labels_that_a_script_makes_replace_no_continuous_values(tmp_path: Path) -> None:
+    """The second array is the noise of a GAN with the width of the labels."""
+    ones = np.repeat([1.0, 0.0], EXAMPLES // 2)[:, None].astype(np.float32)  # of the real and of the fake images
+    batches = write_record(tmp_path, {"0": IMAGES}, {"target": ones})
+    filled = batches.fill({"0": IMAGES, "1": NUMBERS}, 0, 1)
+    assert filled is not None
+    assert [*filled] == ["0"]
+    assert "1 of the script's batch is not replaced" in batches.notes[0]
+    assert "label target (constant: made by the script)" in batches.notes[0]
+
+
+def test_labels_of_a_loss_that_was_not_seen_are_not_taken_for_unused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has nothing for 2 float32"):
+        write_calls(tmp_path, {}).fill({"0": NUMBERS, "1": NUMBERS + 1, "2": NUMBERS[:, 0]}, 0, 1)
+
+
+def test_a_script_that_updates_earlier_goes_on_with_the_next_step(tmp_path: Path) -> None:
+    """A script may compute the gradients for the real and the fake images one after the other, as two micro-batches."""
+    batches = write_record(tmp_path, {"0": IMAGES}, {"target": LABELS})
+    half = {"0": IMAGES[: EXAMPLES // 2], "1": LABELS[: EXAMPLES // 2]}
+    for step in (1, 2):
+        filled = batches.fill(half, 0, 1)
+        assert filled is not None
+        np.testing.assert_array_equal(filled["0"], IMAGES[: EXAMPLES // 2] + step - 1)
+        batches.end_step()
+    assert batches.fill(half, 0, 1) is None
+    assert "the script updates after 6 examples in step 1" in batches.notes[0]
+
+
 def test_a_step_with_fewer_examples_than_processes_is_refused(tmp_path: Path) -> None:
     batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": LABELS})
     with pytest.raises(UserError, match="too few for 13 processes"):

@@ -97,7 +97,9 @@ def test_a_sum_of_two_biases_explains_no_other_variable(
     if kernel and not is_first:
         expected = expected[1:]
     matches = [BIAS, KERNEL] if is_first else [KERNEL, BIAS]
-    pair = cast("Any", SimpleNamespace(models=SimpleNamespace(variables=[GAIN, *matches]), equal_steps=[1, 2]))
+    pair = cast(
+        "Any", SimpleNamespace(models=SimpleNamespace(variables=[GAIN, *matches]), equal_steps=[1, 2], sides=())
+    )
     start, change = np.ones(3), np.array([0.1, -0.2, 0.0])
     moves = {"bias": (change, factor * change), "kernel": (change, change + kernel)}
     stage = Stage("state")

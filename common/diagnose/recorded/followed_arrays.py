@@ -1,0 +1,84 @@
+"""The arrays that a record has for the batches of a script that follows it."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from common.diagnose.recorded.example_rows import join_examples
+from common.diagnose.recorded.matched_arrays import are_copies, is_constant
+from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide
+from common.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+LATER_CALL = "input (call "  # the begin of the names of the inputs of later calls of the model
+
+
+class FollowedArrays:
+    """The inputs and labels of the steps of a record, with an example in each row."""
+
+    def __init__(self, side: RecordedSide) -> None:
+        """Prepare to read. side: the record."""
+        self._side = side
+        self._constant: set[int] = set()  # identities of the labels that are constant in each micro-batch
+        self.read = lru_cache(1)(self._read)
+
+    def is_made(self, array: np.ndarray) -> bool:
+        """Check whether an array of the step that was read last is one of labels that a script makes itself."""
+        return id(array) in self._constant
+
+    def _read(self, step: int) -> Arrays:
+        """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row.
+
+        The inputs of later calls of the model follow as "input (call 2) NAME".
+        """
+        inputs, *later = self._read_calls(step)
+        arrays = {f"input {name}": array for name, array in inputs.items()}
+        for number, call in enumerate(later, start=2):
+            arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}
+        if not inputs:
+            raise UserError(
+                f"{self._side.record.directory}: has no whole inputs of step {step}; record it with a larger max_bytes="
+            )
+        labels = {name: array for name, array in self._read_labels(step).items() if name not in inputs}
+        # A model that reconstructs its input may flatten it for the loss
+        copies = {name: next((x for x in arrays.values() if are_copies(x, array)), array)
+                  for name, array in labels.items()}  # fmt: skip
+        ends = np.cumsum(self.count_rows(step))[:-1]
+        constant = [name for name, array in copies.items() if all(map(is_constant, np.split(array, ends)))]
+        self._constant = {id(copies[name]) for name in constant}
+        return arrays | {f"label {name}": array for name, array in copies.items()}
+
+    def count_rows(self, step: int) -> list[int]:
+        """Return the number of examples of the first call of each micro-batch."""
+        return [self._side.count_rows(step, *micro_batch)[0] for micro_batch in self._side.list_micro_batches(step)]
+
+    def _read_calls(self, step: int) -> list[Arrays]:
+        """Return the inputs of each call of the model that has as many examples as the first one."""
+        micro_batches = self._side.list_micro_batches(step)
+        rows = [self._side.count_rows(step, *micro_batch) for micro_batch in micro_batches]
+        calls: list[Arrays] = []
+        for call in range(min(map(len, rows))):
+            if any(sizes[call] != sizes[0] for sizes in rows):
+                continue
+            parts = [self._side.read_call(step, *micro_batch, "input", call) for micro_batch in micro_batches]
+            names = [name for name in parts[0] if all(name in part and part[name].ndim for part in parts)]
+            arrays = {name: join_examples([part[name] for part in parts]) for name in names}
+            count = sum(sizes[0] for sizes in rows)
+            calls.append({name: array for name, array in arrays.items() if len(array) == count})
+        return calls
+
+    def _read_labels(self, step: int) -> Arrays:
+        """Return the labels of a step, with an example in each row, even if the loss got all tokens in one axis."""
+        micro_batches, counts = self._side.list_micro_batches(step), self.count_rows(step)
+        parts = [self._side.read_call(step, *micro_batch, "label") for micro_batch in micro_batches]
+        calls = max(len(self._side.count_rows(step, *micro_batch)) for micro_batch in micro_batches)
+        labels: Arrays = {}
+        for name in parts[0] if parts else ():
+            arrays = [part.get(name, np.empty(())) for part in parts]
+            sizes = {len(array) / count if array.ndim else 0.0 for array, count in zip(arrays, counts, strict=True)}
+            if name == CLASS_WEIGHTS or (calls > 1 and sizes == {calls}):
+                continue  # labels of the rows of all calls are made by the script, as the numbers of pairs in SimCLR
+            if len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
+                joined = join_examples(arrays)
+                labels[name] = joined if size == 1 else joined.reshape(sum(counts), int(size), *joined.shape[1:])
+        return labels

@@ -1,0 +1,123 @@
+"""Scripts that call a model several times in a step, and recorders of several models in one step."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from common.diagnose.recorded.walk import diagnose_records
+from tf_impl.record import Recorder
+
+REAL = np.random.default_rng(0).standard_normal((24, 4)).astype("float32")
+NOISE = np.random.default_rng(1).standard_normal((24, 3)).astype("float32")
+
+
+def read_facts(directory: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((directory / "record.json").read_text())
+    return facts
+
+
+def list_functions() -> list[object]:
+    """Return the functions that a recorder may replace."""
+    function = type(tf.function(lambda: None))
+    return [function.__call__, keras.Layer.__call__, tf.reshape, tf.GradientTape.gradient, keras.losses.Loss.__call__]
+
+
+def train_gan(directory: Path | None, seed: int, follow: Path | None = None, steps: int = 3) -> list[float]:
+    """Train the discriminator, then the generator, and record both if there is a directory. Return their losses."""
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    generator = keras.Sequential([keras.Input([3]), layers.Dense(4)])
+    discriminator = keras.Sequential([keras.Input([4]), layers.Dense(5), layers.LeakyReLU(), layers.Dense(1)])
+    optimizers = [keras.optimizers.SGD(0.1, momentum=0.5) for _ in range(2)]
+    bce = keras.losses.BinaryCrossentropy(from_logits=True)
+
+    @tf.function
+    def train_step(real: tf.Tensor, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            real_outputs, fake_outputs = discriminator(real), discriminator(generator(noise))
+            loss = bce(tf.ones_like(real_outputs), real_outputs) + bce(tf.zeros_like(fake_outputs), fake_outputs)
+        weights = discriminator.trainable_variables
+        optimizers[0].apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        with tf.GradientTape() as tape:
+            outputs = discriminator(generator(noise))
+            generator_loss = bce(tf.ones_like(outputs), outputs)
+        weights = generator.trainable_variables
+        optimizers[1].apply_gradients(zip(tape.gradient(generator_loss, weights), weights, strict=True))
+        return loss, generator_loss
+
+    batches: Any = tf.data.Dataset.from_tensor_slices((REAL, NOISE)).batch(8)
+    if directory is None:
+        return [float(loss) for batch in batches for loss in train_step(*batch)]
+    recorders = []
+    for name, model, optimizer in zip("dg", (discriminator, generator), optimizers, strict=True):
+        options = {} if follow is None else {"follow": str(follow / name)}
+        count = steps if name == "d" else 2  # the recorder of the generator ends first
+        recorders.append(Recorder(str(directory / name), model, optimizer, steps=count, **options))
+        batches = batches if follow is None else recorders[-1].batches(batches)
+    losses = []
+    for batch in batches:
+        with recorders[0].step(), recorders[1].step():
+            losses += [float(loss) for loss in train_step(*batch)]
+    return losses
+
+
+def test_recorders_of_both_models_of_a_gan_record_one_step(tmp_path: Path) -> None:
+    functions = list_functions()
+    assert train_gan(tmp_path / "a", seed=0) == train_gan(None, seed=0)
+    assert list_functions() == functions
+    d, g = (read_facts(tmp_path / "a" / name) for name in "dg")
+    assert [len(facts["steps"]) for facts in (d, g)] == [3, 2]
+    assert [step["micro_batches"] for facts in (d, g) for step in facts["steps"]] == [1] * 5
+    first = load_file(tmp_path / "a/d/step-00000001.safetensors")
+    np.testing.assert_array_equal(first["batch/0/input/0"], REAL[:8])
+    assert first["batch/0/call/1/input/0"].shape == (8, 4)
+    assert "batch/0/call/2/input/0" not in first
+    # The generator's call for the discriminator's loss is not one of its own loss
+    assert not [name for name in load_file(tmp_path / "a/g/step-00000001.safetensors") if "/call/" in name]
+    assert not [sentence for sentence in g["not_recorded"] if "differ" in sentence]
+
+
+def test_both_models_of_a_gan_follow_their_records(tmp_path: Path) -> None:
+    train_gan(tmp_path / "a", seed=0)
+    train_gan(tmp_path / "b", seed=1, follow=tmp_path / "a")
+    for name in "dg":
+        diagnosis = diagnose_records(tmp_path / "a" / name, tmp_path / "b" / name)
+        assert diagnosis.is_equal, diagnosis.headline
+    notes = [note for note in read_facts(tmp_path / "b/d")["not_recorded"] if note.startswith("batches: 1 of")]
+    assert len(notes) == 1
+    assert "label y_true (constant: made by the script)" in notes[0]
+
+
+def test_a_layer_that_follows_does_not_change_a_later_call(tmp_path: Path) -> None:
+    """The second call uses the moving statistics that the first one leaves."""
+
+    def train(directory: Path, seed: int, follow: str | None = None) -> None:
+        keras.utils.set_random_seed(seed)
+        model = keras.Sequential(
+            [keras.Input([4]), keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dense(2)]
+        )
+        optimizer = keras.optimizers.SGD(0.1)
+
+        @tf.function
+        def train_step(x: tf.Tensor) -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x, training=True) - model(x + 1, training=False)) ** 2)
+            weights = model.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+        recorder = Recorder(str(directory), model, optimizer, follow=follow)
+        batches: Any = tf.data.Dataset.from_tensor_slices(REAL).batch(8)
+        for x in batches if follow is None else recorder.batches(batches):
+            with recorder.step():
+                train_step(x)
+
+    train(tmp_path / "a", 0)
+    train(tmp_path / "b", 1, follow=str(tmp_path / "a"))
+    assert not [sentence for sentence in read_facts(tmp_path / "b")["not_recorded"] if "differ" in sentence]
+    diagnosis = diagnose_records(tmp_path / "a", tmp_path / "b")
+    assert diagnosis.is_equal, diagnosis.headline

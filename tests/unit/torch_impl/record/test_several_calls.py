@@ -1,0 +1,189 @@
+"""Scripts that call a model several times in a step, and scripts with several recorders."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from common.diagnose.diagnosis import Diagnosis
+from common.diagnose.recorded.walk import diagnose_records
+from tests.unit.torch_impl.record.scripts import list_functions, list_leftovers, read_facts, read_step
+from torch_impl.record import Recorder
+
+Views = tuple[torch.Tensor, torch.Tensor]
+
+
+def draw_views(step: int) -> Views:
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(8, 4, generator=generator), torch.randn(8, 4, generator=generator)
+
+
+def build_encoder() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1))
+
+
+def call_twice(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return [functional.mse_loss(model(x), torch.ones(8, 1)) + functional.mse_loss(model(y), torch.zeros(8, 1))]
+
+
+def call_in_other_order(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    fake = functional.mse_loss(model(y), torch.zeros(8, 1))
+    return [fake + functional.mse_loss(model(x), torch.ones(8, 1))]
+
+
+def call_joined(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    labels = torch.cat([torch.ones(8, 1), torch.zeros(8, 1)])
+    return [2 * functional.mse_loss(model(torch.cat([x, y])), labels)]
+
+
+def differentiate_twice(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return [functional.mse_loss(model(x), torch.ones(8, 1)), functional.mse_loss(model(y), torch.zeros(8, 1))]
+
+
+def call_scaled(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return call_twice(model, x, y * 255)
+
+
+def call_with_one_view(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return call_twice(model, x, x)
+
+
+def call_once(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    with torch.no_grad():
+        model(y)
+    return [functional.mse_loss(model(x), torch.ones(8, 1))]
+
+
+def call_with_smoothed_labels(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return [functional.mse_loss(model(x), torch.full((8, 1), 0.9)) + functional.mse_loss(model(y), torch.zeros(8, 1))]
+
+
+def call_in_other_modes(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    real = functional.mse_loss(model(x), torch.ones(8, 1))
+    fake = functional.mse_loss(model.eval()(y), torch.zeros(8, 1))
+    model.train()
+    return [real + fake]
+
+
+def call_with_other_pairs(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return call_twice(model, x, y.flip(0))
+
+
+def record(directory: Path, compute_losses: Callable[..., list[torch.Tensor]], **options: Any) -> Path:
+    model = build_encoder()
+    if compute_losses in (call_joined, differentiate_twice, call_in_other_order):
+        model[1] = nn.Identity()  # BatchNorm tells the calls apart
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = Recorder(str(directory), model, optimizer, **options)
+    batches = [draw_views(step) for step in range(3)]
+    for x, y in recorder.batches(batches) if options else batches:
+        optimizer.zero_grad()
+        for loss in compute_losses(model, x, y):
+            loss.backward()
+        optimizer.step()
+    return directory
+
+
+def diagnose(tmp_path: Path, *scripts: Callable[..., list[torch.Tensor]], **options: Any) -> Diagnosis:
+    return diagnose_records(*(record(tmp_path / name, script) for name, script in zip("ab", scripts, strict=True)))
+
+
+def test_every_call_on_which_the_loss_depends_is_recorded(tmp_path: Path) -> None:
+    record(tmp_path / "twice", call_twice)
+    arrays, views = read_step(tmp_path / "twice", 1), draw_views(0)
+    for name, view in zip(("batch/0/input/0", "batch/0/call/1/input/0"), views, strict=True):
+        assert (arrays[name] == view.numpy()).all()
+    assert arrays["batch/0/call/1/output/0"].shape == (8, 1)
+    assert {"batch/0/label/target", "batch/0/label/target.1"} <= {*arrays, *read_facts(tmp_path / "twice")["aliases"]}
+    record(tmp_path / "once", call_once)
+    assert not [name for name in read_step(tmp_path / "once", 1) if "/call/" in name]
+
+
+@pytest.mark.parametrize("other", [call_joined, differentiate_twice, call_in_other_order])
+def test_the_same_examples_in_other_calls_are_the_same(other: Any, tmp_path: Path) -> None:
+    plain = diagnose(tmp_path, differentiate_twice, other)
+    assert plain.is_equal, plain.headline
+
+
+@pytest.mark.parametrize(
+    ("other", "cause", "sentence"),
+    [
+        (call_scaled, "scaled_inputs", "input 0 of the second of 2 calls of the model of B is 255 times A's"),
+        (
+            call_with_one_view,
+            "other_inputs_of_call",
+            "receives the examples of the first of 2 calls",
+        ),
+        (call_once, "number_of_calls", "A calls the model 2 times before it computes the gradients, and B 1 time"),
+        (call_with_smoothed_labels, "made_labels", "the first of 2 calls of the model is 1 in A and 0.9 in B"),
+        (call_in_other_modes, "output_of_call", "the second of 2 calls of the model returns other values"),
+        (call_with_other_pairs, "order_between_calls", "the second of 2 calls of the model receives its examples in"),
+    ],
+)
+def test_the_call_that_differs_is_named(other: Any, cause: str, sentence: str, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, call_twice, other)
+    assert not diagnosis.is_equal
+    assert diagnosis.causes[0].cause == cause
+    assert sentence in diagnosis.causes[0].sentence
+
+
+def test_a_target_network_that_moves_in_another_way_is_located(tmp_path: Path) -> None:
+    def train(directory: Path, share: float) -> Path:
+        online, target = build_encoder(), build_encoder()
+        optimizer = torch.optim.SGD(online.parameters(), lr=0.1)
+        Recorder(str(directory), online, optimizer)
+        for step in range(3):
+            x, y = draw_views(step)
+            optimizer.zero_grad()
+            slow_outputs = target(y).detach(), target(x).detach()
+            loss = torch.stack([((online(view) - z) ** 2).mean() for view, z in zip((x, y), slow_outputs, strict=True)])
+            loss = loss.sum()
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
+                    slow.lerp_(fast, share)
+        return directory
+
+    diagnosis = diagnose_records(train(tmp_path / "a", 0.01), train(tmp_path / "b", 0.5))
+    assert [cause.cause for cause in diagnosis.causes] == ["other_state_of_loss"]
+    same = diagnose_records(tmp_path / "a", train(tmp_path / "c", 0.01))
+    assert same.is_equal, same.headline
+
+
+def test_a_script_that_follows_gets_the_inputs_of_each_call(tmp_path: Path) -> None:
+    record(tmp_path / "a", call_twice)
+    model = build_encoder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = Recorder(str(tmp_path / "b"), model, optimizer, follow=str(tmp_path / "a"))
+    own = [(torch.randn(8, 4), torch.randn(8, 4)) for _ in range(3)]
+    for step, batch in enumerate(recorder.batches(own)):
+        assert all(torch.equal(x, view) for x, view in zip(batch, draw_views(step), strict=True))
+        optimizer.zero_grad()
+        call_twice(model, *batch)[0].backward()
+        optimizer.step()
+    assert diagnose_records(tmp_path / "a", tmp_path / "b").is_equal
+    (note,) = [note for note in read_facts(tmp_path / "b")["not_recorded"] if note.startswith("batches")]
+    assert note.endswith("1 gets input (call 2) 0; check that")
+
+
+def test_recorders_that_end_in_any_order_leave_nothing_behind(tmp_path: Path) -> None:
+    functions = list_functions()
+    models = [build_encoder(), build_encoder()]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    for name, model, optimizer in zip("ab", models, optimizers, strict=True):
+        Recorder(str(tmp_path / name), model, optimizer, steps=2)
+    for step in range(6):
+        for model, optimizer, period in zip(models, optimizers, (1, 3), strict=True):  # the first recorder ends first
+            if step % period == 0:
+                optimizer.zero_grad()
+                call_twice(model, *draw_views(step))[0].backward()
+                optimizer.step()
+    for name, model, optimizer in zip("ab", models, optimizers, strict=True):
+        assert read_facts(tmp_path / name)["complete"]
+        assert list_leftovers(model, optimizer, functions) == []

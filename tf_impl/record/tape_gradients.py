@@ -1,0 +1,64 @@
+"""Gradients that a tape returns and an optimizer receives, as arrays by the names of the variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
+from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
+from tf_impl.record.tensors import view_array
+
+
+class TapeGradients:
+    """Names the gradients of a model's variables. A tensor has one array, so that a record stores it once."""
+
+    def __init__(self, model: Layer, optimizer: Optimizer) -> None:
+        """Prepare to name gradients.
+
+        Args:
+            model: The model.
+            optimizer: The optimizer.
+        """
+        self._model, self._optimizer = model, optimizer
+        self._arrays: dict[int, tuple[object, np.ndarray]] = {}  # by the identity of the tensor
+
+    def clear(self) -> None:
+        """Forget the tensors."""
+        self._arrays.clear()
+
+    def has_variables(self, sources: object) -> bool:
+        """Check whether variables of the model are among the sources of a gradient."""
+        names = name_by_identity(name_variables(self._model))
+        return any(id(source) in names for source in tf.nest.flatten(sources))
+
+    def name(self, pairs: Iterable[tuple[object, object]], scale: float | None) -> dict[str, Any]:
+        """Return the gradients of the model's variables as arrays.
+
+        Args:
+            pairs: Gradients with their variables.
+            scale: The factor of a loss scale, by which the gradients are divided.
+        """
+        names = name_by_identity(name_variables(self._model))
+        return {
+            names[id(variable)]: self._view(gradient, scale or 1.0)
+            for gradient, variable in pairs
+            if gradient is not None and id(variable) in names
+        }
+
+    def _view(self, gradient: object, scale: float) -> np.ndarray:
+        if id(gradient) not in self._arrays:
+            array = view_array(gradient)
+            self._arrays[id(gradient)] = gradient, array / scale if scale != 1.0 else array
+        return self._arrays[id(gradient)][1]
+
+    def pair(self, method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[object, object]]:
+        """Return the gradients that a method of the optimizer receives, with their variables."""
+        if method == "apply_gradients":
+            return list(args[0] if args else kwargs["grads_and_vars"])
+        gradients = list(args[0] if args else kwargs["grads"])
+        variables = args[1] if len(args) > 1 else kwargs.get("trainable_variables")
+        return list(zip(gradients, variables or unwrap_optimizer(self._optimizer)._trainable_variables))  # noqa: B905
