@@ -82,8 +82,9 @@ class MicroBatch:
         """Forget the tensors and the observers of the calls, which would stay in memory."""
         for call in self.calls:
             call.layers = None
-        for called in [*self.calls, *self.loss_calls]:
-            called.results.clear()
+            call.results.clear()
+        for loss_call in self.loss_calls:
+            loss_call.results.clear()
 
     def name_arrays(self, number: int) -> Arrays:
         """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""

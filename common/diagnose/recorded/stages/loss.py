@@ -88,13 +88,14 @@ def _explain_later_step(stage: Stage, pair: RecordPair, step: int) -> None:
 
     The loss then depends on something else that the script changes, such as a target network.
     """
-    losses, outputs = find_closest_losses(pair, step), [side.read_batch(step, "output") for side in pair.sides]
-    arrays, *unpaired = pair_arrays(*outputs)
+    losses, (outputs_a, outputs_b) = find_closest_losses(pair, step), (x.read_batch(step, "output") for x in pair.sides)
+    arrays, *unpaired = pair_arrays(outputs_a, outputs_b)
     if losses is None or not arrays or any(unpaired) or not losses[0] or pair.get_stage("hyperparameters").causes:
         return
-    ordered = [(array.a, array.b[np.argsort(pair.orders[step])]) for array in arrays]
-    are_comparable = all(a.shape == b.shape and len(a) == len(pair.orders[step]) for a, b in ordered)
-    difference = max(relative_difference(a, b) for a, b in ordered) if are_comparable else np.inf
+    order = np.argsort(pair.orders[step])
+    if any(array.a.shape != array.b.shape or len(array.a) != len(order) for array in arrays):
+        return
+    difference = max(relative_difference(array.a, array.b[order]) for array in arrays)
     if abs(losses[1] / losses[0] - 1) > LATER_SHARE * max(difference, pair.measure_weight_difference(step - 1)):
         sentence = (
             f"step {step}: from equal outputs B computes {losses[1] / losses[0]:.6g} times A's loss, and in earlier "

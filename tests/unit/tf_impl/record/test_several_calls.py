@@ -55,7 +55,7 @@ def train_gan(directory: Path | None, seed: int, follow: Path | None = None, ste
         return [float(loss) for batch in batches for loss in train_step(*batch)]
     recorders = []
     for name, model, optimizer in zip("dg", (discriminator, generator), optimizers, strict=True):
-        options = {} if follow is None else {"follow": str(follow / name)}
+        options: dict[str, Any] = {} if follow is None else {"follow": str(follow / name)}
         count = steps if name == "d" else 2  # the recorder of the generator ends first
         recorders.append(Recorder(str(directory / name), model, optimizer, steps=count, **options))
         batches = batches if follow is None else recorders[-1].batches(batches)

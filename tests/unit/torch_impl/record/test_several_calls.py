@@ -15,6 +15,7 @@ from tests.unit.torch_impl.record.scripts import list_functions, list_leftovers,
 from torch_impl.record import Recorder
 
 Views = tuple[torch.Tensor, torch.Tensor]
+LossFunction = Callable[[nn.Module, torch.Tensor, torch.Tensor], list[torch.Tensor]]
 
 
 def draw_views(step: int) -> Views:
@@ -22,7 +23,7 @@ def draw_views(step: int) -> Views:
     return torch.randn(8, 4, generator=generator), torch.randn(8, 4, generator=generator)
 
 
-def build_encoder() -> nn.Module:
+def build_encoder() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1))
 
@@ -74,7 +75,7 @@ def call_with_other_pairs(model: nn.Module, x: torch.Tensor, y: torch.Tensor) ->
     return call_twice(model, x, y.flip(0))
 
 
-def record(directory: Path, compute_losses: Callable[..., list[torch.Tensor]], **options: Any) -> Path:
+def record(directory: Path, compute_losses: LossFunction, **options: Any) -> Path:
     model = build_encoder()
     if compute_losses in (call_joined, differentiate_twice, call_in_other_order):
         model[1] = nn.Identity()  # BatchNorm tells the calls apart
@@ -89,8 +90,8 @@ def record(directory: Path, compute_losses: Callable[..., list[torch.Tensor]], *
     return directory
 
 
-def diagnose(tmp_path: Path, *scripts: Callable[..., list[torch.Tensor]], **options: Any) -> Diagnosis:
-    return diagnose_records(*(record(tmp_path / name, script) for name, script in zip("ab", scripts, strict=True)))
+def diagnose(tmp_path: Path, a: LossFunction, b: LossFunction) -> Diagnosis:
+    return diagnose_records(record(tmp_path / "a", a), record(tmp_path / "b", b))
 
 
 def test_every_call_on_which_the_loss_depends_is_recorded(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_labels_of_a_loss_that_was_not_seen_are_not_taken_for_unused(tmp_path: P
 def test_a_script_that_updates_earlier_goes_on_with_the_next_step(tmp_path: Path) -> None:
     """A script may compute the gradients for the real and the fake images one after the other, as two micro-batches."""
     batches = write_record(tmp_path, {"0": IMAGES}, {"target": LABELS})
-    half = {"0": IMAGES[: EXAMPLES // 2], "1": LABELS[: EXAMPLES // 2]}
+    half: dict[str, np.ndarray] = {"0": IMAGES[: EXAMPLES // 2], "1": LABELS[: EXAMPLES // 2]}
     for step in (1, 2):
         filled = batches.fill(half, 0, 1)
         assert filled is not None
