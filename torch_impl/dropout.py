@@ -27,8 +27,10 @@ TokenPositions = tuple[torch.Tensor, torch.Tensor]  # for each token: the index 
 
 
 def apply_mask(x: torch.Tensor, factor: float, mask: torch.Tensor) -> torch.Tensor:
-    """Return x * factor for elements whose mask is true, and 0 for the others."""
-    return torch.where(mask, x * factor, 0.0)
+    """Return x * factor for elements whose mask is true, and 0 for the others. x must be finite."""
+    # torch.where takes twice as long on a CPU. In bfloat16 the factor itself would be rounded.
+    scale = mask.to(torch.promote_types(x.dtype, torch.float32)) * factor
+    return (x * scale).to(x.dtype)
 
 
 def compute_mask(row_keys: torch.Tensor, features: int, rate: float) -> torch.Tensor:

@@ -24,6 +24,9 @@ from torch_impl.models.weights import build_with_weights
 FLASH_CAPABILITY = (8, 0)  # lowest compute capability: an A100 or newer
 FLASH_SIZES = range(8, 257, 8)  # sizes of a head
 
+ROW_GROUPS = 4  # groups of examples that attention pads to a width of their own
+SMALLEST_SAVING = 2**17  # fewest attention scores that the groups must save; each group needs some more operations
+
 
 class Bert(BertForSequenceClassification):
     """A model that takes the inputs of a batch, padded or unpadded, and returns logits [n, classes]."""
@@ -82,8 +85,8 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
     """Compute attention: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
     The signature is that of the attention functions in transformers. If `places` is passed, the batch is unpadded and n
-    is 1. The tokens are then padded for the computation to the shape [examples, width] of `attention_mask`, unless
-    nothing is dropped and PyTorch has a kernel for unpadded tokens.
+    is 1. If PyTorch has a kernel for unpadded tokens and nothing is dropped, it computes them. Otherwise the tokens are
+    padded to the shape [examples, width] of `attention_mask`, or to that of each of several groups of rows.
     """
     is_aligned = dropout > 0 and isinstance(module.dropout, AlignedLayer)
     if places is None and is_aligned:
@@ -92,23 +95,54 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
     if places is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
     assert attention_mask is not None
-    rows, width = attention_mask.shape[0], attention_mask.shape[-1]
     if dropout == 0 and _is_flash_available(query):
-        return _attend_unpadded(query, key, value, places, (rows, width)), None
+        return _attend_unpadded(query, key, value, places, (attention_mask.shape[0], attention_mask.shape[-1])), None
+    biases = [attention_mask.to(query.dtype)]
+    is_cpu = query.device.type == "cpu"
+    if dropout == 0 and is_cpu and not torch.compiler.is_compiling():
+        biases, places = _group_rows(biases[0], places, query.shape[1])
+    shapes = [(len(bias), bias.shape[-1]) for bias in biases]
 
-    def pad(x: torch.Tensor) -> torch.Tensor:
-        tokens = x[0].transpose(0, 1)
-        zeros = x.new_zeros(rows * width, *tokens.shape[1:])
-        return zeros.index_copy(0, places, tokens).unflatten(0, (rows, width)).transpose(1, 2)
+    def pad(x: torch.Tensor) -> list[torch.Tensor]:
+        tokens, sizes = x[0].transpose(0, 1), [rows * width for rows, width in shapes]
+        padded = x.new_zeros(sum(sizes), *tokens.shape[1:]).index_copy(0, places, tokens).split(sizes)
+        return [group.unflatten(0, shape).transpose(1, 2) for group, shape in zip(padded, shapes, strict=True)]
 
-    query, key, value = pad(query), pad(key), pad(value)
-    bias = attention_mask.to(query.dtype)
-    # On a CPU, PyTorch's fused attention is slower; its backward pass in bfloat16 takes 7 times as long.
-    if is_aligned or query.device.type == "cpu":
-        out = _attend_by_products(module, query, key, value, bias, scaling)
-    else:
-        out = scaled_dot_product_attention(query, key, value, bias, dropout, scale=scaling)
-    return out.transpose(1, 2).flatten(0, 1).index_select(0, places)[None], None
+    outputs = []
+    for group_query, group_key, group_value, bias in zip(pad(query), pad(key), pad(value), biases, strict=True):
+        # On a CPU, PyTorch's fused attention is slower; its backward pass in bfloat16 takes 7 times as long.
+        if is_aligned or is_cpu:
+            out = _attend_by_products(module, group_query, group_key, group_value, bias, scaling)
+        else:
+            out = scaled_dot_product_attention(group_query, group_key, group_value, bias, dropout, scale=scaling)
+        outputs.append(out.transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs).index_select(0, places)[None], None
+
+
+def _group_rows(bias: torch.Tensor, places: torch.Tensor, heads: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Divide the padded form into groups of successive rows, each only as wide as its longest example.
+
+    The rows of a shard are sorted by length, so that the groups have fewer scores. If they save too few, there is one.
+
+    Args:
+        bias: What is added to the scores, [n, 1, 1, width].
+        places: The place of each token, [t].
+        heads: The number of heads.
+
+    Returns:
+        The bias of each group, [rows of the group, 1, 1, width of the group]; and the place of each token if the padded
+        forms of all groups are flattened one after the other, [t].
+    """
+    rows, width = bias.shape[0], bias.shape[-1]
+    examples, positions = places // width, places % width
+    lengths = places.new_zeros(rows).scatter_reduce(0, examples, positions + 1, "amax")
+    count = min(rows, ROW_GROUPS)
+    widths = [max(1, int(group.max())) for group in lengths.tensor_split(count)]
+    biases = [group[..., :size] for group, size in zip(bias.tensor_split(count), widths, strict=True)]
+    if heads * (rows * width**2 - sum(len(group) * group.shape[-1] ** 2 for group in biases)) < SMALLEST_SAVING:
+        return [bias], places
+    row_widths = torch.cat([places.new_full([len(group)], group.shape[-1]) for group in biases])
+    return biases, (row_widths.cumsum(0) - row_widths)[examples] + positions
 
 
 def _is_flash_available(query: torch.Tensor) -> bool:

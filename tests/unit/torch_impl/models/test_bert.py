@@ -6,6 +6,8 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
 from common.data.batches import GlobalBatch
@@ -25,8 +27,13 @@ TASK = build_task_functions(CLASSIFICATION)
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("padding", ["unpadded", "micro_batches"])
-def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConfig, padding: str) -> None:
+@pytest.mark.parametrize(
+    ("padding", "smallest_saving"), [("unpadded", bert.SMALLEST_SAVING), ("unpadded", 1), ("micro_batches", 1)]
+)
+def test_losses_and_gradients_are_those_of_a_padded_batch(
+    small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, padding: str, smallest_saving: int
+) -> None:
+    monkeypatch.setattr(bert, "SMALLEST_SAVING", smallest_saving)
     context = make_ready(small_config("train.precision=float64"))
     split, ids = context.inputs.cache.train, np.arange(11)
     assert len(set(split.lengths(ids).tolist())) > 2
@@ -42,6 +49,22 @@ def test_losses_and_gradients_are_those_of_a_padded_batch(small_config: MakeConf
         assert expected is not None and result is not None
         torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-14)
     assert len(results["global"]) > 20
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.sampled_from([1, bert.SMALLEST_SAVING]))
+def test_groups_of_rows_have_all_tokens(lengths: list[int], smallest_saving: int) -> None:
+    width = max(lengths)
+    places = torch.cat([row * width + torch.arange(length) for row, length in enumerate(lengths)])
+    bias = torch.full([len(lengths) * width], -1.0).index_fill_(0, places, 0.0).reshape(-1, 1, 1, width)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(bert, "SMALLEST_SAVING", smallest_saving)
+        biases, group_places = bert._group_rows(bias, places, heads=2)
+    assert sum(map(len, biases)) == len(lengths)
+    flat = torch.cat([group.flatten() for group in biases])
+    assert group_places.tolist() == (flat == 0).nonzero().flatten().tolist()  # in order: no token has changed its row
+    scores = sum(len(group) * group.shape[-1] ** 2 for group in biases)
+    is_divided = smallest_saving == 1 and scores < len(lengths) * width**2
+    assert (len(biases) > 1) == is_divided
 
 
 def attend_each_example(
