@@ -105,8 +105,9 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
 
     def pad(x: torch.Tensor) -> list[torch.Tensor]:
         tokens, sizes = x[0].transpose(0, 1), [rows * width for rows, width in shapes]
-        padded = x.new_zeros(sum(sizes), *tokens.shape[1:]).index_copy(0, places, tokens).split(sizes)
-        return [group.unflatten(0, shape).transpose(1, 2) for group, shape in zip(padded, shapes, strict=True)]
+        padded = x.new_zeros(sum(sizes), *tokens.shape[1:]).index_copy(0, places, tokens)
+        groups = padded.split(sizes) if len(sizes) > 1 else [padded]  # the backward pass of `split` copies
+        return [group.unflatten(0, shape).transpose(1, 2) for group, shape in zip(groups, shapes, strict=True)]
 
     outputs = []
     for group_query, group_key, group_value, bias in zip(pad(query), pad(key), pad(value), biases, strict=True):
@@ -116,7 +117,8 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
         else:
             out = scaled_dot_product_attention(group_query, group_key, group_value, bias, dropout, scale=scaling)
         outputs.append(out.transpose(1, 2).flatten(0, 1))
-    return torch.cat(outputs).index_select(0, places)[None], None
+    out = torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+    return out.index_select(0, places)[None], None
 
 
 def _group_rows(bias: torch.Tensor, places: torch.Tensor, heads: int) -> tuple[list[torch.Tensor], torch.Tensor]:
@@ -134,6 +136,8 @@ def _group_rows(bias: torch.Tensor, places: torch.Tensor, heads: int) -> tuple[l
         forms of all groups are flattened one after the other, [t].
     """
     rows, width = bias.shape[0], bias.shape[-1]
+    if heads * rows * width**2 < SMALLEST_SAVING:
+        return [bias], places
     examples, positions = places // width, places % width
     lengths = places.new_zeros(rows).scatter_reduce(0, examples, positions + 1, "amax")
     count = min(rows, ROW_GROUPS)
