@@ -215,6 +215,10 @@ def _explain_value(error: OmegaConfBaseException, key: str) -> str:
         reason = f"must not be null; give {key}=..."
     if "is not a ListConfig" in reason:
         reason = f"must be a list; give '{key}=[...,...]'"
+    if "is not a subclass of" in reason:
+        reason = f"has no value of its own; set one of its keys, {key}.KEY=VALUE; `--cfg job` lists them"
+    if match := re.match(r"Cannot convert '(List|Dict)Config' to", reason):
+        reason = f"must be one value, not a {'list' if match[1] == 'List' else 'section of keys'}"
     return f"{key}: {reason}"
 
 

@@ -98,6 +98,7 @@ def test_a_missing_package_is_refused() -> None:
         (["train.steps=many"], "train.steps: Value 'many' of type 'str' could not be converted to Integer"),
         (["train.steps=1.5"], "train.steps: Value '1.5' of type 'float' could not be converted to Integer"),
         (["train.steps=null"], "train.steps: "),
+        (["cache_dir=[a,b]"], "cache_dir: must be one value, not a list"),
         (["cache_dir=null"], "cache_dir: "),
         (["train.early_stopping.patience=x"], "train.early_stopping.patience: Value 'x' of type 'str' could not be"),
         (["optimizer.learning_rate=fast"], "optimizer.learning_rate: Value 'fast' of type 'str' could not"),
