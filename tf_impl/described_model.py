@@ -74,7 +74,7 @@ class DescribedModel:
         self.key, self.factory = key, factory
         compute_in_float64()
         patch_grouped_convolutions()
-        keras.utils.clear_session()  # the numbers in names of layers start again
+        keras.utils.clear_session(free_memory=False)  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
         with keep_float64():
             self.model = model = build_user_model(key, factory, arguments)

@@ -88,7 +88,7 @@ class StoredModel:
         else:
             keras.config.set_floatx(OWN_TYPE)
             keras.config.set_dtype_policy(OWN_POLICY)
-        keras.utils.clear_session()  # the numbers in names of layers start again
+        keras.utils.clear_session(free_memory=False)  # the numbers in names of layers start again
         keras.utils.set_random_seed(self.seed)
         with keep_float64() if in_float64 else nullcontext():
             model = build_user_model(self.key, self.factory, self.arguments)

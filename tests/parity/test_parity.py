@@ -13,14 +13,14 @@ from common.data.atomic_directory import compute_checksum
 from common.run.checkpoint import list_checkpoints
 from common.run.checkpoint_state import OPTIMIZER_FILE
 from common.training.rows import read_rows
-from tests.parity.conftest import EXAMPLES, EXPERIMENTS, FAULTY, PAIRED, Runs
+from tests.parity.conftest import BERT, EXPERIMENTS, FAULTY, PAIRED, Runs
 
 TOLERANCES = {
     "float32": Tolerance(loss=1e-5, grad_norm=1e-4),
     "float64": Tolerance(loss=1e-9, grad_norm=1e-9),
 }
 WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
-STEPS = dict.fromkeys((*EXPERIMENTS, *EXAMPLES), 30) | dict.fromkeys(("compiled64", "plateau64", "one_cycle64"), 10)
+STEPS = dict.fromkeys(BERT, 14) | dict.fromkeys(("compiled64", "plateau64", "one_cycle64"), 10)
 
 
 def find_violations(pair: RunPair, ignored: str = "") -> list[str]:
@@ -61,18 +61,18 @@ def load_averages(run_dir: Path) -> dict[str, np.ndarray]:
     return {name.removeprefix("average."): array for name, array in slots.items() if name.startswith("average.")}
 
 
-def assert_lockstep(runs: Runs, experiment: str, strategies: Sequence[str]) -> None:
-    """Check that the runs of an experiment agree at every step and in their final weights."""
+def assert_lockstep(runs: Runs, experiment: str, strategies: Sequence[str], steps: int = 30) -> None:
+    """Check that the runs of an experiment agree at all its steps and in their final weights."""
     comparison = compare_runs(runs.paths(experiment, strategies), TOLERANCES)
     assert comparison.verdict == "lockstep"
     assert len(comparison.pairs) == len(strategies) * (len(strategies) - 1) / 2
-    assert {pair.steps for pair in comparison.pairs} == {STEPS[experiment]}
+    assert {pair.steps for pair in comparison.pairs} == {steps}
     assert not [violation for pair in comparison.pairs for violation in find_violations(pair)]
 
 
 @pytest.mark.parametrize("experiment", PAIRED)
 def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
-    assert_lockstep(runs, experiment, PAIRED[experiment])
+    assert_lockstep(runs, experiment, PAIRED[experiment], STEPS.get(experiment, 30))
 
 
 @pytest.mark.parametrize(("experiment", "fault", "strategy"), FAULTY)

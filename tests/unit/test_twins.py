@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -269,13 +270,18 @@ def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield target, value
 
 
+@cache  # tests read the same files
+def find_reads(source: str) -> ConfigReads:
+    return ConfigReads(source)
+
+
 def find_one_sided_keys(torch: dict[str, str], tf: dict[str, str], conf: str) -> dict[str, str]:
     """Return the keys that only one side reads, with the name of that side.
 
     Keys whose comment in conf names the side are left out, and so are keys of a strategy that only one side has.
     """
     torch_keys, tf_keys = (
-        {key for source in side.values() for key in ConfigReads(source).keys} for side in (torch, tf)
+        {key for source in side.values() for key in find_reads(source).keys} for side in (torch, tf)
     )
     readers = {key: "PyTorch" if key in torch_keys else "TensorFlow" for key in torch_keys ^ tf_keys}
     return {
@@ -398,14 +404,14 @@ def test_public_names_are_in_order() -> None:
 @pytest.mark.slow
 def test_both_sides_read_the_same_keys() -> None:
     assert find_one_sided_keys(read_sources("torch_impl"), read_sources("tf_impl"), CONF) == {}
-    assert len({key for source in read_sources("tf_impl").values() for key in ConfigReads(source).keys}) > 10
+    assert len({key for source in read_sources("tf_impl").values() for key in find_reads(source).keys}) > 10
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("side", SIDES)
 def test_no_section_is_passed_whole(side: str) -> None:
     for name, source in read_sources(side).items():
-        assert ConfigReads(source).whole_sections == [], f"{side}/{name}"
+        assert find_reads(source).whole_sections == [], f"{side}/{name}"
 
 
 @pytest.mark.slow
@@ -451,9 +457,9 @@ def test_a_key_that_one_side_no_longer_reads_is_seen() -> None:
     ],
 )
 def test_reads_are_seen_through_aliases(source: str, keys: set[str]) -> None:
-    assert ConfigReads(source).keys == keys
+    assert find_reads(source).keys == keys
 
 
 @pytest.mark.parametrize("source", ["f(config.optimizer)", "s = config.model\nf(s)", "getattr(self.config.train, k)"])
 def test_a_section_that_is_passed_whole_is_seen(source: str) -> None:
-    assert len(ConfigReads(source).whole_sections) == 1
+    assert len(find_reads(source).whole_sections) == 1
