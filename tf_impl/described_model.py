@@ -4,8 +4,8 @@ common.map pairs the variables of a user's PyTorch model with the variables of t
 both models compute the same. The path of a layer is its name in the model.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property, partial
 
 import keras
 import numpy as np
@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
-from common.map.changing_buffers import find_changes
+from common.map.changing_buffers import compute_checksums, find_changes
 from common.map.description import (
+    Arrays,
     ComputedPass,
     DropoutDescription,
     ModelDescription,
@@ -36,7 +37,7 @@ from tf_impl.convolution import patch_grouped_convolutions
 from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
 from tf_impl.described_layers import describe_layers, describe_variable
 from tf_impl.described_losses import compute_losses
-from tf_impl.described_state import find_restricted, get_state, read_state, set_state, view_state
+from tf_impl.described_state import find_restricted, get_state, read_state, set_state, view_state, view_tensor
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter
@@ -78,6 +79,7 @@ class DescribedModel:
         keras.utils.set_random_seed(seed)
         with keep_float64():
             self.model = model = build_user_model(key, factory, arguments)
+        self.checksums: dict[str, int] = {}  # of the variables before the last pass of `compute`
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
@@ -94,13 +96,17 @@ class DescribedModel:
         before = read_state(self.model)
         with ForwardTrace(self.model) as trace:
             self._call(training=False)
-        changed_in_evaluation, names_before = find_changes(before, view_state(self.model)), {*before}
-        del before  # it takes as much memory as the model
+        changed_in_evaluation = find_changes(before, view_state(self.model))
+        before |= changed_in_evaluation
         count = len(next(iter(self.inputs.values())))
-        training = observe_training(self._compute_training, count, list_batch_norm_buffers(self.model))
+        training = observe_training(
+            partial(self._compute_training, before), count, list_batch_norm_buffers(self.model)
+        )
         self.buffers = training.buffers
-        created = get_state(self.model).keys() - names_before
-        restricted = find_restricted(self.model, lambda: self._call(training=True))
+        created = get_state(self.model).keys() - before.keys()
+        restricted = find_restricted(self.model, before, lambda: self._call(training=True))
+        del before  # it takes as much memory as the model
+        outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
         mixing_layer = self._find_mixing_layer(trace)
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
@@ -120,7 +126,7 @@ class DescribedModel:
             unused=[name for name in tensors if name not in used],
             has_channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
-            probabilities=list_probabilities({name: tensor.numpy() for name, tensor in self.outputs.items()}),
+            probabilities=list_probabilities(outputs),
             statistics=sorted(moving_statistics),
             norms_of_single_values=find_norms_of_single_values(layers, trace.calls, changed_statistics, count),
             dropouts={
@@ -142,7 +148,7 @@ class DescribedModel:
             ],
             restricted=[name for name in restricted if name not in self.buffers],
             mixing_layer=mixing_layer,
-            mixed_gradient=None if mixing_layer else self._find_mixed_gradient(),
+            mixed_gradient=None if mixing_layer else find_mixed_gradient(self, outputs),
             is_keras_two=isinstance(self.model, KerasTwoModel),
         )
 
@@ -150,9 +156,15 @@ class DescribedModel:
         """Return the paths of the user's source files, on which the model and its loss function depend."""
         return list_user_files()
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """Return copies of all variables by name."""
-        return {name: variable.numpy() for name, variable in self._get_variables().items()}
+    def weights(self, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """Return copies of variables by name; of all of them if `names` is None."""
+        variables = self._get_variables().items()
+        return {name: variable.numpy() for name, variable in variables if names is None or name in names}
+
+    def changed_weights(self) -> dict[str, np.ndarray]:
+        """Return copies of the variables that the last pass of `compute` changed, by name."""
+        checksums = compute_checksums(view_state(self.model))
+        return self.weights({name for name, checksum in checksums.items() if self.checksums.get(name) != checksum})
 
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
         """Return the variables of a Keras checkpoint. Raise UserError if the model cannot load it."""
@@ -196,6 +208,7 @@ class DescribedModel:
             The outputs, and the shapes of the inputs of layers.
         """
         set_state(self.model, weights)
+        self.checksums = compute_checksums(view_state(self.model))
         with ForwardTrace(self.model, replacements) as trace, tf.GradientTape() as self.tape:
             self.last_outputs = self._call(training)
         self.last_calls = trace.calls
@@ -225,11 +238,11 @@ class DescribedModel:
             computed = self.tape.gradient(outputs, sources, factors, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         except Exception as error:
             raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
-        return {name: tf.convert_to_tensor(x).numpy() for name, x in zip(trainable, computed, strict=True)}
+        return {name: view_tensor(tf.convert_to_tensor(x)) for name, x in zip(trainable, computed, strict=True)}
 
-    def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
-        """Seed all random generators and compute a training pass on some examples. Restore the variables."""
-        before, batch = read_state(self.model), self.inputs
+    def _compute_training(self, before: Arrays, seed: int, rows: slice) -> ObservedPass:
+        """Seed all random generators and compute a training pass on some examples. Restore the variables of `before`."""
+        batch = self.inputs
         self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
         seed_generators(self.model, seed)
         generators = read_python_generators()
@@ -262,20 +275,6 @@ class DescribedModel:
             BatchPass({name: tensor.numpy() for name, tensor in self.outputs.items()}, trace.calls),
             BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
         )
-
-    def _find_mixed_gradient(self) -> str | None:
-        """Return the first variable whose gradient mixes examples, such as by a custom gradient, or None."""
-        batch = self.inputs
-        outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
-
-        def compute(rows: slice) -> dict[str, np.ndarray]:
-            self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
-            return self.compute({}, training=False).outputs
-
-        try:
-            return find_mixed_gradient(compute, self.gradients, outputs, len(next(iter(batch.values()))))
-        finally:
-            self.inputs = batch
 
     def _get_variables(self) -> dict[str, keras.Variable]:
         """Return the floating-point variables, and the variables that training changes, by path."""

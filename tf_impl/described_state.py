@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UserError
-from common.map.changing_buffers import find_changes
+from common.map.changing_buffers import compute_checksums
 from common.map.description import Arrays
 from common.map.keras_paths import SEED_STATE, variables_by_path
 
@@ -23,11 +23,12 @@ def get_state(model: keras.Layer) -> dict[str, keras.Variable]:
 
 def view_state(model: keras.Layer) -> dict[str, np.ndarray]:
     """Return these variables by path as arrays. Those of float64 share the memory of their values."""
-    values = {path: tf.convert_to_tensor(variable.value) for path, variable in get_state(model).items()}
-    return {
-        path: np.asarray(memoryview(value)) if value.dtype == tf.float64 else value.numpy()
-        for path, value in values.items()
-    }
+    return {path: view_tensor(tf.convert_to_tensor(variable.value)) for path, variable in get_state(model).items()}
+
+
+def view_tensor(tensor: tf.Tensor) -> np.ndarray:
+    """Return the values of a tensor: in its memory if it is of float64, otherwise as a copy."""
+    return np.asarray(memoryview(tensor)) if tensor.dtype == tf.float64 else np.asarray(tensor.numpy())
 
 
 def read_state(model: keras.Layer) -> dict[str, np.ndarray]:
@@ -42,23 +43,25 @@ def set_state(model: keras.Layer, arrays: Mapping[str, np.ndarray]) -> None:
         variables[path].assign(array)
 
 
-def find_restricted(model: keras.Layer, compute: Callable[[], object]) -> list[str]:
+def find_restricted(model: keras.Layer, before: Arrays, compute: Callable[[], object]) -> list[str]:
     """Return the paths of the trainable variables that a forward pass moves back into a range, such as a clamp does.
 
     In their range, such a pass does not change them. The model keeps its trainable variables.
 
     Args:
         model: The model.
+        before: Its variables.
         compute: A function that computes a pass. It may raise UserError.
     """
-    before = read_state(model)
-    names = [path for path, variable in get_state(model).items() if variable.trainable]
+    names = [path for path, variable in get_state(model).items() if variable.trainable and path in before]
     restricted: set[str] = set()
     for factor, offset in OUTSIDE:
-        moved_values: Arrays = {name: np.asarray(factor * before[name] + offset) for name in names}
-        set_state(model, moved_values)
+        for name in names:  # one after the other, because each array takes memory
+            set_state(model, {name: np.asarray(factor * before[name] + offset)})
+        moved = compute_checksums(view_state(model))
         with suppress(UserError):  # the model may not accept such values
             compute()
-        restricted |= find_changes(moved_values, view_state(model)).keys()
+        after = compute_checksums(view_state(model))
+        restricted |= {name for name in names if after.get(name) != moved[name]}
         set_state(model, before)
     return sorted(restricted)

@@ -4,15 +4,17 @@ common.map pairs the variables of a user's PyTorch model with the variables of t
 both models compute the same. The path of a layer is its name in the model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 
 from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
-from common.map.changing_buffers import find_changes
+from common.map.changing_buffers import compute_checksums, find_changes
 from common.map.description import (
+    Arrays,
     ComputedPass,
     DropoutDescription,
     ModelDescription,
@@ -77,6 +79,7 @@ class DescribedModel:
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         compute_in_float64()
         self.model = model = build_module(key, factory, arguments, seed).double()
+        self.checksums: dict[str, int] = {}  # of the variables before the last pass of `compute`
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         self.is_keras = isinstance(model, KerasModule)
@@ -95,13 +98,17 @@ class DescribedModel:
         before = read_state(self.model)
         with ForwardTrace(self.model) as trace, torch.no_grad():
             self._call(training=False)
-        changed_in_evaluation, names_before = find_changes(before, view_state(self.model)), {*before}
-        del before  # it takes as much memory as the model
+        changed_in_evaluation = find_changes(before, view_state(self.model))
+        before |= changed_in_evaluation
         count = len(next(iter(self.inputs.values())))
-        training = observe_training(self._compute_training, count, list_batch_norm_buffers(self.model))
+        training = observe_training(
+            partial(self._compute_training, before), count, list_batch_norm_buffers(self.model)
+        )
         self.buffers = training.buffers
-        created = get_state(self.model).keys() - names_before
-        restricted = find_restricted(self.model, lambda: self._call(training=True))
+        created = get_state(self.model).keys() - before.keys()
+        restricted = find_restricted(self.model, before, lambda: self._call(training=True))
+        del before  # it takes as much memory as the model
+        outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
         noisy_layers = {path: layer for path, layer in trace.entered.items() if path in self.noises}
         tensors = self._get_variables()
         layers = describe_layers(trace, {id(tensor): name for name, tensor in tensors.items()})
@@ -121,7 +128,7 @@ class DescribedModel:
             unused=[name for name in tensors if name not in used],
             has_channels=self.has_channels,
             outputs={name: tuple(tensor.shape) for name, tensor in self.outputs.items()},
-            probabilities=list_probabilities({name: tensor.numpy() for name, tensor in self.outputs.items()}),
+            probabilities=list_probabilities(outputs),
             statistics=sorted(moving_statistics),
             norms_of_single_values=find_norms_of_single_values(layers, trace.calls, changed_statistics, count),
             dropouts={
@@ -142,7 +149,7 @@ class DescribedModel:
             ],
             restricted=[name for name in restricted if name not in self.buffers],
             mixing_layer=mixing_layer,
-            mixed_gradient=None if mixing_layer else self._find_mixed_gradient(),
+            mixed_gradient=None if mixing_layer else find_mixed_gradient(self, outputs),
             is_keras=self.is_keras,
             aliases=find_aliases(self.model),
         )
@@ -151,9 +158,15 @@ class DescribedModel:
         """Return the paths of the user's source files, on which the model and its loss function depend."""
         return list_user_files()
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """Return copies of all variables by name."""
-        return {name: tensor.detach().numpy().copy() for name, tensor in self._get_variables().items()}
+    def weights(self, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """Return copies of variables by name; of all of them if `names` is None."""
+        variables = self._get_variables().items()
+        return {name: x.detach().numpy().copy() for name, x in variables if names is None or name in names}
+
+    def changed_weights(self) -> dict[str, np.ndarray]:
+        """Return copies of the variables that the last pass of `compute` changed, by name."""
+        checksums = compute_checksums(view_state(self.model))
+        return self.weights({name for name, checksum in checksums.items() if self.checksums.get(name) != checksum})
 
     def read_checkpoint(self, path: str) -> dict[str, np.ndarray]:
         """Return the floating-point tensors of a state dict. Raise UserError if the file has none."""
@@ -185,6 +198,7 @@ class DescribedModel:
             The outputs, and the shapes of the inputs of layers.
         """
         set_state(self.model, weights)
+        self.checksums = compute_checksums(view_state(self.model))
         with ForwardTrace(self.model, replacements) as trace:
             self.last_outputs = self._call(training)
         self.last_calls = trace.calls
@@ -220,9 +234,9 @@ class DescribedModel:
             raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
         return {name: gradient.to_dense().numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
-    def _compute_training(self, seed: int, rows: slice) -> ObservedPass:
-        """Seed all random generators and compute a training pass on some examples. Restore the variables."""
-        before, batch = read_state(self.model), self.inputs
+    def _compute_training(self, before: Arrays, seed: int, rows: slice) -> ObservedPass:
+        """Seed all random generators and compute a training pass on some examples. Restore the variables of `before`."""
+        batch = self.inputs
         self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
         seed_generators(self.model, seed)
         before_drawing = read_generators(self.model)
@@ -251,21 +265,6 @@ class DescribedModel:
             BatchPass({name: tensor.numpy() for name, tensor in self.outputs.items()}, trace.calls),
             BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
         )
-
-    def _find_mixed_gradient(self) -> str | None:
-        """Return the first parameter whose gradient mixes examples, such as by a hook on a tensor, or None."""
-        batch = self.inputs
-
-        outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
-
-        def compute(rows: slice) -> dict[str, np.ndarray]:
-            self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
-            return self.compute({}, training=False).outputs
-
-        try:
-            return find_mixed_gradient(compute, self.gradients, outputs, len(next(iter(batch.values()))))
-        finally:
-            self.inputs = batch
 
     def _get_variables(self) -> dict[str, torch.Tensor]:
         """Return the floating-point parameters and buffers, and the buffers that training changes, by name.

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from common.errors import UserError
-from common.map.changing_buffers import find_changes
+from common.map.changing_buffers import compute_checksums
 from common.map.description import Arrays
 
 # Factors and terms that move a parameter out of its range, if it has one: factor * parameter + term
@@ -38,7 +38,7 @@ def set_state(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 @torch.no_grad()
-def find_restricted(model: torch.nn.Module, compute: Callable[[], object]) -> list[str]:
+def find_restricted(model: torch.nn.Module, before: Arrays, compute: Callable[[], object]) -> list[str]:
     """Return the names of the trained parameters that a forward pass moves back into a range, such as a clamp does.
 
     A pass does not change parameters that are within their range. So this function moves all parameters far away before
@@ -46,20 +46,22 @@ def find_restricted(model: torch.nn.Module, compute: Callable[[], object]) -> li
 
     Args:
         model: The model.
+        before: Its parameters and buffers.
         compute: A function that computes a pass. It may raise UserError.
     """
-    before = read_state(model)
     names = [
         name
         for name, parameter in model.named_parameters()
-        if parameter.is_floating_point() and parameter.requires_grad
+        if parameter.is_floating_point() and parameter.requires_grad and name in before
     ]
     restricted: set[str] = set()
     for factor, offset in OUTSIDE:
-        moved_values: Arrays = {name: np.asarray(factor * before[name] + offset) for name in names}
-        set_state(model, moved_values)
+        for name in names:  # one after the other, because each array takes memory
+            set_state(model, {name: np.asarray(factor * before[name] + offset)})
+        moved = compute_checksums(view_state(model))
         with suppress(UserError):  # the model may not accept such values
             compute()
-        restricted |= find_changes(moved_values, view_state(model)).keys()
+        after = compute_checksums(view_state(model))
+        restricted |= {name for name in names if after.get(name) != moved[name]}
         set_state(model, before)
     return sorted(restricted)

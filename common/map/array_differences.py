@@ -5,7 +5,7 @@ but the first before a linear layer, so that the order of the features depends o
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ LayerSettings = Mapping[str, object]
 Shape = tuple[int, ...]
 LARGE = 1e3  # elements this many times larger than the small ones are compared one by one
 SMALL_SHARE = 0.1  # the share of the elements other than zero that count as small
+BLOCK_SIZE = 1 << 15  # elements: 256 KiB of float64
 # If an array has large elements, differences of its small ones are relative to at least this norm, because the small
 # elements may be rounding errors.
 NORM_BESIDE_LARGE = 1e-6
@@ -37,33 +38,49 @@ def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0, equal
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
     with np.errstate(over="ignore", invalid="ignore"):
-        gaps = np.abs(a - b)
-        is_finite = np.isfinite(gaps.sum())
+        is_finite = np.isfinite(sum(np.abs(x - y).sum() for x, y in _iterate_blocks(a, b)))
     if not is_finite:
         finite = np.isfinite(a) & np.isfinite(b)
         if not np.array_equal(a[~finite], b[~finite], equal_nan=equal_nan):
             return np.inf
-        a, b, gaps = a[finite], b[finite], gaps[finite]
-    magnitudes = np.maximum(np.abs(a), np.abs(b))
-    if not magnitudes.any():
+        a, b = a[finite], b[finite]
+    if not (a.any() or b.any()):
         return 0
-    large = _find_large(magnitudes)
+    large = _find_large(a, b)
     if large is None:
         norm = max(compute_norm(a), compute_norm(b), min_norm)
-        return compute_norm(gaps) / norm if norm else 0  # a norm underflows to 0
+        gap = math.hypot(*(compute_norm(x - y) for x, y in _iterate_blocks(a, b)))
+        return gap / norm if norm else 0  # a norm underflows to 0
     min_norm = max(min_norm, NORM_BESIDE_LARGE)
     norm = max(compute_norm(a[~large]), compute_norm(b[~large]), min_norm)
-    largest = float((gaps[large] / np.maximum(magnitudes[large], min_norm)).max())
+    gaps = np.abs(a - b)
+    largest = float((gaps[large] / np.maximum(_compute_magnitudes(a[large], b[large]), min_norm)).max())
     return max(compute_norm(gaps[~large]) / norm, largest)
 
 
-def _find_large(magnitudes: np.ndarray) -> np.ndarray | None:
-    """Return a mask of the elements that are far larger than the small ones, or None if there are none."""
-    largest = magnitudes.max()
-    count = np.count_nonzero(magnitudes)
-    small_count = np.count_nonzero(magnitudes < largest / LARGE) - (len(magnitudes) - count)
+def _iterate_blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the elements of two vectors in blocks that fit into the cache: new memory of their size takes longer."""
+    for start in range(0, len(a), BLOCK_SIZE):
+        yield a[start : start + BLOCK_SIZE], b[start : start + BLOCK_SIZE]
+
+
+def _compute_magnitudes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the larger magnitude of each pair of elements."""
+    return np.maximum(np.abs(a), np.abs(b))
+
+
+def _find_large(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """Return a mask of the elements of which one is far larger than the small ones, or None if there are none."""
+    largest = max(a.max(), b.max(), -a.min(), -b.min())
+    count = small_count = 0
+    for x, y in _iterate_blocks(a, b):
+        magnitudes = _compute_magnitudes(x, y)
+        nonzero_count = np.count_nonzero(magnitudes)
+        count += nonzero_count
+        small_count += np.count_nonzero(magnitudes < largest / LARGE) - (len(magnitudes) - nonzero_count)
     if small_count <= SMALL_SHARE * (count - 1):  # counting is faster than the quantile
         return None
+    magnitudes = _compute_magnitudes(a, b)
     # A low quantile instead of the median, because most elements may be masked.
     large = np.asarray(magnitudes > LARGE * np.quantile(magnitudes[magnitudes > 0], SMALL_SHARE))
     return large if large.any() else None

@@ -7,9 +7,18 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import numpy as np
+import xxhash
 
 from common.errors import UserError
 from common.map.description import Arrays, ObservedPass
+
+
+def compute_checksums(arrays: Arrays) -> dict[str, int]:
+    """Return a checksum of each array, because copies of all variables take as much memory as the model."""
+    return {
+        name: xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        for name, array in arrays.items()
+    }
 
 
 def find_changes(before: Arrays, after: Arrays) -> Arrays:

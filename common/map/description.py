@@ -190,6 +190,7 @@ class ComputedPass:
         calls: The calls of layers by path, in the order in which they returned.
         gradients: The gradients of that scalar by the name of the variable.
         updated: All variables after the pass, by name.
+        changed: The names of those that the pass changed.
     """
 
     outputs: Arrays
@@ -197,6 +198,7 @@ class ComputedPass:
     calls: dict[str, RecordedCall] = field(default_factory=dict)
     gradients: Arrays = field(default_factory=dict)
     updated: Arrays = field(default_factory=dict)
+    changed: frozenset[str] = frozenset()
 
 
 def list_received_shapes(calls: Mapping[str, RecordedCall]) -> dict[str, tuple[int, ...]]:

@@ -5,14 +5,15 @@ in evaluation mode: on a batch, and on a batch of copies of one of its examples.
 this example, and the second pass must return the same for all copies.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from common.errors import UserError
 from common.map.array_differences import compute_norm, relative_difference
-from common.map.description import Arrays, RecordedCall
+from common.map.description import Arrays, ComputedPass, RecordedCall
 
 TOLERANCE = 1e-9  # larger than the rounding errors of a float64 pass
 GRADIENT_TOLERANCE = 1e-5  # larger than the rounding errors of float32, in which some models compute gradients
@@ -25,6 +26,20 @@ class BatchPass:
 
     outputs: Arrays
     calls: Mapping[str, RecordedCall]
+
+
+class BatchModel(Protocol):
+    """A model of either framework, with the tensors of a batch."""
+
+    inputs: dict[str, Any]
+
+    def compute(self, weights: Arrays, training: bool) -> ComputedPass:
+        """Compute a forward pass, and return its outputs. Raise UserError if it fails."""
+        ...
+
+    def gradients(self, projections: Arrays) -> Arrays:
+        """Return the gradients of the last outputs by parameter, from their projections by name."""
+        ...
 
 
 def choose_example(count: int) -> int:
@@ -55,21 +70,20 @@ def find_mixing_layer(batch: BatchPass, copies: BatchPass) -> str | None:
     return next(layers, "the model")
 
 
-def find_mixed_gradient(
-    compute: Callable[[slice], Arrays], gradients: Callable[[Arrays], Arrays], batch_outputs: Arrays, count: int
-) -> str | None:
+def find_mixed_gradient(model: BatchModel, batch_outputs: Arrays) -> str | None:
     """Return the first parameter whose gradient is not the sum of its gradients for both halves of a batch, or None.
+
+    A hook on a tensor or a custom gradient may mix examples.
 
     The gradients of the halves are computed from a doubled loss and divided by 2, because strategies differ in the
     scale of the gradients that a hook sees.
 
     Args:
-        compute: A function that returns the outputs of some of the examples by name. It may raise UserError.
-        gradients: A function that returns the gradients of the last outputs by parameter, from their projections by
-            name. It may raise UserError.
-        batch_outputs: The outputs of all examples by name.
-        count: The number of examples.
+        model: The model. Its inputs are restored.
+        batch_outputs: Its outputs for all examples, by name.
     """
+    batch = model.inputs
+    count = len(next(iter(batch.values())))
     if count < 2:
         return None
     stream = np.random.default_rng(0)
@@ -81,7 +95,8 @@ def find_mixed_gradient(
     sums: dict[str, np.ndarray] = {}
     try:
         for rows in (slice(count // 2), slice(count // 2, None)):
-            outputs = compute(rows)
+            model.inputs = {name: tensor[rows] for name, tensor in batch.items()}
+            outputs = model.compute({}, training=False).outputs
             # Use only outputs whose rows are examples, and whose other sizes do not depend on the batch.
             matching = {
                 name: array
@@ -91,15 +106,19 @@ def find_mixed_gradient(
             if not matching or (sums and matching.keys() != projections.keys()):
                 return None
             projections = matching
-            halves = gradients({name: 2 * array[rows] for name, array in projections.items()})
+            halves = model.gradients({name: 2 * array[rows] for name, array in projections.items()})
             for name in [*halves]:  # the gradients take as much memory as the model
-                sums[name] = sums.get(name, 0) + halves.pop(name) / 2
-        compute(slice(None))
-        whole = gradients(projections)
+                half = halves.pop(name)
+                sums[name] = sums[name] + half if name in sums else half
+        model.inputs = batch
+        model.compute({}, training=False)
+        whole = model.gradients(projections)
     except UserError:  # the model may accept this number of examples only
         return None
+    finally:
+        model.inputs = batch
     min_norm = SMALL_SHARE * max((compute_norm(gradient) for gradient in whole.values()), default=0)
-    differing = (name for name in whole if relative_difference(whole[name], sums[name], min_norm) > GRADIENT_TOLERANCE)
+    differing = (name for name in whole if relative_difference(whole[name], sums[name] / 2, min_norm) > GRADIENT_TOLERANCE)
     return next(differing, None)
 
 

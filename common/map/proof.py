@@ -62,10 +62,11 @@ def prove_models(
         notes=[*_note_sums(parameter_map), *describe_unused(parameter_map, torch_description, keras_description)]
     )
     weights = draw_constants(initial_weights, torch_description, seed)
-    computation = Computation(torch_side, keras_side, weights, map_weights(parameter_map, weights, keras_description))
+    keras_weights = map_weights(parameter_map, weights, keras_description)
+    keras_unpaired = keras_side.call("weights", names=keras_description.variables.keys() - keras_weights.keys())
+    computation = Computation(torch_side, keras_side, weights, keras_weights, keras_unpaired)
     proof.errors += _compare_trainable(parameter_map, torch_description, keras_description)
-    paired = computation.keras_weights.keys()
-    keras_unpaired = {name: array for name, array in keras_side.call("weights").items() if name not in paired}
+    paired = keras_weights.keys()
     stream = np.random.default_rng(seed)
     for training, mode in MODES.items():
         torch_pass, keras_pass = computation.run(training)
@@ -90,8 +91,8 @@ def prove_models(
         errors = [
             *([error] if error else []),
             *compare_state(parameter_map, torch_pass, keras_pass, training, OUTPUT_TOLERANCE),
-            *find_unpaired_changes(weights, torch_pass, parameter_map.torch_names, "PyTorch"),
-            *find_unpaired_changes(keras_unpaired, keras_pass, paired, "Keras"),
+            *find_unpaired_changes(torch_pass, parameter_map.torch_names, "PyTorch"),
+            *find_unpaired_changes(keras_pass, paired, "Keras"),
         ]
         proof.errors += [f"in {mode} {error}" for error in errors]
         if proof.errors:
@@ -120,19 +121,31 @@ def map_weights(parameter_map: ParameterMap, weights: Arrays, keras_description:
     return keras_weights
 
 
-@dataclass(frozen=True)
+@dataclass
 class Computation:
-    """The computation of both models with corresponding weights."""
+    """The computation of both models with corresponding weights.
+
+    Attributes:
+        torch_side: The process of PyTorch's model.
+        keras_side: The process of Keras's model.
+        torch_weights: All weights of PyTorch's model.
+        keras_weights: The weights of Keras's model that have a counterpart.
+        keras_unpaired: Its other weights. `add_state` needs them.
+        are_set: Whether both models have these weights, because no pass has changed them since they were sent.
+    """
 
     torch_side: Side
     keras_side: Side
     torch_weights: Arrays
     keras_weights: Arrays
+    keras_unpaired: Arrays = field(default_factory=dict)
+    are_set: bool = False
 
     def run(self, training: bool) -> tuple[ComputedPass, ComputedPass]:
         """Compute a pass of both models."""
-        self.torch_side.send("compute", weights=self.torch_weights, training=training)
-        self.keras_side.send("compute", weights=self.keras_weights, training=training)
+        self.torch_side.send("compute", weights={} if self.are_set else self.torch_weights, training=training)
+        self.keras_side.send("compute", weights={} if self.are_set else self.keras_weights, training=training)
+        self.are_set = False
         torch_pass, keras_pass = receive_all(self.torch_side, self.keras_side)
         return torch_pass, keras_pass
 
@@ -157,11 +170,17 @@ class Computation:
         return replace(torch_pass, gradients=torch_gradients), replace(keras_pass, gradients=keras_gradients)
 
     def add_state(self, torch_pass: ComputedPass, keras_pass: ComputedPass) -> tuple[ComputedPass, ComputedPass]:
-        """Return the last passes with all variables after the pass."""
+        """Return the last passes with all variables after the pass. The processes send only those that it changed."""
         for side in (self.torch_side, self.keras_side):
-            side.send("weights")
-        torch_updated, keras_updated = receive_all(self.torch_side, self.keras_side)
-        return replace(torch_pass, updated=torch_updated), replace(keras_pass, updated=keras_updated)
+            side.send("changed_weights")
+        torch_changed, keras_changed = receive_all(self.torch_side, self.keras_side)
+        self.are_set = not torch_changed and not keras_changed
+        torch_updated = self.torch_weights | torch_changed
+        keras_updated = self.keras_unpaired | self.keras_weights | keras_changed
+        return (
+            replace(torch_pass, updated=torch_updated, changed=frozenset(torch_changed)),
+            replace(keras_pass, updated=keras_updated, changed=frozenset(keras_changed)),
+        )
 
 
 def drop_gradients(computed: ComputedPass, names: Collection[str]) -> ComputedPass:

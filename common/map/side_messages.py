@@ -7,6 +7,7 @@ lacks. Other classes are refused.
 
 import io
 import json
+import os
 import pickle
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -27,14 +28,25 @@ def send_parts(connection: Connection, parts: Sequence[memoryview]) -> None:
     """Send the parts of a message."""
     connection.send_bytes(json.dumps([len(part) for part in parts]).encode())
     for part in parts:
-        connection.send_bytes(part)
+        while part:
+            part = part[os.write(connection.fileno(), part) :]
 
 
 def receive_message(connection: Connection) -> Any:  # noqa: ANN401  any value
-    """Receive a value. Raise UnpicklingError if it holds an object of a library."""
-    parts = [bytearray(size) for size in json.loads(connection.recv_bytes())]
+    """Receive a value.
+
+    Raises:
+        EOFError: The other end is closed.
+        pickle.UnpicklingError: The value holds an object of a library.
+    """
+    parts = [np.empty(size, np.uint8) for size in json.loads(connection.recv_bytes())]
     for part in parts:
-        connection.recv_bytes_into(part)
+        view = part.data
+        while view:  # without the copies of recv_bytes_into
+            count = os.readv(connection.fileno(), [view])
+            if not count:
+                raise EOFError
+            view = view[count:]
     return decode_message(parts)
 
 
@@ -48,7 +60,7 @@ def encode_message(value: object) -> list[memoryview]:
     return [file.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
-def decode_message(parts: Sequence[bytearray | memoryview]) -> Any:  # noqa: ANN401  any value
+def decode_message(parts: Sequence[np.ndarray | memoryview]) -> Any:  # noqa: ANN401  any value
     """Return the value of a message from its parts, which its arrays keep."""
     return _Decoder(io.BytesIO(parts[0]), buffers=parts[1:]).load()
 
@@ -95,7 +107,7 @@ def _find_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def _restore_array(dtype: str, shape: tuple[int, ...], elements: bytearray) -> np.ndarray:
+def _restore_array(dtype: str, shape: tuple[int, ...], elements: np.ndarray | memoryview) -> np.ndarray:
     return np.frombuffer(elements, _find_dtype(dtype)).reshape(shape)
 
 
