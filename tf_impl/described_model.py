@@ -31,6 +31,7 @@ from common.map.keras_paths import layers_by_path
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training, read_python_generators
 from common.map.single_values import find_norms_of_single_values
+from common.map.unused_variables import find_unused
 from common.models.loaded_weights import UNREAD, check_all_read, is_floating
 from tf_impl.batch_norm import list_batch_norm_buffers
 from tf_impl.convolution import patch_grouped_convolutions
@@ -99,15 +100,13 @@ class DescribedModel:
         changed_in_evaluation = find_changes(before, view_state(self.model))
         before |= changed_in_evaluation
         count = len(next(iter(self.inputs.values())))
-        training = observe_training(
-            partial(self._compute_training, before), count, list_batch_norm_buffers(self.model)
-        )
+        training = observe_training(partial(self._compute_training, before), count, list_batch_norm_buffers(self.model))
         self.buffers = training.buffers
         created = get_state(self.model).keys() - before.keys()
         restricted = find_restricted(self.model, before, lambda: self._call(training=True))
         del before  # it takes as much memory as the model
         outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
-        mixing_layer = self._find_mixing_layer(trace)
+        mixing_layer = self._find_mixing_layer(BatchPass(outputs, trace.calls))
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
@@ -151,6 +150,10 @@ class DescribedModel:
             mixed_gradient=None if mixing_layer else find_mixed_gradient(self, outputs),
             is_keras_two=isinstance(self.model, KerasTwoModel),
         )
+
+    def find_unused(self, description: ModelDescription, seed: int) -> set[str]:
+        """Return the names of the trained variables on which no output depends."""
+        return find_unused(self, description, seed)
 
     def list_files(self) -> list[str]:
         """Return the paths of the user's source files, on which the model and its loss function depend."""
@@ -241,7 +244,7 @@ class DescribedModel:
         return {name: view_tensor(tf.convert_to_tensor(x)) for name, x in zip(trainable, computed, strict=True)}
 
     def _compute_training(self, before: Arrays, seed: int, rows: slice) -> ObservedPass:
-        """Seed all random generators and compute a training pass on some examples. Restore the variables of `before`."""
+        """Seed all random generators, compute a training pass on some examples, and restore the variables."""
         batch = self.inputs
         self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
         seed_generators(self.model, seed)
@@ -260,21 +263,19 @@ class DescribedModel:
     def _has_random_operations(self) -> bool:
         return has_random_operations(self._compute, self.inputs)
 
-    def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
+    def _find_mixing_layer(self, batch_pass: BatchPass) -> str | None:
         """Compute a batch of copies of one example. Return the first layer that mixes examples, or None.
 
         Args:
-            trace: The trace of a pass on all examples, in evaluation mode.
+            batch_pass: A pass on all examples, in evaluation mode.
         """
         batch = self.inputs
         self.inputs = {name: tf.gather(x, [choose_example(len(x))] * len(x)) for name, x in batch.items()}
         with ForwardTrace(self.model) as trace_of_copies:
             outputs = self._call(training=False)
         self.inputs = batch
-        return find_mixing_layer(
-            BatchPass({name: tensor.numpy() for name, tensor in self.outputs.items()}, trace.calls),
-            BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
-        )
+        arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
+        return find_mixing_layer(batch_pass, BatchPass(arrays, trace_of_copies.calls))
 
     def _get_variables(self) -> dict[str, keras.Variable]:
         """Return the floating-point variables, and the variables that training changes, by path."""

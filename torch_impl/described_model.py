@@ -28,6 +28,7 @@ from common.map.input_specs import InputSpec
 from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
 from common.map.random_layers import observe_training
 from common.map.single_values import find_norms_of_single_values
+from common.map.unused_variables import find_unused
 from torch_impl.attention import UnfoldedAttention, set_dropout_batch_first, unfold_attention
 from torch_impl.batch_norm import list_batch_norm_buffers
 from torch_impl.described_dropout import (
@@ -101,9 +102,7 @@ class DescribedModel:
         changed_in_evaluation = find_changes(before, view_state(self.model))
         before |= changed_in_evaluation
         count = len(next(iter(self.inputs.values())))
-        training = observe_training(
-            partial(self._compute_training, before), count, list_batch_norm_buffers(self.model)
-        )
+        training = observe_training(partial(self._compute_training, before), count, list_batch_norm_buffers(self.model))
         self.buffers = training.buffers
         created = get_state(self.model).keys() - before.keys()
         restricted = find_restricted(self.model, before, lambda: self._call(training=True))
@@ -118,7 +117,7 @@ class DescribedModel:
             name for layer in layers for role, name in layer.variables.items() if role.startswith(prefix)
         } - self.buffers.keys()
         changed_statistics = {name: tuple(tensors[name].shape) for name in moving_statistics & training.changed}
-        mixing_layer = self._find_mixing_layer(trace)
+        mixing_layer = self._find_mixing_layer(BatchPass(outputs, trace.calls))
         return ModelDescription(
             layers=layers,
             variables={
@@ -153,6 +152,10 @@ class DescribedModel:
             is_keras=self.is_keras,
             aliases=find_aliases(self.model),
         )
+
+    def find_unused(self, description: ModelDescription, seed: int) -> set[str]:
+        """Return the names of the trained variables on which no output depends."""
+        return find_unused(self, description, seed)
 
     def list_files(self) -> list[str]:
         """Return the paths of the user's source files, on which the model and its loss function depend."""
@@ -235,7 +238,7 @@ class DescribedModel:
         return {name: gradient.to_dense().numpy() for name, gradient in zip(trainable, gradients, strict=True)}
 
     def _compute_training(self, before: Arrays, seed: int, rows: slice) -> ObservedPass:
-        """Seed all random generators and compute a training pass on some examples. Restore the variables of `before`."""
+        """Seed all random generators, compute a training pass on some examples, and restore the variables."""
         batch = self.inputs
         self.inputs = {name: tensor[rows] for name, tensor in batch.items()}
         seed_generators(self.model, seed)
@@ -250,21 +253,19 @@ class DescribedModel:
             set_state(self.model, {name: before[name] for name in changed})
         return ObservedPass(trace.calls, trace.noise, changed, has_drawn)
 
-    def _find_mixing_layer(self, trace: ForwardTrace) -> str | None:
+    def _find_mixing_layer(self, batch_pass: BatchPass) -> str | None:
         """Compute a batch of copies of one example. Return the first layer that mixes examples, or None.
 
         Args:
-            trace: The trace of a pass on all examples, in evaluation mode.
+            batch_pass: A pass on all examples, in evaluation mode.
         """
         batch = self.inputs
         self.inputs = {name: tensor[[choose_example(len(tensor))] * len(tensor)] for name, tensor in batch.items()}
         with ForwardTrace(self.model) as trace_of_copies, torch.no_grad():
             outputs = self._call(training=False)
         self.inputs = batch
-        return find_mixing_layer(
-            BatchPass({name: tensor.numpy() for name, tensor in self.outputs.items()}, trace.calls),
-            BatchPass({name: tensor.numpy() for name, tensor in outputs.items()}, trace_of_copies.calls),
-        )
+        arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
+        return find_mixing_layer(batch_pass, BatchPass(arrays, trace_of_copies.calls))
 
     def _get_variables(self) -> dict[str, torch.Tensor]:
         """Return the floating-point parameters and buffers, and the buffers that training changes, by name.

@@ -118,7 +118,9 @@ def find_mixed_gradient(model: BatchModel, batch_outputs: Arrays) -> str | None:
     finally:
         model.inputs = batch
     min_norm = SMALL_SHARE * max((compute_norm(gradient) for gradient in whole.values()), default=0)
-    differing = (name for name in whole if relative_difference(whole[name], sums[name] / 2, min_norm) > GRADIENT_TOLERANCE)
+    differing = (
+        name for name in whole if relative_difference(whole[name], sums[name] / 2, min_norm) > GRADIENT_TOLERANCE
+    )
     return next(differing, None)
 
 

@@ -22,7 +22,7 @@ from common.map.pair_variables import ParameterMap, Transformations, pair_variab
 from common.map.proof import OUTPUT_TOLERANCE, Computation, Proof, map_weights, prove_models
 from common.map.side import Side, receive_all
 from common.map.torch_layers import split_torch_layers
-from common.map.unused_variables import draw_constants, find_unused, leave_out
+from common.map.unused_variables import draw_constants, leave_out
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,13 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
     initial_weights = torch_side.call("weights")
     maps = _list_maps(torch_description, keras_description, transformations)
     if not maps[0].is_complete:
-        unused = find_unused(torch_side, torch_description, request.seed) - _list_sources(transformations)
-        torch_description = leave_out(torch_description, unused, maps[0].unmatched_torch)
-        unused = find_unused(keras_side, keras_description, request.seed) - transformations.keys()
-        keras_description = leave_out(keras_description, unused, maps[0].unmatched_keras)
+        torch_side.send("find_unused", description=torch_description, seed=request.seed)
+        keras_side.send("find_unused", description=keras_description, seed=request.seed)
+        torch_unused, keras_unused = receive_all(torch_side, keras_side)
+        torch_unused -= _list_sources(transformations)
+        torch_description = leave_out(torch_description, torch_unused, maps[0].unmatched_torch)
+        keras_unused -= transformations.keys()
+        keras_description = leave_out(keras_description, keras_unused, maps[0].unmatched_keras)
         maps = _list_maps(torch_description, keras_description, transformations)
     parameter_map = maps[0]
     if len(maps) > 1:

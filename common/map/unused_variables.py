@@ -2,12 +2,13 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from common.map.array_differences import compute_norm
-from common.map.description import Arrays, ComputedPass, ModelDescription
-from common.map.side import Side
+from common.map.description import Arrays, ModelDescription
+from common.map.mixed_examples import BatchModel
 from common.map.torch_layers import RECURRENT_KINDS
 
 VARIANCES = {"running_var", "moving_variance"}  # roles of moving variances
@@ -45,19 +46,27 @@ def _get_gain(array: np.ndarray, is_keras: bool) -> float:
     return max(1.0, 1 / (np.sqrt(inputs) * compute_norm(array) / np.sqrt(array.size)))
 
 
-def find_unused(side: Side, description: ModelDescription, seed: int) -> set[str]:
+class WeightedModel(BatchModel, Protocol):
+    """A model of either framework whose variables can be read."""
+
+    def weights(self) -> Arrays:
+        """Return copies of all variables by name."""
+        ...
+
+
+def find_unused(model: WeightedModel, description: ModelDescription, seed: int) -> set[str]:
     """Return the names of the trained variables on which no output depends: their gradients are zero.
 
     The model computes a pass in evaluation mode with random values in place of constant weights. It keeps its weights.
     """
-    weights: Arrays = side.call("weights")
-    computed: ComputedPass = side.call("compute", weights=draw_constants(weights, description, seed), training=False)
+    weights = model.weights()
+    outputs = model.compute(draw_constants(weights, description, seed), training=False).outputs
     stream = np.random.default_rng(seed)
     projections = {
-        name: stream.standard_normal(array.shape) for name, array in computed.outputs.items() if array.dtype.kind == "f"
+        name: stream.standard_normal(array.shape) for name, array in outputs.items() if array.dtype.kind == "f"
     }
-    gradients: Arrays = side.call("gradients", projections=projections)
-    side.call("compute", weights=weights, training=False)
+    gradients = model.gradients(projections)
+    model.compute(weights, training=False)
     return {name for name, gradient in gradients.items() if not gradient.any()}
 
 

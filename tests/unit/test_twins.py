@@ -280,9 +280,7 @@ def find_one_sided_keys(torch: dict[str, str], tf: dict[str, str], conf: str) ->
 
     Keys whose comment in conf names the side are left out, and so are keys of a strategy that only one side has.
     """
-    torch_keys, tf_keys = (
-        {key for source in side.values() for key in find_reads(source).keys} for side in (torch, tf)
-    )
+    torch_keys, tf_keys = ({key for source in side.values() for key in find_reads(source).keys} for side in (torch, tf))
     readers = {key: "PyTorch" if key in torch_keys else "TensorFlow" for key in torch_keys ^ tf_keys}
     return {
         key: reader

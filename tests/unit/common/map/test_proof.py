@@ -1,7 +1,7 @@
 """Tests of the proof that need no framework: both sides compute with NumPy."""
 
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import cast
 
 import numpy as np
@@ -39,9 +39,13 @@ class NumpySide:
         self.send(function, **arguments)
         return self.receive()
 
-    def weights(self) -> Arrays:
-        """Return copies of the matrices."""
-        return {name: matrix.copy() for name, matrix in self.matrices.items()}
+    def weights(self, names: Collection[str] | None = None) -> Arrays:
+        """Return copies of matrices."""
+        return {name: matrix.copy() for name, matrix in self.matrices.items() if names is None or name in names}
+
+    def changed_weights(self) -> Arrays:
+        """Return no matrices, because passes do not change them."""
+        return {}
 
     def compute(self, weights: Arrays, training: bool) -> ComputedPass:
         """Set the matrices and return the output."""
