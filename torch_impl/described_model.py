@@ -40,7 +40,7 @@ from torch_impl.described_dropout import (
 )
 from torch_impl.described_layers import describe_layers, describe_variable
 from torch_impl.described_losses import compute_losses
-from torch_impl.described_state import find_restricted, get_state, read_state, set_state, view_state
+from torch_impl.described_state import find_restricted, get_state, read_state, set_state, view_state, view_tensor
 from torch_impl.float64 import compute_in_float64, keep_float64
 from torch_impl.forward_trace import ForwardTrace
 from torch_impl.input_adapter import build_input_adapter
@@ -164,7 +164,7 @@ class DescribedModel:
     def weights(self, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
         """Return copies of variables by name; of all of them if `names` is None."""
         variables = self._get_variables().items()
-        return {name: x.detach().numpy().copy() for name, x in variables if names is None or name in names}
+        return {name: view_tensor(x).copy() for name, x in variables if names is None or name in names}
 
     def changed_weights(self) -> dict[str, np.ndarray]:
         """Return copies of the variables that the last pass of `compute` changed, by name."""

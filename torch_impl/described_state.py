@@ -21,7 +21,12 @@ def get_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def view_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
     """Return the parameters and buffers by name, as arrays in the same memory."""
-    return {name: tensor.detach().numpy() for name, tensor in get_state(model).items()}
+    return {name: view_tensor(tensor) for name, tensor in get_state(model).items()}
+
+
+def view_tensor(tensor: torch.Tensor) -> np.ndarray:
+    """Return the values of a tensor in its memory."""
+    return np.asarray(tensor.detach().numpy())
 
 
 def read_state(model: torch.nn.Module) -> dict[str, np.ndarray]:

@@ -75,9 +75,9 @@ def _find_large(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
     count = small_count = 0
     for x, y in _iterate_blocks(a, b):
         magnitudes = _compute_magnitudes(x, y)
-        nonzero_count = np.count_nonzero(magnitudes)
+        nonzero_count = int(np.count_nonzero(magnitudes))
         count += nonzero_count
-        small_count += np.count_nonzero(magnitudes < largest / LARGE) - (len(magnitudes) - nonzero_count)
+        small_count += int(np.count_nonzero(magnitudes < largest / LARGE)) - (len(magnitudes) - nonzero_count)
     if small_count <= SMALL_SHARE * (count - 1):  # counting is faster than the quantile
         return None
     magnitudes = _compute_magnitudes(a, b)

@@ -16,7 +16,7 @@ from common.map.description import Arrays, ObservedPass
 def compute_checksums(arrays: Arrays) -> dict[str, int]:
     """Return a checksum of each array, because copies of all variables take as much memory as the model."""
     return {
-        name: xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        name: xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         for name, array in arrays.items()
     }
 

@@ -39,14 +39,14 @@ def receive_message(connection: Connection) -> Any:  # noqa: ANN401  any value
         EOFError: The other end is closed.
         pickle.UnpicklingError: The value holds an object of a library.
     """
-    parts = [np.empty(size, np.uint8) for size in json.loads(connection.recv_bytes())]
+    # Memory of bytearray would be filled with zeros first, and recv_bytes_into would make copies
+    parts = [np.empty(size, np.uint8).data for size in json.loads(connection.recv_bytes())]
     for part in parts:
-        view = part.data
-        while view:  # without the copies of recv_bytes_into
-            count = os.readv(connection.fileno(), [view])
+        while part:
+            count = os.readv(connection.fileno(), [part])
             if not count:
                 raise EOFError
-            view = view[count:]
+            part = part[count:]
     return decode_message(parts)
 
 
@@ -60,7 +60,7 @@ def encode_message(value: object) -> list[memoryview]:
     return [file.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
-def decode_message(parts: Sequence[np.ndarray | memoryview]) -> Any:  # noqa: ANN401  any value
+def decode_message(parts: Sequence[memoryview]) -> Any:  # noqa: ANN401  any value
     """Return the value of a message from its parts, which its arrays keep."""
     return _Decoder(io.BytesIO(parts[0]), buffers=parts[1:]).load()
 
@@ -107,7 +107,7 @@ def _find_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def _restore_array(dtype: str, shape: tuple[int, ...], elements: np.ndarray | memoryview) -> np.ndarray:
+def _restore_array(dtype: str, shape: tuple[int, ...], elements: memoryview) -> np.ndarray:
     return np.frombuffer(elements, _find_dtype(dtype)).reshape(shape)
 
 
