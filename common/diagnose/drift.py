@@ -104,7 +104,8 @@ def _compute_change(
             variance = slots.get("variance")
             if variance is None:
                 rows = slots["row_var"]
-                variance = rows * slots["col_var"] / np.maximum(rows.mean(-2, keepdims=True), epsilon)
+                # Keras's squares begin at 1e-30, so that their product would be 0 in float32.
+                variance = rows / np.maximum(rows.mean(-2, keepdims=True), epsilon) * slots["col_var"]
             divisor = np.sqrt(np.maximum(variance, epsilon**2))
         case MuonSettings() if "momentum_buffer" in slots:
             norm = compute_norm(slots["momentum_buffer"])

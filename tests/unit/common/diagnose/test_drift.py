@@ -1,5 +1,6 @@
 """The distance that rounding moves weights in a few steps."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,3 +61,15 @@ def test_steps_of_adafactor_are_relative_to_the_weights(composed: Compose) -> No
     changes = 3.0 * 1e-7 / np.sqrt([0.25, 0.25, 0.75, 0.75])  # variances: rows x columns / mean of rows
     expected = compute_learning_rate(config, 1) * float(np.linalg.norm(changes)) / 6.0
     assert drift.compute_weight_drift(1, "weight") == pytest.approx(expected, rel=1e-3)
+
+
+def test_gradients_that_are_rounding_move_weights_by_keras_adafactor(composed: Compose) -> None:
+    overrides = ("optimizer=adafactor", "optimizer.semantics=keras", "schedule=constant", "schedule.warmup_steps=0")
+    config = parse_config(composed(*overrides))
+    config = replace(config, optimizer=config.optimizer.resolve(1e-7))
+    weights, squares = {"weight": np.full((2, 2), 3.0)}, np.full((2, 2), 1e-24, np.float32)
+    slots = {"row_var.weight": squares[:, :1], "col_var.weight": squares[:1]}
+    states = [SimpleNamespace(weights=weights, slots={}), SimpleNamespace(weights=weights, slots=slots)]
+    run: Any = SimpleNamespace(config=config, batches=[SimpleNamespace(step=1)], states=states)
+    drift = RoundingDrift(run, {"weight": np.ones((2, 2))}, {"weight": 2e-12})
+    assert drift.compute_weight_drift(1, "weight") == pytest.approx(compute_learning_rate(config, 1), rel=1e-3)
