@@ -34,6 +34,7 @@ OMITTED_KEYS = (
     "train.predictions",
     *("train.checkpoint_every", "train.checkpoint_seconds", "train.checkpoint_gather_bytes"),
     *("train.keep_checkpoints", "train.max_restarts"),
+    "optimizer.keras_layouts",  # the preparation of a run fills it in
 )
 
 
@@ -61,7 +62,7 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
         check_code(run_dir, trusted)
     config = load_config(run_dir / CONFIG)
     config = replace(config, train=replace(config.train, device=_choose_device(config, summary)))
-    choices = {group: _find_choice(group, getattr(config, group).kind) for group in GROUPS}
+    choices = {group: find_choice(group, getattr(config, group).kind) for group in GROUPS}
     # Averages of the weights decide nothing that a diagnosis compares, unless the learning rate follows them.
     follows_averages = config.train.evaluate_average and isinstance(config.schedule, PlateauSettings)
     sections = SECTIONS if follows_averages else ("train",)
@@ -190,7 +191,7 @@ def have_same_row(a: Mapping[str, float], b: Mapping[str, float], tolerances: tu
     return abs(a["loss"] - b["loss"]) <= loss and abs(a["grad_norm"] - b["grad_norm"]) <= allowed
 
 
-def _find_choice(group: str, kind: str) -> str:
+def find_choice(group: str, kind: str) -> str:
     """Return the name of a file in conf/GROUP that has this kind, such as "adamw"."""
     for path in sorted(Path(CONF, group).glob("*.yaml")):
         if _read_kind(group, path) == kind:

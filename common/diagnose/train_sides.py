@@ -19,7 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 from common.cluster.discovery import compose_config
 from common.cluster.training_process import read_failure_reason, start_training, stop_training
 from common.diagnose.arguments import SideArguments
-from common.diagnose.overrides import drop_keys, quote_value
+from common.diagnose.from_run import find_choice
+from common.diagnose.overrides import drop_keys, key_of, quote_value
 from common.diagnose.side_run import SideRun
 from common.diagnose.start_checkpoint import copy_start_checkpoint
 from common.errors import UserError
@@ -52,13 +53,27 @@ def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
 
 
 def train_with_values(run: SideRun, values: Mapping[str, object], output: Path) -> SideRun:
-    """Train a side again with other values of some config keys, in place of its first run."""
+    """Train a side again with other values of some config keys, in place of its first run.
+
+    Values with the kind of a group, such as optimizer.kind, replace all values of the group.
+    """
     overrides = [
-        *drop_keys(run.arguments.overrides, {"run_dir", *values}),
-        *(f"++{key}={quote_value(value)}" for key, value in values.items()),
+        *replace_values(run.arguments.overrides, values),
         f"run_dir={(output / run.name).absolute()}",
     ]
     return train_sides([replace(run.arguments, overrides=overrides)], output)[0]
+
+
+def replace_values(overrides: Sequence[str], values: Mapping[str, object]) -> list[str]:
+    """Return overrides with other values of some keys, and without `run_dir`. The kinds have different keys."""
+    kinds = {key.removesuffix(".kind"): str(value) for key, value in values.items() if key.endswith(".kind")}
+    replaced = {"run_dir", *values, *kinds}
+    replaced |= {key for key in map(key_of, overrides) if key.partition(".")[0] in kinds}
+    return [
+        *drop_keys(overrides, replaced),
+        *(f"{group}={find_choice(group, kind)}" for group, kind in kinds.items()),
+        *(f"++{key}={quote_value(value)}" for key, value in values.items() if not key.endswith(".kind")),
+    ]
 
 
 def list_failed_sides(

@@ -15,7 +15,7 @@ from common.diagnose.findings import Stage
 from common.diagnose.finished_runs import compare_with_finished
 from common.diagnose.stages.activations import compare_activations
 from common.diagnose.stages.batch import MISSING_ARRAY, compare_batches
-from common.diagnose.stages.config import compare_configs, find_different_keys
+from common.diagnose.stages.config import compare_configs, list_values_of_a
 from common.diagnose.stages.dropout import compare_dropout
 from common.diagnose.stages.environment import compare_environments, finish_environment
 from common.diagnose.stages.evaluation import compare_evaluations
@@ -54,8 +54,8 @@ def diagnose(sides: Sequence[SideArguments], output: Path) -> Diagnosis:
     a, b = train_sides(sides, output)
     recorded = compare_with_finished((a, b))
     stages = [compare_environments(a, b), compare_configs(a, b)]
-    values_of_a = {key: value for key, (value, _) in find_different_keys(a, b).items()}
-    if values_of_a:  # otherwise the different configs would hide differences that the other stages look for
+    # Otherwise the different configs would hide differences that the other stages look for.
+    if values_of_a := list_values_of_a(a, b):
         b = train_with_values(b, values_of_a, output)
     with SideComparison(a, b, stages) as comparison:
         return replace(compare_stages(comparison), recorded=recorded, notes=finish_environment(comparison))

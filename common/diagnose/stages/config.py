@@ -41,3 +41,12 @@ def find_different_keys(a: SideRun, b: SideRun) -> dict[str, tuple[object, objec
         and not key.startswith("strategy.")
         and key not in KEYS_OF_THIS_COMMAND
     }
+
+
+def list_values_of_a(a: SideRun, b: SideRun) -> dict[str, object]:
+    """Return A's values of the differing keys. If a kind differs, all keys of its group, such as optimizer, differ."""
+    different_keys = find_different_keys(a, b)
+    groups = tuple(key.removesuffix("kind") for key in different_keys if key.endswith(".kind"))
+    return {
+        key: value for key, value in collect_values(a.config).items() if key in different_keys or key.startswith(groups)
+    }

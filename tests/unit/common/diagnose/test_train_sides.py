@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from common.config.compose import collect_values, parse_config
 from common.diagnose.arguments import SideArguments
-from common.diagnose.train_sides import list_failed_sides, read_nonfinite_loss
+from common.diagnose.side_run import SideRun
+from common.diagnose.stages.config import list_values_of_a
+from common.diagnose.train_sides import list_failed_sides, read_nonfinite_loss, replace_values
+from tests.conftest import Compose
 
 SIDES = [SideArguments(name, "torch", "single", []) for name in "ab"]
 
@@ -35,3 +39,23 @@ def test_a_nonfinite_loss_is_no_failure(error: str, nonfinite_loss: str, tmp_pat
     assert read_nonfinite_loss(tmp_path / "b") == nonfinite_loss
     assert list_failed_sides(SIDES, make_processes(None, 1), tmp_path) == ([] if nonfinite_loss else [SIDES[1]])
     assert list_failed_sides(SIDES, make_processes(1, 0), tmp_path) == [SIDES[0]], "without a summary a run has failed"
+
+
+@pytest.mark.parametrize(
+    ("overrides_of_a", "overrides_of_b"),
+    [
+        (["optimizer=adam", "optimizer.beta1=0.5"], ["optimizer=sgd", "optimizer.nesterov=true"]),
+        (["optimizer=sgd"], ["optimizer=sgd", "optimizer.momentum=0.25", "run_dir=runs/b"]),
+        (["optimizer=adafactor"], ["optimizer=muon", "optimizer.ns_steps=4"]),
+        (["schedule=constant"], ["schedule=cosine", "schedule.warmup_steps=3", "optimizer.learning_rate=0.25"]),
+    ],
+)
+def test_a_side_is_trained_again_with_the_values_of_the_other(
+    overrides_of_a: list[str], overrides_of_b: list[str], composed: Compose
+) -> None:
+    a, b = (
+        cast(SideRun, SimpleNamespace(config=parse_config(composed(*overrides))))
+        for overrides in (overrides_of_a, overrides_of_b)
+    )
+    overrides = replace_values(overrides_of_b, list_values_of_a(a, b))
+    assert collect_values(parse_config(composed(*overrides))) == collect_values(a.config)
