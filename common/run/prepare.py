@@ -131,9 +131,10 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
     if config.optimizer.groups:
         groups = expand_groups(config.optimizer.groups, shapes)
         config = replace(config, optimizer=replace(config.optimizer, groups=groups))
-    if isinstance(config.optimizer, LayoutSettings) and config.optimizer.semantics == "keras":
-        spec = load_spec(config.model)
-        layouts = list_keras_layouts(config.optimizer, spec, initial.hf_config, shapes)
+    if isinstance(config.optimizer, LayoutSettings):
+        layouts: dict[str, str] = {}  # PyTorch's, whatever the config of an earlier run has
+        if config.optimizer.semantics == "keras":
+            layouts = list_keras_layouts(config.optimizer, load_spec(config.model), initial.hf_config, shapes)
         config = replace(config, optimizer=replace(config.optimizer, keras_layouts=layouts))
     if checkpoint is not None:
         check_resume(config, cache, checkpoint)

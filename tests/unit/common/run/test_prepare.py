@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.config import compose as configs
+from common.config.layout_optimizers import MuonSettings
 from common.config.schema import Config
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
@@ -239,3 +240,13 @@ def test_a_run_is_complete_once_its_summary_says_so(
     assert not complete(4) and caplog.messages[-1].endswith("; writing it again")
     (run_dir / "summary.json").unlink()
     assert not complete(4)
+
+
+def test_layouts_of_keras_are_those_of_the_semantics(small_config: MakeConfig) -> None:
+    copied = ("optimizer=muon", "++optimizer.keras_layouts={classifier.weight: transpose 0 1}")
+    for semantics in ("aligned", "native"):  # as if another run's config had been taken over
+        config, _ = prepare_inputs(small_config(*copied, f"optimizer.semantics={semantics}"), None)
+        assert isinstance(config.optimizer, MuonSettings) and config.optimizer.keras_layouts == {}
+    config, _ = prepare_inputs(small_config(*copied, "optimizer.semantics=keras"), None)
+    assert isinstance(config.optimizer, MuonSettings)
+    assert config.optimizer.keras_layouts["classifier.weight"] == "transpose 1 0"
