@@ -13,6 +13,7 @@ from common.config.schema import Config
 from common.config.transforms import parse_transforms
 from common.data.batch_plan import compute_shard_bounds, count_examples_until
 from common.models.spec import count_parameters, get_trained_shapes
+from common.run.curve_settings import check_native_slots
 from common.run.directory import choose_run_dir
 from common.run.prepare import prepare_inputs
 from common.training.schedule import find_highest_rate
@@ -21,6 +22,8 @@ from common.training.schedule import find_highest_rate
 def describe_plan(config: Config, framework: str) -> str:
     """Return a table of the data, the steps and the directories of a run. Raises UserError as training would."""
     config, inputs = prepare_inputs(config, Path(config.run_dir).expanduser() if config.run_dir else None)
+    if inputs.checkpoint is not None:
+        check_native_slots(config, framework, inputs.checkpoint)
     train, schedule, strategy, cache = config.train, config.schedule, config.strategy, inputs.cache
     examples, steps = len(cache.train), train.steps
     classes = cache.classes if len(cache.train.labels) == examples else []  # a stream has the labels of its first block

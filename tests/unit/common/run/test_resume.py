@@ -1,5 +1,6 @@
 import errno
 import json
+import re
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from common.config import compose as configs
 from common.config.keys import CURVE
 from common.config.legacy import upgrade_values
+from common.config.resolve import resolve_config
 from common.config.schema import Config, collect_keys
 from common.data import batch_plan
 from common.errors import UserError
@@ -18,6 +20,7 @@ from common.run.checkpoint import Checkpoint, open_checkpoint
 from common.run.context import open_context
 from common.run.curve_settings import check_resume, collect_curve_settings
 from common.run.prepare import open_run, prepare_inputs
+from common.run.preview import describe_plan
 from common.run.recorder import Recorder
 from common.run.resume import find_checkpoint
 from common.run.summary import describe_run, write_summary
@@ -444,3 +447,19 @@ def test_a_run_of_the_first_edition_with_other_values_is_refused(
     with pytest.raises(UserError) as raised:
         check_resume(config, prepared.cache, first_edition_with_todays_plan())
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["adafactor", "muon"])
+def test_the_slots_of_native_optimizers_stay_in_their_framework(
+    kind: str, make_run: MakeRun, small_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = (f"optimizer={kind}", "optimizer.semantics=native", "optimizer.epsilon=1e-7")
+    run_dir = make_run("old", *native)
+    monkeypatch.setattr(Checkpoint, "environments", property(lambda checkpoint: [{"framework": "tf"}]))
+    config = resolve_config(small_config(f"run_dir={tmp_path / 'new'}", f"resume={run_dir}", *native))
+    problem = re.escape(f"has the slots of TensorFlow's own {kind}, which PyTorch's does not have; resume it in Tens")
+    with pytest.raises(UserError, match=problem):
+        describe_plan(config, "torch")
+    with pytest.raises(UserError, match=problem):
+        resume(config)
+    assert "step 4" in describe_plan(config, "tf")
