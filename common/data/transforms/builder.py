@@ -30,11 +30,8 @@ TRANSFORMS: dict[str, type[Any]] = {
     "span_corruption": SpanCorruption,
 }
 NORMALIZE = "normalize"
-DERIVED_FIELDS = (
-    "classes",
-    "ignored_labels",
-    "members",
-)  # fields that are no arguments: the data and other keys decide them
+# Fields that are no arguments: the data and other keys decide them
+DERIVED_FIELDS = ("classes", "ignored_labels", "members")
 # What random_choice takes: not normalize, which all examples need, and nothing that makes the labels.
 CHOSEN = (
     image_transforms.RandomCrop,

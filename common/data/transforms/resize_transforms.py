@@ -46,7 +46,8 @@ class Resize(ImageTransform):
         dtype = image.dtype
         if dtype.kind != "f":
             image = read_levels(self.title(), name, image)
-        channels = [Image.fromarray(np.ascontiguousarray(channel)) for channel in np.moveaxis(image, -1, 0)]
+        planes = np.moveaxis(image.reshape(height, width, -1), -1, 0)  # an array [height, width] is one plane
+        channels = [Image.fromarray(np.ascontiguousarray(plane)) for plane in planes]
         if self.antialias:
             resized = [channel.resize((columns, rows), Image.Resampling.BILINEAR) for channel in channels]
         else:
@@ -57,7 +58,8 @@ class Resize(ImageTransform):
                 )
                 for channel in channels
             ]
-        return np.stack([np.asarray(channel) for channel in resized], -1).astype(dtype, copy=False)
+        pixels = np.stack([np.asarray(channel) for channel in resized], -1)
+        return pixels.reshape(rows, columns, *image.shape[2:]).astype(dtype, copy=False)
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,13 @@ class TrivialAugment(ImageTransform):
                 f"{KEY}: trivial_augment: would leave {labels[0]} where they are; use flips and crops, which "
                 "move labels of pixels"
             )
+        shape = example[bound.arrays[0]].shape[:2]
+        others = [key for key in example if key not in (*bound.arrays, *self.ignored_labels)]
+        if not self.arrays and (planes := [key for key in others if example[key].shape == shape]):
+            raise UserError(
+                f"{KEY}: trivial_augment: would leave {planes[0]} where they are, which have the height and width of "
+                f"{bound.arrays[0]}; if that is right, give {{trivial_augment: {{arrays: [{bound.arrays[0]}]}}}}"
+            )
         return bound
 
     @override
@@ -153,7 +160,7 @@ class TrivialAugment(ImageTransform):
         from PIL import Image
 
         is_float = image.dtype.kind == "f"
-        if is_float and (image.min() < 0 or image.max() > 1):
+        if is_float and not (image.min() >= 0 and image.max() <= 1):  # nan is neither
             raise UserError(
                 f"{KEY}: trivial_augment: needs floats from 0 to 1, but {name} has {image.min():g} to {image.max():g}; "
                 "put normalize after it"

@@ -123,3 +123,27 @@ def test_a_choice_passes_arguments_and_labels_on() -> None:
     assert (labels == -1).any() and np.isin(labels, [*masks.ravel(), -1]).all()
     noisy = gather(transformed({"random_choice": [f"{HERE}:jitter"]}), ALL)["images"]
     assert np.array_equal(noisy, gather(transformed(f"{HERE}:jitter"), ALL)["images"]) or (noisy > IMAGES - 1e-6).all()
+
+
+def test_inputs_of_height_and_width_are_resized_as_one_plane() -> None:
+    depth = IMAGES[..., 0]
+    source = ArraySplit({"images": Column(IMAGES), "depth": Column(depth)}, Column(LABELS))
+    for transform in ("resize", "random_resized_crop"):
+        entry = {transform: {"size": [3, 4], "arrays": ["images", "depth"]}}
+        resized = gather(transformed(entry, source=source), ALL)
+        assert resized["depth"].shape == (COUNT, 3, 4)
+        assert np.array_equal(resized["depth"], resized["images"][..., 0])
+
+
+def test_trivial_augment_does_not_separate_inputs_unless_it_is_told_so() -> None:
+    source = ArraySplit({"images": Column(IMAGES), "depth": Column(IMAGES[..., 0])}, Column(LABELS))
+    with pytest.raises(UserError, match="would leave depth where they are, .*height and width of images; if that is"):
+        transformed("trivial_augment", source=source)
+    moved = gather(transformed({"trivial_augment": {"arrays": ["images"]}}, source=source), ALL)
+    assert np.array_equal(moved["depth"], IMAGES[..., 0]) and not np.array_equal(moved["images"], IMAGES)
+
+
+def test_trivial_augment_refuses_nan() -> None:
+    image = np.full((4, 4, 1), np.nan, np.float32)
+    with pytest.raises(UserError, match="needs floats from 0 to 1, but images has nan to nan"):
+        TrivialAugment().apply(image, Draw("identity", 0.0), "images")
