@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from common.config.averages import check_averages
 from common.config.data import DATA
 from common.config.keys import iterate_keys
+from common.config.layout_optimizers import MuonSettings
 from common.config.metric_checks import check_followed_value, check_metrics
 from common.config.models import MODELS, CustomModelSettings
 from common.config.schedule_checks import check_cycled_momentum, check_plateau
@@ -91,6 +92,12 @@ def _check_framework(config: Config, framework: str) -> None:
         raise UserError(
             f"optimizer.kind={config.optimizer.kind}: needs whole parameters, of which a rank of strategy=fsdp has "
             "parts; choose strategy=zero or ddp, or another optimizer"
+        )
+    is_native_muon = isinstance(config.optimizer, MuonSettings) and config.optimizer.semantics == "native"
+    if is_native_muon and framework == "tf" and config.train.precision == "float64":
+        raise UserError(
+            "train.precision=float64: Keras's own Muon fails with it; set it to float32, or optimizer.semantics to "
+            "keras"
         )
     if config.train.profile and framework not in strategy.profiles:
         raise UserError(

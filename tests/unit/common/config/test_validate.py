@@ -63,6 +63,12 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
         ),
         (
             "tf",
+            ["optimizer=muon", "optimizer.semantics=native", "train.precision=float64"],
+            "train.precision=float64: Keras's own Muon fails with it; set it to float32, or optimizer.semantics to "
+            "keras",
+        ),
+        (
+            "tf",
             ["strategy=parameter_server", *CYCLE],
             "schedule.cycle_momentum=true: the operations of TensorFlow's asynchronous workers have a fixed momentum; "
             "set it to false, or strategy.max_staleness=0",
