@@ -22,7 +22,7 @@ KERAS_ROLES = {  # the role of a variable in Keras, and the name of this role in
 def observe_sides(pair: RecordPair, step: int) -> tuple[Observation, Observation]:
     """Return the calls of A's and of B's layers for the examples that both first micro-batches have.
 
-    The rows of both are in the same order.
+    The rows of both are in the same order. Without such examples there are no calls.
     """
     order = pair.orders[step]
     ids = [_list_first_examples(pair.a, step), order[_list_first_examples(pair.b, step)]]
@@ -48,7 +48,7 @@ def _list_first_examples(side: RecordedSide, step: int) -> np.ndarray:
 def _observe(side: RecordedSide, step: int, rows: np.ndarray, count: int) -> Observation:
     calls = {
         path: RecordedCall(_select(call.received, rows, count), _select(call.returned, rows, count))
-        for path, call in side.read_calls(step).items()
+        for path, call in (side.read_calls(step).items() if rows.size else ())
     }
     return Observation([], [], calls, side.unflattened_shapes, {})
 

@@ -27,6 +27,8 @@ from common.diagnose.rounding import rounding_tolerance
 from common.map.array_differences import relative_difference
 from common.map.description import RecordedCall
 
+ONLY_OUTPUTS = "only the outputs are compared: the first calls of the models have no examples in common"
+
 
 def compare_activations(pair: RecordPair) -> Stage:
     """Compare the layers in A's order of execution."""
@@ -35,12 +37,15 @@ def compare_activations(pair: RecordPair) -> Stage:
         stage.omit(pair.why_steps_differ)
         return stage
     step = pair.equal_steps[0]
-    _LayerComparison(stage, pair, *observe_sides(pair, step)).compare()
+    observations = observe_sides(pair, step)
+    _LayerComparison(stage, pair, *observations).compare()
     if pair.why_outputs_differ:
         extent = "only layers with equal inputs are compared" if stage.checks else NOT_COMPARED
         stage.omit(pair.why_outputs_differ, extent)
     if not stage.checks and not stage.omission:
         stage.omit("the records have no layers in common")
+    elif not any(observation.calls for observation in observations):
+        stage.note = stage.note or ONLY_OUTPUTS
     return stage
 
 

@@ -105,6 +105,23 @@ def test_every_call_on_which_the_loss_depends_is_recorded(tmp_path: Path) -> Non
     assert not [name for name in read_step(tmp_path / "once", 1) if "/call/" in name]
 
 
+def test_calls_that_are_too_many_are_named(tmp_path: Path) -> None:
+    def call_often(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [sum((functional.mse_loss(model(x + number), y[:, :1]) for number in range(20)), torch.zeros(()))]
+
+    record(tmp_path, call_often)
+    notes = read_facts(tmp_path)["not_recorded"]
+    assert any("calls the model 16 times or more before a backward pass; the last 16 calls" in note for note in notes)
+    assert not any("all calls" in note for note in notes)
+
+
+def test_layers_without_common_examples_do_not_count_as_compared(tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, differentiate_twice, call_in_other_order)
+    (stage,) = [stage for stage in diagnosis.stages if stage.name == "activations"]
+    assert [check.tensor for check in stage.checks] == ["output 0"]
+    assert "have no examples in common" in stage.note
+
+
 @pytest.mark.parametrize("other", [call_joined, differentiate_twice, call_in_other_order])
 def test_the_same_examples_in_other_calls_are_the_same(other: Any, tmp_path: Path) -> None:
     plain = diagnose(tmp_path, differentiate_twice, other)
