@@ -136,6 +136,19 @@ class Step:
             batches.append(batch)
         return batch
 
+    def take_gradients(self, replica: int, loss: float, gradients: dict[str, np.ndarray]) -> MicroBatch:
+        """Return the micro-batch of a replica, which receives its loss and gradients.
+
+        A script may differentiate one loss by some variables after others: these are gradients of one micro-batch.
+        """
+        batches = self.replicas.get(replica, [])
+        if batches and batches[-1].loss == loss and not batches[-1].gradients.keys() & gradients.keys():
+            batches[-1].gradients.update(gradients)
+            return batches[-1]
+        batch = self.open_batch(replica)
+        batch.loss, batch.gradients = loss, gradients
+        return batch
+
     @property
     def micro_batches(self) -> list[MicroBatch]:
         """All micro-batches, those of the first replica first.

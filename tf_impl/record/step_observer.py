@@ -233,7 +233,9 @@ class StepObserver:
         calls: list[ModelCall | LossCall] = []
         self._see(lambda: calls.extend(self._list_calls(arguments["sources"])))
         if not calls:
-            return original(tape, *args, **kwargs)
+            gradients = original(tape, *args, **kwargs)
+            self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, []))
+            return gradients
         # The loss has no gradient by the results of calls on which it does not depend
         sources = [arguments["sources"], [call.results for call in calls]]
         gradients, of_results = original(tape, **{**arguments, "sources": sources})
@@ -254,11 +256,9 @@ class StepObserver:
             return
         pairs = zip(tf.nest.flatten(gradients), tf.nest.flatten(sources))  # noqa: B905
         if named := self._gradients.name(pairs, self.step.loss_scale):
-            batch = self.step.open_batch(find_replica())
             terms = [to_array(tensor) for tensor in tf.nest.flatten(target)]
-            batch.loss = float(sum(term.sum() for term in terms)) / (self.step.loss_scale or 1.0)
-            batch.gradients = named
-            self._select_calls(batch, unused)
+            loss = float(sum(term.sum() for term in terms)) / (self.step.loss_scale or 1.0)
+            self._select_calls(self.step.take_gradients(find_replica(), loss, named), unused)
 
     def _select_calls(self, batch: MicroBatch, unused: list[ModelCall | LossCall]) -> None:
         """Keep the calls of the model and of losses on which the loss of a micro-batch depends, if any are known."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
@@ -121,3 +122,50 @@ def test_a_layer_that_follows_does_not_change_a_later_call(tmp_path: Path) -> No
     assert not [sentence for sentence in read_facts(tmp_path / "b")["not_recorded"] if "differ" in sentence]
     diagnosis = diagnose_records(tmp_path / "a", tmp_path / "b")
     assert diagnosis.is_equal, diagnosis.headline
+
+
+def differentiate_two_losses(tape: Any, outputs: tf.Tensor, model: keras.Model) -> list[tf.Tensor]:
+    with tape:
+        losses = tf.reduce_mean(outputs**2), tf.reduce_mean(tf.abs(outputs))
+    weights = model.trainable_variables
+    gradients = [tape.gradient(loss, weights) for loss in losses]
+    return [a + b for a, b in zip(*gradients, strict=True)]
+
+
+def differentiate_by_layers(tape: Any, outputs: tf.Tensor, model: keras.Model) -> list[tf.Tensor]:
+    with tape:
+        loss = tf.reduce_mean(outputs**2)
+    return [gradient for layer in model.layers for gradient in tape.gradient(loss, layer.trainable_variables)]
+
+
+@pytest.mark.parametrize(
+    ("differentiate", "is_called", "count"),
+    [
+        (differentiate_two_losses, True, 2),
+        (differentiate_by_layers, True, 1),
+        (differentiate_two_losses, False, 2),
+        (differentiate_by_layers, False, 1),
+    ],
+)
+def test_every_gradient_of_a_tape_is_recorded(differentiate: Any, is_called: bool, count: int, tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3), keras.layers.Dense(2)])
+    optimizer = keras.optimizers.SGD(0.1)
+    first, last = model.layers
+
+    @tf.function
+    def train_step(x: tf.Tensor) -> None:
+        tape = tf.GradientTape(persistent=True)
+        with tape:  # a script may compute with the variables, so that the model's call is not seen
+            outputs = model(x) if is_called else (x @ first.kernel + first.bias) @ last.kernel + last.bias
+        gradients = differentiate(tape, outputs, model)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    recorder = Recorder(str(tmp_path), model, optimizer, steps=1)
+    expected = model(REAL).numpy()
+    with recorder.step():
+        train_step(tf.constant(REAL))
+    (step,) = read_facts(tmp_path)["steps"]
+    losses = [(expected**2).mean(), np.abs(expected).mean()]
+    assert step["micro_batches"] == count
+    assert step["losses"] == pytest.approx(losses[:count], rel=1e-5)
