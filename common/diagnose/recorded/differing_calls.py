@@ -78,7 +78,11 @@ def describe_other_pairs(pair: RecordPair, step: int, order: np.ndarray) -> str:
         positions[call][rows_a] = np.arange(len(rows_a))
     position = np.max(positions, axis=0) if rows else order
     orders = [position[order[rows_b]] for _, rows_b in rows]
-    differing = [call for call, own in enumerate(orders) if not np.array_equal(own, orders[0])]
+    differing = [
+        call
+        for call, own in enumerate(orders)
+        if len(own) == len(orders[0]) and not np.array_equal(own, orders[0])  # rows of other calls form no pairs
+    ]
     if not differing:
         return ""
     title = describe_call(differing[0], len(rows))

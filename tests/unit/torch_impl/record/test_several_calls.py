@@ -105,6 +105,16 @@ def test_every_call_on_which_the_loss_depends_is_recorded(tmp_path: Path) -> Non
     assert not [name for name in read_step(tmp_path / "once", 1) if "/call/" in name]
 
 
+def test_calls_of_other_sizes_are_no_pairs(tmp_path: Path) -> None:
+    """A script may call its model on a few labelled and on many other examples."""
+
+    def call_on_fewer(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [functional.mse_loss(model(x), torch.ones(8, 1)) + functional.mse_loss(model(y[:5]), torch.zeros(5, 1))]
+
+    diagnosis = diagnose(tmp_path, call_on_fewer, call_on_fewer)
+    assert diagnosis.is_equal, diagnosis.headline
+
+
 def test_calls_that_are_too_many_are_named(tmp_path: Path) -> None:
     def call_often(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         return [sum((functional.mse_loss(model(x + number), y[:, :1]) for number in range(20)), torch.zeros(()))]
