@@ -7,6 +7,7 @@ from common.config.metrics import (
     RESERVED_NAMES,
     RunMetric,
     get_metric_name,
+    get_second_prefix,
     list_fitting,
     list_run_metrics,
     list_values,
@@ -33,6 +34,12 @@ def check_metrics(config: Config) -> None:
     names = [metric.name for metric in metrics]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise UserError(f"metrics: has {repeated[0]} twice; remove one, or rename the function")
+    values, prefix = list_values(config), get_second_prefix(config)
+    if config.train.evaluate_both and (repeated := [name for name in values if f"{prefix}{name}" in values]):
+        raise UserError(
+            f"train.evaluate_both=true: an evaluation has a value {prefix}{repeated[0]} already; rename its function "
+            "or its output"
+        )
 
 
 def _check_name(metric: RunMetric) -> None:

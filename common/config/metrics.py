@@ -63,6 +63,7 @@ RESERVED_NAMES = {
 }
 # A value whose name ends with one of these is better if it is smaller, such as "loss", or "mask_loss" of an output
 LOWER_IS_BETTER = ("loss", "mean_absolute_error")
+RAW, AVERAGE = "raw_", "average_"  # prefixes of the values of the second evaluation, of train.evaluate_both
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,11 @@ def list_values(config: Config) -> list[str]:
     """Return the names of all values that an evaluation of a run reports."""
     names = dict.fromkeys([*config.task.values(0.0, 0.0), *(metric.name for metric in list_run_metrics(config))])
     return list(names)
+
+
+def get_second_prefix(config: Config) -> str:
+    """Return the prefix of the values of the second evaluation: of the weights if runs follow their average."""
+    return RAW if config.train.evaluate_average else AVERAGE
 
 
 def is_higher_better(config: Config, value: str) -> bool:

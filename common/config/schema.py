@@ -69,6 +69,7 @@ class TrainSettings:
     checkpoint_gather_bytes: int = key(RUN, at_least=0, unit="bytes")
     virtual_epoch_examples: int | None = key(RUN, at_least=1, unit="examples")
     evaluate_average: bool = key(CURVE)
+    evaluate_both: bool = key(RUN)
     early_stopping: EarlyStoppingSettings = section()
     max_restarts: int = key(RUN, at_least=0)
     warmup_steps_untimed: int = key(RUN, at_least=0, unit="steps")

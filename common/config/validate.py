@@ -174,10 +174,9 @@ def _check_averages(config: Config) -> None:
     """Raise UserError if averages of the weights do not fit together, or do not fit the run."""
     train, strategy = config.train, config.strategy
     has_average = AVERAGE in config.slots
-    if train.evaluate_average and not has_average:
-        raise UserError(
-            "train.evaluate_average=true: the run keeps no average; give ema.decay=... or swa.start_step=..."
-        )
+    for key in ("evaluate_average", "evaluate_both"):
+        if getattr(train, key) and not has_average:
+            raise UserError(f"train.{key}=true: the run keeps no average; give ema.decay=... or swa.start_step=...")
     if has_average and isinstance(strategy, ParameterServerSettings) and not strategy.synchronous:
         key = "ema.decay" if config.ema.decay is not None else "swa.start_step"
         raise UserError(f"{key}: asynchronous updates have no order to average in; set strategy.max_staleness=0")

@@ -31,7 +31,7 @@ EXTENSION_STRATEGY_PREFIX = "++strategy.kind="
 # Beginnings of the keys that are not repeated: the diagnosis sets its own values, or does without them
 OMITTED_KEYS = (
     *("train.precision", "train.log_every", "train.profile", "train.epochs", "train.early_stopping"),
-    "train.predictions",
+    *("train.predictions", "train.evaluate_both"),
     *("train.checkpoint_every", "train.checkpoint_seconds", "train.checkpoint_gather_bytes"),
     *("train.keep_checkpoints", "train.max_restarts"),
     "optimizer.keras_layouts",  # the preparation of a run fills it in

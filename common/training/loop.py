@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 
-from common.config.metrics import is_higher_better
+from common.config.metrics import get_second_prefix, is_higher_better
 from common.config.schedules import PlateauSettings
 from common.config.schema import Config
 from common.data.batch_plan import count_examples_until
 from common.data.batches import GlobalBatch
 from common.errors import Interrupted
 from common.metrics.output_predictions import split_predictions
+from common.metrics.predictions import Predictions
 from common.training.evaluation_values import compute_values, fetch_losses, format_values, update_best_value
 from common.training.look_ahead import open_batches
 from common.training.loop_inputs import LoopInputs
@@ -28,7 +29,7 @@ from common.training.plateau import follow_evaluation
 from common.training.rows import Row
 from common.training.schedule import compute_learning_rate
 from common.training.stop import Stop
-from common.training.strategy import StepResult, Strategy
+from common.training.strategy import Evaluation, StepResult, Strategy
 
 PROFILED_UPDATES = range(11, 16)  # counted from 1 in each process; the model is compiled by then
 
@@ -226,16 +227,15 @@ class Loop:
 
     def evaluate(self) -> None:
         """Evaluate, report the result and compare it with the best so far."""
-        start = self._seconds()
-        batches = validation_batches(self.config, self.cache.validation)
-        averaged = self.strategy.averaged_weights() if self.config.train.evaluate_average else nullcontext()
-        with averaged:
-            evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
-        predictions = split_predictions(evaluation.predictions, self.config.task, self.output_layouts)
-        values = compute_values(self.config, self.strategy, evaluation, predictions)
+        start, train = self._seconds(), self.config.train
+        values, evaluation, predictions = self._evaluate_weights(train.evaluate_average)
+        second_values: Row = {}
+        if train.evaluate_both:
+            second, prefix = self._evaluate_weights(not train.evaluate_average)[0], get_second_prefix(self.config)
+            second_values = {f"{prefix}{name}": value for name, value in format_values(second).items()}
         if self.strategy.is_chief and not math.isfinite(values["loss"]):
             log.warning("step %d: the validation loss is %s", self.position.step, values["loss"])
-        if self.config.train.predictions and predictions:
+        if train.predictions and predictions:
             for observer in self.observers:
                 observer.record_predictions(self.position.step, predictions)
         self.reported_at = self._seconds()
@@ -245,11 +245,20 @@ class Loop:
             "step": self.position.step,
             "examples": self.position.examples,
             **format_values(values),
+            **second_values,
             "count": evaluation.count,
             "duration": self.reported_at - start,
         }
         for observer in self.observers:
             observer.record_evaluation(row)
+
+    def _evaluate_weights(self, averaged: bool) -> tuple[dict[str, float], Evaluation, dict[str, Predictions]]:
+        """Return the values of the weights or of their average, the evaluation, and the predictions by output."""
+        batches = validation_batches(self.config, self.cache.validation)
+        with self.strategy.averaged_weights() if averaged else nullcontext():
+            evaluation = self.strategy.evaluate(self.stop.yield_or_interrupt(batches))
+        predictions = split_predictions(evaluation.predictions, self.config.task, self.output_layouts)
+        return compute_values(self.config, self.strategy, evaluation, predictions), evaluation, predictions
 
     def _follow_plateau(self, values: dict[str, float]) -> None:
         """Lower the learning rate of all ranks if schedule=plateau does after this evaluation.

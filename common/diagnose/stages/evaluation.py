@@ -5,6 +5,7 @@ A is the reference run of a diagnosis, and B the run that is compared with it.
 
 import numpy as np
 
+from common.config.metrics import AVERAGE, RAW
 from common.config.tasks import TASK_METRICS
 from common.diagnose.comparison import SideComparison
 from common.diagnose.findings import DIFFERS, Stage
@@ -40,11 +41,12 @@ def _compare_metrics(stage: Stage, comparison: SideComparison) -> None:
     for key, value in a.evaluation.items():
         if key in NOT_METRICS:
             continue
-        if key == "accuracy" and precision != "float64":
+        name = key.removeprefix(RAW).removeprefix(AVERAGE)
+        if name == "accuracy" and precision != "float64":
             stage.note = f"accuracy: not compared in {precision}, in which rounding alone may change an answer"
         elif key in b.evaluation:
             noise = STEP_NOISE[precision] * NOISE_OF_EVALUATION
-            if key in ("loss", *TASK_METRICS):  # rounding may have moved the weights that are evaluated
+            if name in ("loss", *TASK_METRICS):  # rounding may have moved the weights that are evaluated
                 noise += comparison.drift.compute_loss_drift(len(a.states) - 1, a.evaluation["loss"])
             value_a, value_b = np.array([float(value)]), np.array([float(b.evaluation[key])])
             stage.compare_arrays(key, value_a, value_b, noise, may_begin_here=may_begin_here)

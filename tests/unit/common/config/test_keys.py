@@ -42,6 +42,7 @@ EXCEPTIONS = {  # keys with another scope than their group
             "train.compile",
             "train.warmup_steps_untimed",
             "train.predictions",
+            "train.evaluate_both",
             "metrics",
         ),
         RUN,

@@ -63,6 +63,7 @@ def test_configs_of_the_first_edition_are_upgraded(
         "train.micro_batches",
         "train.compile",
         "train.device",
+        "train.evaluate_both",
         "train.padding",
         "train.predictions",
         "train.profile",

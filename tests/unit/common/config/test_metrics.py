@@ -172,3 +172,14 @@ compute_error.higher_is_better = False  # type: ignore[attr-defined]
 
 def test_a_function_of_an_output_may_be_called_as_a_value_of_the_evaluation(make_config: MakeConfig) -> None:
     check_metrics(make_config(*OUTPUTS, "metrics=['mask.m:duration']"))
+
+
+def average_accuracy(predictions: object, labels: object) -> float:
+    raise NotImplementedError
+
+
+def test_values_of_two_evaluations_with_one_name(make_config: MakeConfig) -> None:
+    overrides = ["metrics=['tests.unit.common.config.test_metrics:average_accuracy']", "ema.decay=0.9"]
+    check_config(make_config(*overrides, "train.evaluate_both=true", "train.evaluate_average=true"))
+    with pytest.raises(UserError, match="train.evaluate_both=true: an evaluation has a value average_accuracy already"):
+        check_config(make_config(*overrides, "train.evaluate_both=true"))

@@ -165,6 +165,10 @@ def test_strategies_that_a_framework_lacks_are_refused(
             "train.evaluate_average=true: the run keeps no average; give ema.decay=... or swa.start_step=...",
         ),
         (
+            ["train.evaluate_both=true"],
+            "train.evaluate_both=true: the run keeps no average; give ema.decay=... or swa.start_step=...",
+        ),
+        (
             ["ema.decay=0.9", "strategy=parameter_server"],
             "ema.decay: asynchronous updates have no order to average in; set strategy.max_staleness=0",
         ),

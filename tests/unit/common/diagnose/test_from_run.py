@@ -27,6 +27,7 @@ CHOICES = {
         "train.eval_every=5",
         "ema.decay=0.9",
         "train.evaluate_average=true",
+        "train.evaluate_both=true",
     ),
     "transforms": (
         "strategy=mirrored",

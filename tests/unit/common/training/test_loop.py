@@ -698,3 +698,45 @@ def test_a_validation_loss_that_is_not_finite_is_a_warning(run: Run, caplog: pyt
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         "step 7: the validation loss is nan"
     ]
+
+
+class Averaging(Fake):
+    """A strategy whose average has another loss than its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.averaged = False
+        self.optimizer = SimpleNamespace(swap_averages=self.swap_averages)
+
+    def swap_averages(self) -> None:
+        self.averaged = not self.averaged
+
+    def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:
+        # The weights get worse and their average gets better.
+        loss, accuracy = (1 / len(self.trained), 0.75) if self.averaged else (float(len(self.trained)), 0.25)
+        self.validation = iter([(loss, accuracy)])
+        return super().evaluate(batches)
+
+
+@pytest.mark.parametrize("evaluate_average", [False, True])
+def test_both_evaluations_of_a_row(run: Run, evaluate_average: bool) -> None:
+    """All decisions follow the evaluation without a prefix."""
+    strategy = Averaging()
+    run(strategy, eval_every=3, evaluate_both=True, evaluate_average=evaluate_average)
+    assert not strategy.averaged
+    weights, average = ("raw_", "") if evaluate_average else ("", "average_")
+    for row, step in zip(run.evals, (3, 6, 7), strict=True):
+        assert {name: row[name] for name in row if name.endswith(("loss", "accuracy"))} == {
+            f"{weights}loss": step,
+            f"{weights}accuracy": 0.25,
+            f"{average}loss": pytest.approx(1 / step),
+            f"{average}accuracy": 0.75,
+        }
+    last = run.saved.positions[-1]
+    assert last.validation == {name: run.evals[-1][name] for name in ("loss", "accuracy")}
+    assert last.best == pytest.approx(1 / 7 if evaluate_average else 3)
+
+
+def test_one_evaluation_has_no_second_values(run: Run) -> None:
+    run(Averaging(), evaluate_average=True)
+    assert list(run.evals[-1]) == ["step", "examples", "loss", "accuracy", "count", "duration"]
