@@ -1,7 +1,7 @@
 """Transforms of images that compute new values of pixels."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,6 +13,8 @@ from common.data.transforms.transform import KEY, Example, is_number, require, r
 from common.errors import UserError
 
 LUMA = np.array([0.2989, 0.587, 0.114], np.float32)  # weights of red, green and blue in a gray image, of torchvision
+RGB = len(LUMA)  # number of channels of a color image
+MAX_HUE = 0.5  # half of the circle of hues
 ERASE_ATTEMPTS = 10
 
 
@@ -34,34 +36,103 @@ class FloatImageTransform(ImageTransform):
 
 @dataclass(frozen=True)
 class ColorJitter(FloatImageTransform):
-    """Change brightness and then contrast of images from 0 to 1, each by a random factor, as torchvision computes them.
+    """Change the colors of images from 0 to 1 by random amounts, as torchvision computes them for tensors.
 
-    A factor is drawn uniformly from max(0, 1 - x) to 1 + x, where x is `brightness` or `contrast`.
+    A factor is drawn uniformly from max(0, 1 - x) to 1 + x, where x is `brightness`, `contrast` or `saturation`, and a
+    part of the circle of hues from -`hue` to `hue`. Brightness comes before contrast; with `saturation` or `hue`, all
+    changes have a random order, as in torchvision.
     """
 
     training_only = True
 
     brightness: float = 0.0
     contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("brightness", "contrast"):
+        for name in ("brightness", "contrast", "saturation"):
             value = getattr(self, name)
             require(is_number(value), f"color_jitter: {name}", value, "a number, at least 0")
+        require(is_number(self.hue) and self.hue <= MAX_HUE, "color_jitter: hue", self.hue, "a number from 0 to 0.5")
 
     @override
-    def draw(self, height: int, width: int, generator: np.random.Generator) -> list[np.float32]:
-        return [np.float32(generator.uniform(max(0.0, 1 - x), 1 + x)) for x in (self.brightness, self.contrast)]
+    def bind(self, example: Example) -> Self:
+        bound = super().bind(example)
+        for name in bound.arrays:
+            channels, values = example[name].shape[-1], example[name]
+            if (self.saturation or self.hue) and channels not in (1, RGB):
+                raise UserError(
+                    f"{KEY}: color_jitter: {name} has {channels} channels; saturation and hue need red, green and blue"
+                )
+            if values.size and not 0 <= values.min() <= values.max() <= 1:
+                raise UserError(
+                    f"{KEY}: color_jitter: {name} has values from {values.min():.3g} to {values.max():.3g}, but must "
+                    "have values from 0 to 1; put normalize after it, or {normalize: {mean: [0], std: [255]}} before it"
+                )
+        return bound
 
     @override
-    def apply(self, image: np.ndarray, draw: list[np.float32], name: str) -> np.ndarray:
-        brightness, contrast = draw
-        if self.brightness:
-            image = np.clip(image * brightness, 0, 1)
-        if self.contrast:
-            gray = image @ LUMA if image.shape[-1] == len(LUMA) else image
-            image = np.clip(contrast * image + (1 - contrast) * gray.mean(dtype=np.float32), 0, 1)
+    def draw(self, height: int, width: int, generator: np.random.Generator) -> dict[str, np.float32]:
+        """Draw the amount of each change, by its name, in the order of the changes."""
+        names, centers = ["brightness", "contrast"], [1.0, 1.0]
+        if self.saturation or self.hue:
+            names, centers = [*names, "saturation", "hue"], [*centers, 1.0, 0.0]
+        limits = [getattr(self, name) for name in names]
+        amounts = {
+            name: np.float32(generator.uniform(max(0.0, center - limit) if center else -limit, center + limit))
+            for name, center, limit in zip(names, centers, limits, strict=True)
+        }
+        if self.saturation or self.hue:
+            names = [names[index] for index in generator.permutation(len(names))]
+        return {name: amounts[name] for name in names if getattr(self, name)}
+
+    @override
+    def apply(self, image: np.ndarray, draw: dict[str, np.float32], name: str) -> np.ndarray:
+        for change, amount in draw.items():
+            image = CHANGES[change](image, amount)
         return image
+
+
+def _compute_gray(image: np.ndarray) -> np.ndarray:
+    """Return the gray image [height, width, 1] of a color image, and all other images as they are."""
+    return image @ LUMA[:, None] if image.shape[-1] == RGB else image
+
+
+def _change_brightness(image: np.ndarray, factor: np.float32) -> np.ndarray:
+    return np.clip(image * factor, 0, 1)
+
+
+def _change_contrast(image: np.ndarray, factor: np.float32) -> np.ndarray:
+    return np.clip(factor * image + (1 - factor) * _compute_gray(image).mean(dtype=np.float32), 0, 1)
+
+
+def _change_saturation(image: np.ndarray, factor: np.float32) -> np.ndarray:
+    return np.clip(factor * image + (1 - factor) * _compute_gray(image), 0, 1) if image.shape[-1] == RGB else image
+
+
+def _shift_hue(image: np.ndarray, shift: np.float32) -> np.ndarray:
+    """Move the hue of each pixel along the circle of hues, whose length is 1. Value and saturation stay.
+
+    Source: Smith, Color Gamut Transform Pairs (1978), the hexcone model.
+    """
+    if image.shape[-1] != RGB:
+        return image
+    value, (red, green, blue) = image.max(-1), np.moveaxis(image, -1, 0)
+    chroma = value - image.min(-1)
+    divisor = np.where(chroma > 0, chroma, 1)  # gray pixels have no hue, and stay as they are for any
+    sector = np.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4)
+    sector = np.where(value == red, (green - blue) / divisor, sector)
+    positions = (sector[..., None] + np.array([5, 3, 1], np.float32) + 6 * shift) % 6
+    return value[..., None] - chroma[..., None] * np.clip(np.minimum(positions, 4 - positions), 0, 1)
+
+
+CHANGES: dict[str, Callable[[np.ndarray, np.float32], np.ndarray]] = {
+    "brightness": _change_brightness,
+    "contrast": _change_contrast,
+    "saturation": _change_saturation,
+    "hue": _shift_hue,
+}
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ def explain(*transforms: Any, **options: Any) -> str:
         ("resize", "resize: needs size; give {resize: {size: ...}}"),
         ({"resize": "big"}, "resize: size=big: must be a number of pixels, or [height, width]"),
         ({"color_jitter": {"contrast": "no"}}, "color_jitter: contrast=no: must be a number, at least 0"),
+        ({"color_jitter": {"hue": 0.6}}, "color_jitter: hue=0.6: must be a number from 0 to 0.5"),
         (
             {"random_erase": {"scale": [0.5, 2]}},
             "random_erase: scale=[0.5, 2]: must be [smallest, largest], above 0 and at most 1",
@@ -173,6 +174,12 @@ def test_examples_that_do_not_fit() -> None:
     integers = ArraySplit({"images": Column((IMAGES * 9).astype(np.int32))}, Column(LABELS))
     assert explain("random_erase", source=integers) == (
         "random_erase: images has the type int32; put normalize before it, such as {normalize: {mean: [0], std: [255]}}"
+    )
+    normalized = ArraySplit({"images": Column(IMAGES - np.float32(1))}, Column(LABELS))
+    assert "images has values from -" in explain({"color_jitter": 0.1}, source=normalized)
+    four = ArraySplit({"images": Column(np.concatenate([IMAGES, IMAGES[..., :1]], -1))}, Column(LABELS))
+    assert explain({"color_jitter": {"hue": 0.1}}, source=four) == (
+        "color_jitter: images has 4 channels; saturation and hue need red, green and blue"
     )
     two = ArraySplit({"a": Column(IMAGES), "b": Column(IMAGES)}, Column(LABELS))
     assert "name them as {horizontal_flip: {arrays: [NAME]}}" in explain("horizontal_flip", source=two)

@@ -1,5 +1,7 @@
 """Each transform against a statement of what it computes."""
 
+import colorsys
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch.nn.functional import interpolate
 
 from common.data.splits.array_column import Column
 from common.data.splits.array_split import ArraySplit
+from common.data.transforms.pixel_transforms import ColorJitter
 from tests.unit.common.data.transforms.samples import (
     CLASSES,
     COUNT,
@@ -84,6 +87,42 @@ def test_color_jitter_draws_the_factors_of_torchvision() -> None:
         factor = np.median(((image - gray) / (original - gray))[inside])
         assert 0.65 <= factor <= 1.35
         assert np.abs(image - np.clip(gray + factor * (original - gray), 0, 1)).max() < 0.01
+
+
+def test_saturation_is_that_of_pillow() -> None:
+    for image, original in zip(images_of({"color_jitter": {"saturation": 0.4}}), IMAGES, strict=True):
+        gray = np.asarray(Image.fromarray((original * 255).round().astype(np.uint8)).convert("L"))[..., None] / 255
+        inside = (image > 0) & (image < 1) & (np.abs(original - gray) > 0.2)
+        factor = np.median(((image - gray) / (original - gray))[inside])
+        assert 0.55 <= factor <= 1.45
+        assert np.abs(image - np.clip(gray + factor * (original - gray), 0, 1)).max() < 0.01
+
+
+def test_hue_is_shifted_along_the_circle() -> None:
+    shifts = []
+    for image, original in zip(images_of({"color_jitter": {"hue": 0.2}}), IMAGES, strict=True):
+        colors = [colorsys.rgb_to_hsv(*pixel) for pixel in original.reshape(-1, 3).astype(float).tolist()]
+        hue, _, _ = max(colors, key=lambda color: color[1] * color[2])
+        strongest = image.reshape(-1, 3)[[color[0] for color in colors].index(hue)].astype(float)
+        shift = (colorsys.rgb_to_hsv(*strongest)[0] - hue + 0.5) % 1 - 0.5
+        expected = [colorsys.hsv_to_rgb((hue + shift) % 1, saturation, value) for hue, saturation, value in colors]
+        assert np.abs(image.reshape(-1, 3) - expected).max() < 1e-5
+        shifts.append(shift)
+    assert -0.2 <= min(shifts) < -0.05 and 0.05 < max(shifts) <= 0.2
+
+
+def test_gray_pixels_have_no_hue() -> None:
+    gray = np.repeat(np.linspace(0, 1, 7, dtype=np.float32)[None, :, None], 3, -1)
+    jitter = ColorJitter(hue=0.5, arrays=["images"])
+    draws = [jitter.draw(1, 7, np.random.default_rng(seed)) for seed in range(5)]
+    assert all(np.array_equal(jitter.apply(gray, draw, "images"), gray) for draw in draws)
+
+
+def test_changes_of_color_have_a_random_order_with_hue_or_saturation() -> None:
+    generator, names = np.random.default_rng(0), ["brightness", "contrast", "saturation", "hue"]
+    jitter = ColorJitter(0.4, 0.3, 0.2, 0.1)
+    assert {tuple(jitter.draw(1, 1, generator)) for _ in range(500)} == set(permutations(names))
+    assert {tuple(ColorJitter(0.4, 0.3).draw(1, 1, generator)) for _ in range(20)} == {("brightness", "contrast")}
 
 
 def test_random_erase_sets_a_rectangle() -> None:
