@@ -118,13 +118,18 @@ def _shift_hue(image: np.ndarray, shift: np.float32) -> np.ndarray:
     """
     if image.shape[-1] != RGB:
         return image
-    value, (red, green, blue) = image.max(-1), np.moveaxis(image, -1, 0)
-    chroma = value - image.min(-1)
+    red, green, blue = (np.ascontiguousarray(image[..., channel]) for channel in range(RGB))
+    value, smallest = np.maximum(np.maximum(red, green), blue), np.minimum(np.minimum(red, green), blue)
+    chroma = value - smallest
     divisor = np.where(chroma > 0, chroma, 1)  # gray pixels have no hue, and stay as they are for any
     sector = np.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4)
-    sector = np.where(value == red, (green - blue) / divisor, sector)
-    positions = (sector[..., None] + np.array([5, 3, 1], np.float32) + 6 * shift) % 6
-    return value[..., None] - chroma[..., None] * np.clip(np.minimum(positions, 4 - positions), 0, 1)
+    sector = np.where(value == red, (green - blue) / divisor, sector) + 6 * shift
+    shifted = np.empty_like(image)
+    for channel, offset in enumerate((5, 3, 1)):
+        position = sector + offset
+        position -= 6 * np.floor(position / 6)  # three times as fast as position % 6
+        shifted[..., channel] = value - chroma * np.clip(np.minimum(position, 4 - position), 0, 1)
+    return shifted
 
 
 CHANGES: dict[str, Callable[[np.ndarray, np.float32], np.ndarray]] = {
