@@ -200,8 +200,8 @@ def read_complete_values(path: Path) -> Section:
     groups = ("train", "model", "task", "optimizer", "schedule")
     train, model, task, optimizer, schedule = (values.get(group) for group in groups)
     if isinstance(train, dict):
-        averages = {"evaluate_average": False, "evaluate_both": False}
-        added = {"device": "auto", "micro_batches": 1, "predictions": False, **averages}
+        evaluated = {"evaluate_average": False, "evaluate_both": False}
+        added = {"device": "auto", "micro_batches": 1, "predictions": False, **evaluated}
         values = {**values, "train": {**added, **train}}
     if isinstance(model, dict) and model.get("kind") == "custom":
         values = {**values, "model": {"keras": None, **model}}
