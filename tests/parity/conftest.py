@@ -77,7 +77,7 @@ BERT = {
 BERT["sgd64"] = (*BERT["sgd"], FLOAT64)
 FALLING = ("schedule.patience=0", "schedule.threshold=0.5", "schedule.factor=0.5", "train.eval_every=3")
 NADAM = ("optimizer=nadam", "optimizer.learning_rate=1e-3", "optimizer.semantics=keras")
-AVERAGED = ("ema.decay=0.8", "train.evaluate_average=true", "train.evaluate_both=true")
+AVERAGED = ("ema.decay=0.8", "train.evaluate_average=true")
 BERT["plateau64"] = ("train.steps=10", LAYER, *NADAM, "schedule=plateau", *FALLING, *AVERAGED, FLOAT64)
 RMSPROP = ("optimizer=rmsprop", "optimizer.momentum=0.5", "optimizer.max_grad_norm=null", "optimizer.clip_value=0.01")
 GROUPS = "optimizer.groups=[no_decay_on_bias_and_norm,{layerwise_decay:0.9}]"
