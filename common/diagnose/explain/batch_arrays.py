@@ -97,7 +97,7 @@ def _is_padded_at_other_end(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _explain_scale(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
     """Check whether B is A times a factor, plus a constant."""
-    if len(differing) < len(a) or a.size < 3:
+    if len(differing) < len(a) or a.size < 3 or not np.ptp(a):
         return None
     factor, shift = np.polyfit(a.ravel(), b.ravel(), 1)
     if not np.allclose(a * factor + shift, b, rtol=1e-5, atol=1e-6 * float(np.abs(b).max())):

@@ -89,16 +89,25 @@ def describe_other_pairs(pair: RecordPair, step: int, order: np.ndarray) -> str:
     return f"step {step}: {title} receives its examples in another order in B, and the first one does not"
 
 
-def describe_unjoined_inputs(pair: RecordPair, step: int) -> str:
-    """Return a sentence if a model receives an input in some of its calls only, so that it is not compared."""
+def describe_unjoined(pair: RecordPair, step: int, kind: str) -> str:
+    """Return a sentence if some calls lack an input or an output of another call, so that it is not compared.
+
+    Args:
+        pair: The records.
+        step: The step.
+        kind: "input" or "output".
+    """
+    verb = {"input": "receives", "output": "returns"}[kind]
     for side in pair.sides:
         for rank, number in side.list_micro_batches(step):
-            joined, calls = side.read_part(step, rank, number, "input"), side.count_rows(step, rank, number)
+            joined, calls = side.read_part(step, rank, number, kind), side.count_rows(step, rank, number)
             for call in range(len(calls)) if len(calls) > 1 else ():
-                inputs = side.read_call(step, rank, number, "input", call)
-                if len([name for name in inputs if inputs[name].ndim]) > len(joined):
+                arrays = side.read_call(step, rank, number, kind, call)
+                if len([name for name in arrays if arrays[name].ndim]) > len(joined):
                     title = describe_call(call, len(calls))
-                    return f"{title} in {side.title} receives other inputs ({', '.join(inputs)}) than another call"
+                    return f"{title} in {side.title} {verb} other {kind}s ({', '.join(arrays)}) than another call"
+            if kind == "output" and any(len(array) % max(sum(calls), 1) for array in joined.values()):
+                return f"the {len(calls)} calls of the model in {side.title} do not return one row for each example"
     return ""
 
 

@@ -50,6 +50,7 @@ class RecordedSide:
         self.read_batch = cache(self._read_batch)  # shared by several stages
         self.read_part = lru_cache(PARTS_IN_MEMORY)(self._read_part)
         self.read_call = lru_cache(PARTS_IN_MEMORY)(self._read_call)
+        self.count_rows = cache(self._count_rows)
         self.read_weights = lru_cache(WEIGHTS_IN_MEMORY)(self._read_weights)
 
     @property
@@ -229,7 +230,7 @@ class RecordedSide:
         """Return the number of examples of each micro-batch, even if its inputs are abridged."""
         return [sum(self.count_rows(step, *micro_batch)) for micro_batch in self.list_micro_batches(step)]
 
-    def count_rows(self, step: int, rank: int, number: int) -> list[int]:
+    def _count_rows(self, step: int, rank: int, number: int) -> list[int]:
         """Return the number of examples of each call of a micro-batch, even if its inputs are abridged."""
         counts = []
         for call in range(count_calls(self.record.ranks[rank].open_step(step), number)):
@@ -261,8 +262,11 @@ class RecordedSide:
     def _list_abridged(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, list[int]]:
         """Return the shapes of the abridged arrays of a call of a micro-batch, by name."""
         file, prefix = self.record.ranks[rank].open_step(step), f"{name_call(number, call)}/{kind}/"
-        names = [name for name in file.names if name.startswith(prefix) and name in file.abridged]
-        return {name.removeprefix(prefix): file.abridged[name]["shape"] for name in names}
+        return {
+            name.removeprefix(prefix): facts["shape"]
+            for name, facts in file.abridged.items()
+            if name.startswith(prefix)
+        }
 
     def read_labels(self, step: int) -> dict[str, np.ndarray]:
         """Return the labels of a step, with an example in each row."""

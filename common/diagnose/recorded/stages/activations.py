@@ -17,6 +17,7 @@ from common.diagnose.layout_conversion import convert_calls
 from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_followed, read_layer_weights
 from common.diagnose.recorded.carried_states import list_carried_states
+from common.diagnose.recorded.differing_calls import describe_unjoined
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.output_activation import align_outputs
@@ -161,6 +162,9 @@ class _LayerComparison:
     def _compare_outputs(self) -> None:
         """Compare the outputs of the models for all examples of the step."""
         step = self.pair.equal_steps[0]
+        if sentence := describe_unjoined(self.pair, step, "output"):
+            self.stage.omit(sentence, "the outputs of the models are not compared")
+            return
         outputs_a, outputs_b = (self._read_outputs(side, step) for side in self.pair.sides)
         arrays, *_ = pair_arrays(outputs_a, outputs_b)
         for array in arrays:

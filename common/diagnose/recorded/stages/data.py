@@ -11,7 +11,7 @@ from common.diagnose.recorded.carried_states import explain_reset, list_carried_
 from common.diagnose.recorded.differing_calls import (
     DifferingCall,
     describe_other_pairs,
-    describe_unjoined_inputs,
+    describe_unjoined,
     find_differing_call,
 )
 from common.diagnose.recorded.example_counts import explain_counts
@@ -50,7 +50,7 @@ def compare_data(pair: RecordPair) -> Stage:
             # The inputs that are recorded as a whole, such as masks, do not identify the examples
             _omit_from(stage, step, f"the inputs of {titles[0]} in step {step} are recorded as samples only")
             return stage
-        if sentence := describe_unjoined_inputs(pair, step):
+        if sentence := describe_unjoined(pair, step, "input"):
             _omit_from(stage, step, sentence)
             return stage
         if not _compare_step(stage, pair, step):

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
@@ -103,6 +105,53 @@ def test_every_call_on_which_the_loss_depends_is_recorded(tmp_path: Path) -> Non
     assert {"batch/0/label/target", "batch/0/label/target.1"} <= {*arrays, *read_facts(tmp_path / "twice")["aliases"]}
     record(tmp_path / "once", call_once)
     assert not [name for name in read_step(tmp_path / "once", 1) if "/call/" in name]
+
+
+def change_record(directory: Path, change: Callable[[dict[str, np.ndarray]], object]) -> None:
+    """Change the arrays of the first step of a record, as a stranger might."""
+    file = directory / "step-00000001.safetensors"
+    arrays = load_file(file)
+    change(arrays)
+    save_file(arrays, file)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda arrays: arrays.pop("batch/0/call/1/output/0"),
+            "the first of 2 calls of the model in B ({}, torch) returns other outputs (0) than another call",
+        ),
+        (
+            lambda arrays: arrays.update({"batch/0/call/1/output/0": arrays["batch/0/call/1/output/0"][:3].copy()}),
+            "the 2 calls of the model in B ({}, torch) do not return one row for each example",
+        ),
+    ],
+    ids=["no outputs", "too few rows"],
+)
+def test_outputs_that_some_calls_lack_are_not_compared(
+    tmp_path: Path, change: Callable[[dict[str, np.ndarray]], object], words: str
+) -> None:
+    a, b = record(tmp_path / "a", call_twice), record(tmp_path / "b", call_twice)
+    assert diagnose_records(a, b).is_equal
+    change_record(b, change)
+    diagnosis = diagnose_records(a, b)
+    assert not diagnosis.is_equal
+    assert words.format(b) in diagnosis.headline
+
+
+def test_many_calls_of_a_damaged_record_are_counted_in_little_time(tmp_path: Path) -> None:
+    a, b = record(tmp_path / "a", call_twice), record(tmp_path / "b", call_twice)
+    change_record(
+        b, lambda arrays: arrays.update({f"batch/0/call/{k}/input/0": np.zeros((1, 4)) for k in range(2, 400)})
+    )
+    assert not diagnose_records(a, b).is_equal
+
+
+def test_inputs_of_zeros_are_no_scaled_inputs(tmp_path: Path) -> None:
+    a, b = record(tmp_path / "a", call_twice), record(tmp_path / "b", call_twice)
+    change_record(a, lambda arrays: arrays.update({"batch/0/call/1/input/0": np.zeros((8, 4), np.float32)}))
+    assert not diagnose_records(a, b).is_equal
 
 
 def test_calls_of_other_sizes_are_no_pairs(tmp_path: Path) -> None:
