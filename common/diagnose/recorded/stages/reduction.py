@@ -14,10 +14,10 @@ from common.diagnose.explain.update_settings import UpdateSettings
 from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.recorded.label_counts import count_labels
 from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
-from common.diagnose.recorded.record_pair import RecordPair, find_weight_precision
+from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision, find_weight_precision
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.optimizer import keep_one_sided_causes
-from common.diagnose.rounding import MACHINE_EPSILON, is_close
+from common.diagnose.rounding import MACHINE_EPSILON, SIGNIFICANT_BITS, is_close
 from common.diagnose.stages.reduction import compare_reduction
 from common.map.array_differences import compute_norm
 
@@ -174,15 +174,21 @@ def _drop_sparse_norms(stage: Stage) -> None:
 
 
 def _estimate_noise(side: RecordedSide, step: int, received: Gradients) -> dict[str, float]:
-    """Return the norms of the rounding errors of gradients that were recovered from the optimizer's slots."""
-    settings = read_optimizer_settings(side)
+    """Return the norms of the rounding errors of gradients that were recovered from the optimizer's slots.
+
+    The gradients before clipping are computed beside the step, and in mixed precision in another order of its sums.
+    """
+    settings, precision = read_optimizer_settings(side), find_declared_precision(side)
+    # An eighth of the machine epsilon, of which 100 times are allowed: a bias is the sum of many rounded numbers
+    share = 2.0 ** -(SIGNIFICANT_BITS[precision] + 2) if precision in ("bfloat16", "float16") else 0.0
     noise = {}
     for name, gradient in received.items():
         if name not in settings:
             continue
         decay = settings[name].momentum if settings[name].algorithm == "sgd" else settings[name].betas[0]
         earlier = [side.read_gradients(number).get(name, gradient) for number in side.record.steps if number <= step]
-        noise[name] = MACHINE_EPSILON["float32"] * max(map(compute_norm, earlier)) / (1 - decay or 1.0)
+        recovery = MACHINE_EPSILON["float32"] * max(map(compute_norm, earlier)) / (1 - decay or 1.0)
+        noise[name] = max(recovery, share * compute_norm(gradient))
     return noise
 
 
