@@ -26,7 +26,7 @@ def recover_gradients(optimizer: Optimizer, before: Gradients, after: Gradients,
 
     Args:
         optimizer: The optimizer.
-        before: The momentums before the update; empty before the first.
+        before: Copies of the momentums before the update, which the gradients overwrite; empty before the first.
         after: The momentums after the update.
         rate: The learning rate of the update. SGD's share is -rate.
     """
@@ -36,10 +36,9 @@ def recover_gradients(optimizer: Optimizer, before: Gradients, after: Gradients,
     decay, share = solve
     gradients = {}
     for name, array in after.items():
-        gradient = gradients[name] = np.empty_like(array)
-        momentums = before[name] if name in before else np.zeros(array.shape, array.dtype)
-        for new, old, result in iterate_blocks(array, momentums, gradient):
-            result[...] = (new.astype(np.float64) - decay * old.astype(np.float64)) / share
+        gradient = gradients[name] = before[name] if name in before else np.zeros(array.shape, array.dtype)
+        for new, old in iterate_blocks(array, gradient):  # new arrays would take more time and memory than the sums
+            old[...] = (new.astype(np.float64) - decay * old.astype(np.float64)) / share
     return gradients
 
 
@@ -65,6 +64,8 @@ def relative_difference(gradients: Gradients, reference: Gradients) -> float:
     """Return |gradients - reference| / |reference|, over the variables that both have."""
     names = [name for name in reference if name in gradients]
     squares = sum(sum_squared_differences(gradients[name], reference[name]) for name in names)
+    if not squares:
+        return 0.0
     return float(np.sqrt(squares)) / (norm_of({name: reference[name] for name in names}) or 1.0)
 
 

@@ -103,7 +103,7 @@ class Step:
         number: The number of the step, from 1.
         rate: The learning rate that the update uses.
         loss_scale: The factor by which the optimizer multiplied the loss.
-        momentums: The momentums before the update.
+        momentums: The momentums before the update, until its gradients overwrite them.
         replicas: The micro-batches of each replica of this process.
         received: The gradients that each replica passed to the optimizer, without the loss scale.
         updates: How often the step passed gradients to the optimizer, on the first replica.
