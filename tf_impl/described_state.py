@@ -1,4 +1,4 @@
-"""The variables of a model that common.map describes."""
+"""Reading and setting the variables of a model for common.map."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,8 +12,9 @@ from common.map.changing_buffers import compute_checksums
 from common.map.description import Arrays
 from common.map.keras_paths import SEED_STATE, variables_by_path
 
-# The factors of variables that leave their range, if there is one, and what is added to them
-OUTSIDE = ((-10.0, -10.0), (10.0, 10.0))
+# Factors and terms that move a variable out of its range, if it has one: factor * variable + term. No number stays
+# close to 0 in both moves.
+FAR_MOVES = ((-10.0, -10.0), (10.0, 30.0))
 
 
 def get_state(model: keras.Layer) -> dict[str, keras.Variable]:
@@ -55,7 +56,7 @@ def find_restricted(model: keras.Layer, before: Arrays, compute: Callable[[], ob
     """
     names = [path for path, variable in get_state(model).items() if variable.trainable and path in before]
     restricted: set[str] = set()
-    for factor, offset in OUTSIDE:
+    for factor, offset in FAR_MOVES:
         for name in names:  # one after the other, because each array takes memory
             set_state(model, {name: np.asarray(factor * before[name] + offset)})
         moved = compute_checksums(view_state(model))

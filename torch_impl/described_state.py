@@ -1,4 +1,4 @@
-"""The parameters and buffers of a model that common.map describes."""
+"""Reading and setting the parameters and buffers of a model for common.map."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -10,8 +10,9 @@ from common.errors import UserError
 from common.map.changing_buffers import compute_checksums
 from common.map.description import Arrays
 
-# Factors and terms that move a parameter out of its range, if it has one: factor * parameter + term
-OUTSIDE = ((-10.0, -10.0), (10.0, 10.0))
+# Factors and terms that move a parameter out of its range, if it has one: factor * parameter + term. No number stays
+# close to 0 in both moves.
+FAR_MOVES = ((-10.0, -10.0), (10.0, 30.0))
 
 
 def get_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -25,7 +26,7 @@ def view_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
 
 
 def view_tensor(tensor: torch.Tensor) -> np.ndarray:
-    """Return the values of a tensor in its memory."""
+    """View a tensor as an array, without a copy."""
     return np.asarray(tensor.detach().numpy())
 
 
@@ -60,7 +61,7 @@ def find_restricted(model: torch.nn.Module, before: Arrays, compute: Callable[[]
         if parameter.is_floating_point() and parameter.requires_grad and name in before
     ]
     restricted: set[str] = set()
-    for factor, offset in OUTSIDE:
+    for factor, offset in FAR_MOVES:
         for name in names:  # one after the other, because each array takes memory
             set_state(model, {name: np.asarray(factor * before[name] + offset)})
         moved = compute_checksums(view_state(model))

@@ -41,7 +41,7 @@ CUSTOM_LOSSES = {"classification": "cross_entropy", "language_model": "cross_ent
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 # A contestant trains, and does nothing else, until the benchmark ends it.
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
-PATIENT = ["cluster.timeout=3600"]  # seconds; a stopped contestant must not take its own processes for dead
+LONG_TIMEOUT = ["cluster.timeout=3600"]  # seconds; a paused contestant must not take its processes for dead
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PlannedContestant:
 
 
 def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Path) -> list[PlannedContestant]:
-    """Plan the contestants and, if the reference is a BERT, a script for each precision that multiplies its matrices.
+    """Plan the contestants and, if the reference is a BERT, for each precision a script that multiplies its matrices.
 
     Args:
         options: The options of the benchmark.
@@ -175,7 +175,7 @@ def _build_training_command(
     """Return the command of a run of Lockstep."""
     run_dir = output / name
     profile = f"train.profile={definition.framework in config.strategy.profiles}"
-    arguments = [*ENDLESS, *PATIENT, profile, *overrides, *definition.overrides, f"run_dir={run_dir}"]
+    arguments = [*ENDLESS, *LONG_TIMEOUT, profile, *overrides, *definition.overrides, f"run_dir={run_dir}"]
     command = module_command(f"{definition.framework}_impl.train", *arguments)
     return ContestantCommand(name, command, run_dir, cores=definition.cores)
 

@@ -71,7 +71,7 @@ def _describe_pairs(reference: SeedGroup, contestant: SeedGroup) -> str:
 
 
 def _read_numbers(group: SeedGroup) -> list[int]:
-    """Return the seed of each run or, if unknown, the last number in its path that is not the same in all paths.
+    """Return the seed of each run or, if unknown, the number at the last place of the paths where they differ.
 
     The result is empty if there is no such number.
     """
@@ -130,8 +130,8 @@ def _describe_strategies(a: Run, b: Run) -> list[str]:
 def _follows_from_step_count(key: str, a: Run, b: Run, differences: ConfigDifferences) -> bool:
     """Check whether a key of the schedule differs only because the runs have different numbers of steps.
 
-    The config of a run has `schedule.total_steps` even if its user set `train.epochs` only. An epoch has different
-    numbers of steps if the batch size or the data differ, and so have the schedules.
+    The config of a run has `schedule.total_steps` even if its user set `train.epochs` only. If the batch
+    size or the data differ, so does the number of steps of an epoch, and with it the schedule.
     """
     configs = a.config, b.config
     has_other_data = a.get_fingerprint("token_cache") != b.get_fingerprint("token_cache")

@@ -47,7 +47,7 @@ def group_runs(runs: Sequence[Run]) -> list[SeedGroup]:
         _check_end(run)
     lockstep_runs = [run for run in runs if not run.external_kind]
     groups = _divide([lockstep_runs] if lockstep_runs else [], _describe_config)
-    for describe in (_describe_environment, _describe_directory):  # divide further only if a seed is repeated
+    for describe in (_describe_versions, _describe_directory):  # divide further only if a seed is repeated
         groups = [
             subgroup
             for group in groups
@@ -117,7 +117,7 @@ def _describe_config(run: Run) -> str:
     return json.dumps([run.framework, run.strategy, run.replicas, data, values], sort_keys=True, default=str)
 
 
-def _describe_environment(run: Run) -> str:
+def _describe_versions(run: Run) -> str:
     return json.dumps(run.summary.get("versions"), sort_keys=True)
 
 

@@ -60,12 +60,13 @@ def summarize_values(a: np.ndarray, b: np.ndarray) -> ValueSummary | None:
     if a.size > 1:
         with np.errstate(invalid="ignore"):
             differences = np.abs(a - b)
-        differences[np.isnan(differences)] = np.inf  # a number and NaN, or two infinities
+        differences[np.isnan(differences)] = np.inf  # one of both or both are NaN or infinite
         differences[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
         index = np.unravel_index(int(differences.argmax()), differences.shape)
         title = f"largest difference, at {[int(position) for position in index]}"
         statistics.append(StatisticPair(title, float(a[index]), float(b[index])))
     low, high = min(smallest.a, smallest.b), max(largest.a, largest.b)
-    edges = (low, high if high > low else low + 1.0)
+    smallest_width = 1e-12 * max(abs(low), abs(high))  # NumPy refuses bins that are narrower than rounding errors
+    edges = (low, high if high - low > smallest_width else low + max(1.0, smallest_width))
     counts_a, counts_b = (np.histogram(finite, BINS, edges)[0].tolist() for finite in (finite_a, finite_b))
     return ValueSummary(statistics, counts_a, counts_b, low, high)

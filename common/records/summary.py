@@ -86,7 +86,7 @@ def read_final_summary(run_dir: Path) -> Summary | None:
 
 
 def read_summary(file: Path) -> Summary:
-    """Read summary.json or running.json. Raises UserError if a field has the wrong type."""
+    """Read summary.json or running.json. Raise UserError if it is damaged, or a field has the wrong type."""
     summary = read_json_object(file)
     for names, default, is_valid, expected in CHECKS:
         for name in names:
@@ -96,14 +96,14 @@ def read_summary(file: Path) -> Summary:
     return cast(Summary, summary)
 
 
-def _is_list(is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
+def _list_of(is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
     """Return a check for null or a list of valid values and nulls."""
     return lambda value: (
         value is None or (isinstance(value, list) and all(item is None or is_valid(item) for item in value))
     )
 
 
-def _is_change_list(key: str, is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
+def _changes_of(key: str, is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
     """Return a check for a list of objects with a step and a valid value at `key`."""
 
     def check(changes: object) -> bool:
@@ -129,7 +129,7 @@ def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
-# Fields; a stand-in for an absent field, which fails the check if the field is required; the check; the error's words.
+# Names of fields; the value if one is absent, which is invalid if the field is required; the check; the error's words.
 CHECKS: tuple[tuple[tuple[str, ...], object, Callable[[object], bool], str], ...] = (
     (("framework", "strategy", "status"), None, _is_text, "be a string"),
     (("started", "error", "batch_norm"), "", _is_text, "be a string"),
@@ -143,11 +143,11 @@ CHECKS: tuple[tuple[tuple[str, ...], object, Callable[[object], bool], str], ...
         "be a number or null",
     ),
     (("compile_seconds",), 0.0, is_number, "be a number"),
-    (("peak_memory_bytes", *HELD_BYTES, "bytes_sent"), None, _is_list(is_number), "be a list of numbers"),
-    (("messages_sent",), None, _is_list(is_count), "be a list of whole numbers"),
-    (("replicas_changed",), [], _is_change_list("replicas", is_count), "list steps and numbers of replicas"),
-    (("environment_changed",), [], _is_change_list("changes", _is_list_of_texts), "list steps and what changed there"),
-    (("trained_by",), [], _is_change_list("trained_by", _is_text), "list steps and what trained from there"),
+    (("peak_memory_bytes", *HELD_BYTES, "bytes_sent"), None, _list_of(is_number), "be a list of numbers"),
+    (("messages_sent",), None, _list_of(is_count), "be a list of whole numbers"),
+    (("replicas_changed",), [], _changes_of("replicas", is_count), "list steps and numbers of replicas"),
+    (("environment_changed",), [], _changes_of("changes", _is_list_of_texts), "list steps and what changed there"),
+    (("trained_by",), [], _changes_of("trained_by", _is_text), "list steps and what trained from there"),
     (
         ("fingerprints", "versions", "hardware", "environment"),
         {},

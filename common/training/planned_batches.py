@@ -1,4 +1,4 @@
-"""The global batches of a run, by the batch plan, which fixes the examples of each step, and of an evaluation."""
+"""The global batches of a run, whose examples the batch plan fixes, and those of an evaluation."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ def planned_batches(config: Config, split: Split, steps: range) -> Iterator[Glob
 
 
 def find_batch(config: Config, split: Split, number: int) -> GlobalBatch:
-    """Return global batch `number` (from 1) of the plan. A worker of an asynchronous run receives only the number."""
+    """Return global batch `number` (from 1) of the plan. Workers of asynchronous runs receive only its number."""
     return next(planned_batches(config, split, range(number, number + 1)))
 
 
@@ -44,10 +44,11 @@ def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
 
 
 def _batch_options(config: Config, split: Split) -> tuple[bool, list[float] | None, bool, int]:
-    """Return the arguments aligned_dropout, class_weights, mark_real and micro_batches of `training_batches`.
+    """Return arguments that `training_batches` and `evaluation_batches` take in this order.
 
-    class_weights is None if an example has several labels, since their weights are part of its loss. mark_real is for a
-    BatchNorm over the global batch, which leaves out the rows that only fill a batch.
+    They are aligned_dropout, class_weights, mark_real and micro_batches. class_weights is None if an example has
+    several labels, since their weights are part of its loss. mark_real marks the rows that only fill a batch, so that
+    a BatchNorm over the global batch leaves them out.
     """
     model = config.model
     has_several_labels = bool(split.example_shapes.get("labels"))

@@ -48,7 +48,7 @@ def _list_first_examples(side: RecordedSide, step: int) -> np.ndarray:
 def _observe(side: RecordedSide, step: int, rows: np.ndarray, count: int) -> Observation:
     calls = {
         path: RecordedCall(_select(call.received, rows, count), _select(call.returned, rows, count))
-        for path, call in (side.read_calls(step).items() if rows.size else ())
+        for path, call in (side.read_layer_calls(step).items() if rows.size else ())
     }
     return Observation([], [], calls, side.unflattened_shapes, {})
 
@@ -86,7 +86,7 @@ def read_followed(pair: RecordPair, a: Observation) -> Mapping[str, np.ndarray]:
     step = pair.equal_steps[0]
     if not pair.has_followed:
         return {}
-    recorded = pair.a.read_calls(step)
+    recorded = pair.a.read_layer_calls(step)
     for path, call in a.calls.items():
         received = recorded[path].received
         if received is not None and (call.received is None or not np.array_equal(received, call.received)):

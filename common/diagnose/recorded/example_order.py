@@ -15,7 +15,7 @@ from common.map.array_differences import move_channels_last, relative_difference
 
 # How well two arrays fit one another: arrays that are unlike are not paired
 EQUAL_VALUES, EQUAL_SIZES, ALIKE, UNLIKE = range(4)
-CLOSE = 1e-5  # largest relative difference of two values that count as the same; scripts divide by 255 in two ways
+CLOSE = 1e-5  # largest relative difference of two values that count as the same; x / 255 and x * (1 / 255) differ
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class ArrayPair:
 def pair_arrays(
     a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], are_labels: bool = False
 ) -> tuple[list[ArrayPair], list[str], list[str]]:
-    """Pair the arrays of two batches by name, and the others by equal values, then by size, then in order.
+    """Pair the arrays of two batches by name, and the others by equal values, by size, and by the closest values.
 
-    Frameworks sort the outputs of a model in another way, and a loss may also receive lengths or weights.
+    Names do not suffice: frameworks sort a model's outputs differently, and a loss may also receive lengths or weights.
 
     Returns:
         The pairs, and the names of the arrays of A and of B that have no counterpart.
     """
     pairs = [(name, name) for name in a if name in b]
     unpaired_a, unpaired_b = [name for name in a if name not in b], [name for name in b if name not in a]
-    rank_pair = _rank_label if are_labels else _rank_array
-    ranks = {(x, y): rank_pair(a[x], b[y]) for x in unpaired_a for y in unpaired_b}
-    for rank in (EQUAL_VALUES, EQUAL_SIZES, ALIKE):
+    measure_fit = _fit_label if are_labels else _fit_array
+    fits = {(x, y): measure_fit(a[x], b[y]) for x in unpaired_a for y in unpaired_b}
+    for fit in (EQUAL_VALUES, EQUAL_SIZES, ALIKE):
         for name in list(unpaired_a):
-            candidates = {other: b[other] for other in unpaired_b if ranks[name, other] == rank}
+            candidates = {other: b[other] for other in unpaired_b if fits[name, other] == fit}
             if candidates:
                 other = min(candidates, key=lambda key: _measure_distance(a[name], candidates[key]))
                 pairs.append((name, other))
@@ -71,9 +71,9 @@ def pair_arrays(
     return arrays, unpaired_a, unpaired_b
 
 
-def _rank_label(a: np.ndarray, b: np.ndarray) -> int:
+def _fit_label(a: np.ndarray, b: np.ndarray) -> int:
     """Return how well two arrays of labels fit one another."""
-    if a.ndim == 2 and b.ndim == 1 and a.shape[1] > 1:  # a one-hot form of B would need a square matrix of A's columns
+    if a.ndim == 2 and b.ndim == 1 and a.shape[1] > 1:  # B in one-hot form would need much memory
         is_one_hot = bool(((a == 0) | (a == 1)).all() and (a.sum(1) == 1).all())
         return EQUAL_VALUES if is_one_hot and np.array_equal(a.argmax(1), b) else ALIKE
     if np.array_equal(a, convert_to_layout(b, a)):
@@ -81,7 +81,7 @@ def _rank_label(a: np.ndarray, b: np.ndarray) -> int:
     return EQUAL_SIZES if a.shape[1:] == b.shape[1:] else ALIKE
 
 
-def _rank_array(a: np.ndarray, b: np.ndarray) -> int:
+def _fit_array(a: np.ndarray, b: np.ndarray) -> int:
     """Return how well two inputs, or two outputs, fit one another."""
     is_float = [array.dtype.kind == "f" for array in (a, b)]
     sizes = [int(np.prod(array.shape[1:])) for array in (a, b)]
@@ -102,7 +102,7 @@ def _measure_distance(a: np.ndarray, b: np.ndarray) -> float:
 def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     """Return B's array in the layout of A's.
 
-    Channels are last or second, an image of one channel may be flat, and labels are numbers of classes or one-hot.
+    Convert channels that are last or second, flat images of one channel, and labels that are numbers or one-hot.
     """
     if b.shape[1:] == a.shape[1:]:
         return b
@@ -168,7 +168,7 @@ def project_steps(
         side: The side.
         names: Names of the inputs.
         steps: The steps. A step that lacks one of the inputs, or has it in another shape, is left out.
-        layout: Pairs of arrays, of which A's have the layout to project.
+        layout: Pairs of arrays. The layout of A's is that to project.
     """
     projections = []
     for step in steps:

@@ -27,7 +27,7 @@ class FollowedLayers:
             layers: Pairs of its layers and those of the script.
         """
         self._matches = {match.path_b: match for match in layers if not (match.entries_a or match.entries_b)}
-        calls = side.read_calls(side.record.steps[0])
+        calls = side.read_layer_calls(side.record.steps[0])
         self._observation = Observation([], [], calls, side.unflattened_shapes, {})
 
     def convert_input(

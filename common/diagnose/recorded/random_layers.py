@@ -43,7 +43,7 @@ def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[
     """
     if a.is_torch != b.is_torch or [*layers[0]] != [*layers[1]] or not np.array_equal(order, np.arange(len(order))):
         return False
-    calls_a, calls_b = (side.read_calls(side.record.steps[0]) for side in (a, b))
+    calls_a, calls_b = (side.read_layer_calls(side.record.steps[0]) for side in (a, b))
     layers_a = {layer["path"]: layer for layer in a.layers}
     dropout_paths = [path for path in layers[0] if path in layers_a and find_dropout_rate(layers_a[path])]
     models = [side.record.facts["model"] for side in (a, b)]

@@ -111,11 +111,11 @@ class RecordedSide:
         return self.record.get_step_facts(step)[0]
 
     def _read_weights(self, step: int) -> dict[str, np.ndarray]:
-        """Return the variables after a step; 0 for those before the first recorded one."""
+        """Return the variables after a step, or at the start of the record for an earlier step."""
         return self.open_file(step).select("weight")
 
     def open_file(self, step: int) -> TensorFile:
-        """Open the file of a step; 0 for that of the state before the first recorded one."""
+        """Open the file of a step, or that of the start of the record for an earlier step."""
         rank = self.record.ranks[0]
         first = min(facts["step"] for facts in rank.facts["steps"])
         return rank.start if step < first else rank.open_step(step)
@@ -131,7 +131,7 @@ class RecordedSide:
     def read_gradients(self, step: int, kind: str = "gradient", rank: int = 0) -> dict[str, np.ndarray]:
         """Return the gradients of one process. `kind`: "gradient", "gradient_unclipped" or "gradient_local".
 
-        Raise UserError if one is missing.
+        Raise UserError if a clipped one is missing.
         """
         file, factors = self.record.ranks[rank].open_step(step), {}
         if kind == "gradient_unclipped":
@@ -150,13 +150,13 @@ class RecordedSide:
         return any(name.startswith(("gradient/", "gradient_unclipped/")) for name in abridged)
 
     def read_reduced_gradients(self, step: int) -> dict[str, np.ndarray]:
-        """Return the gradients of a step before clipping; those that the optimizer received if nothing clips."""
+        """Return the gradients of a step before clipping; the received ones if nothing clips or `changes_gradients`."""
         received = self.read_gradients(step)
         return received if self.changes_gradients else received | self.read_gradients(step, "gradient_unclipped")
 
     @cached_property
     def changes_gradients(self) -> bool:
-        """Return whether the script itself scales or reduces gradients after the backward pass, without clipping."""
+        """Guess from the norms whether the script scales or, with several processes, reduces gradients itself."""
         if any(self.get_facts(step)["max_norm"] is not None for step in self.record.steps):
             return False
         factors = [
@@ -187,12 +187,12 @@ class RecordedSide:
         return join_labels(self.read_call(step, rank, number, kind), counts, (CLASS_WEIGHTS,))
 
     def _read_call(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, np.ndarray]:
-        """Return the arrays "input" or "output" of one call of a micro-batch, or "label", with the examples first."""
+        """Return the arrays of a kind, "input", "output" or "label", of one call, with the examples first."""
         file = self.record.ranks[rank].open_step(step)
         arrays = file.select(f"{name_call(number, call)}/{kind}")
         inputs = file.select(f"{name_call(number, call)}/input")
         examples = next((len(array) for array in inputs.values() if array.ndim), None)
-        timed = inputs.get(self._timed_input) if self._timed_input is not None else None
+        timed = inputs.get(self._time_first_input) if self._time_first_input is not None else None
         if timed is not None:
             time, examples = timed.shape[:2]
             arrays = {name: put_examples_first(array, (time, examples)) for name, array in arrays.items()}
@@ -201,7 +201,7 @@ class RecordedSide:
         return {name: put_layers_second(array, examples, self._state_sizes) for name, array in arrays.items()}
 
     @cached_property
-    def _timed_input(self) -> str | None:
+    def _time_first_input(self) -> str | None:
         """Return the name of an input of the model with the time in the first axis, or None."""
         if not self.record.steps:
             return None
@@ -214,7 +214,7 @@ class RecordedSide:
         return list_state_sizes(self.layers)
 
     def _find_time_sizes(self, step: int, rank: int) -> Sizes | None:
-        """Return the sizes of the first micro-batch of a process, whose layers are recorded, if the time is first."""
+        """Return (time, examples) of the first micro-batch of a process; None if the examples are first."""
         if not any(map(takes_time_first, self.layers)):
             return None  # without reading what the layers received
         file = self.record.ranks[rank].open_step(step)
@@ -277,7 +277,7 @@ class RecordedSide:
         return {name: array for name, array in rows.items() if len(array) == count}
 
     def read_followed(self, step: int) -> dict[str, np.ndarray]:
-        """Return, by path, what the layers returned for the input that their counterparts in a followed record got."""
+        """Return, by path, what the layers returned for the inputs in the followed record."""
         return self._put_examples_first(step, 0, "followed")
 
     def _put_examples_first(self, step: int, rank: int, kind: str) -> dict[str, np.ndarray]:
@@ -285,7 +285,7 @@ class RecordedSide:
         arrays, sizes = self.record.ranks[rank].open_step(step).select(kind), self._find_time_sizes(step, rank)
         return arrays if sizes is None else {name: put_examples_first(x, sizes) for name, x in arrays.items()}
 
-    def read_calls(self, step: int) -> dict[str, RecordedCall]:
+    def read_layer_calls(self, step: int) -> dict[str, RecordedCall]:
         """Return what the layers received and returned in the first micro-batches of the processes, by path."""
         files = [self._put_examples_first(step, rank, "layer") for rank in range(len(self.record.ranks))]
         calls = {}

@@ -1,6 +1,7 @@
 """Statistics and histograms of two arrays."""
 
 import numpy as np
+import pytest
 
 from common.diagnose.value_summary import BINS, ValueSummary, summarize_values
 
@@ -43,3 +44,9 @@ def test_a_constant_and_a_scalar_have_bins_too() -> None:
     assert summary and len(summary.counts_a) == BINS and sum(summary.counts_a) == 4
     scalar = summarize_values(np.array(1.0), np.array(2.0))
     assert scalar and [*statistics_of(scalar)] == ["smallest", "mean", "largest", "norm"]
+
+
+@pytest.mark.parametrize("b", [[-3.4e38, -np.inf], [-3.4e38, np.nextafter(-3.4e38, 0)]], ids=["one", "neighbours"])
+def test_bins_are_wider_than_rounding_errors(b: list[float]) -> None:
+    summary = summarize_values(np.full(2, -3.4e38), np.array(b))
+    assert summary and sum(summary.counts_a) == 2

@@ -142,6 +142,10 @@ def zero_scale() -> nn.Module:
     return RestrictedScale(0.0, lambda scale: scale.clamp_(-1, 1))
 
 
+def scale_at_limit() -> nn.Module:
+    return RestrictedScale(-1.0, lambda scale: scale.clamp_(-1, 1))
+
+
 def scale_below() -> nn.Module:
     return RestrictedScale(2.66, lambda scale: scale.clamp_(max=4.6052))
 

@@ -387,6 +387,7 @@ def test_models_that_mix_examples_have_one_replica(configure: ConfigureModels, n
 RESTRICTED = {  # the factories in PyTorch and Keras, and the parameter that is named, if there is one
     "a hook": (("clamped", None), r"torch: forward passes move hidden\.weight"),
     "zeros in a range": (("zero_scale", None), r"torch: forward passes move scale"),
+    "at a limit": (("scale_at_limit", None), r"torch: forward passes move scale"),
     "a maximum": (("scale_below", None), r"torch: forward passes move scale"),
     "zeros of a mask": (("masked_scale", None), r"torch: forward passes move scale"),
     "a frozen parameter": (("frozen_scale", None), None),

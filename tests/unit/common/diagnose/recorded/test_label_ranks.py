@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.diagnose.recorded.example_order import ALIKE, EQUAL_VALUES, _rank_label, convert_to_layout, pair_arrays
+from common.diagnose.recorded.example_order import ALIKE, EQUAL_VALUES, _fit_label, convert_to_layout, pair_arrays
 from common.diagnose.recorded.loss_formulas import list_formulas
 
 
@@ -11,9 +11,9 @@ def test_labels_match_only_their_one_hot_form(monkeypatch: pytest.MonkeyPatch) -
     labels = np.array([2, 0, 1])
     one_hot = np.eye(4)[labels]
     monkeypatch.setattr(np, "eye", lambda *_: pytest.fail("builds a square matrix of the columns"))
-    assert _rank_label(one_hot, labels) == EQUAL_VALUES
-    assert _rank_label(one_hot * 0.5, labels) == ALIKE
-    assert _rank_label(one_hot, labels[::-1]) == ALIKE
+    assert _fit_label(one_hot, labels) == EQUAL_VALUES
+    assert _fit_label(one_hot * 0.5, labels) == ALIKE
+    assert _fit_label(one_hot, labels[::-1]) == ALIKE
 
 
 def test_one_hot_labels_and_losses_need_no_square_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
