@@ -1,5 +1,6 @@
 """Tests of the batches of a record in the structure of the batches of the script that follows it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +22,11 @@ IMAGES = np.arange(EXAMPLES * 4 * 5 * 3, dtype=np.float32).reshape(EXAMPLES, 4, 
 LABELS = np.arange(EXAMPLES) % 3
 
 
-def write_record(directory: Path, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]) -> FollowedBatches:
-    """Write a record of two steps with two micro-batches each, and return its batches."""
-    writer = RecordWriter(str(directory), "tensorflow", ENVIRONMENT)
+def write_steps(directory: Path, framework: str, steps: Sequence[dict[str, np.ndarray]]) -> FollowedBatches:
+    """Write a record of these steps with two micro-batches each, and return its batches."""
+    writer = RecordWriter(str(directory), framework, ENVIRONMENT)
     writer.write_start({})
-    for step in (1, 2):
-        arrays = {
-            f"batch/{number}/{kind}/{name}": np.split(array, 2)[number] + (step - 1)
-            for number in range(2)
-            for kind, named in (("input", inputs), ("label", labels))
-            for name, array in named.items()
-        }
+    for step, arrays in enumerate(steps, 1):
         facts = {
             "step": step, "micro_batches": 2, "losses": [0.0, 0.0], "rates": [0.1], "loss_scale": None,
             "skipped": False, "max_norm": None,
@@ -39,6 +34,17 @@ def write_record(directory: Path, inputs: dict[str, np.ndarray], labels: dict[st
         writer.write_step(facts, arrays)  # type: ignore[arg-type]
     writer.close(complete=True)
     return FollowedBatches(RecordedSide("a", open_record(directory)))
+
+
+def write_record(directory: Path, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]) -> FollowedBatches:
+    """Write a record whose second step has other values."""
+    arrays = {
+        f"batch/{number}/{kind}/{name}": np.split(array, 2)[number]
+        for number in range(2)
+        for kind, named in (("input", inputs), ("label", labels))
+        for name, array in named.items()
+    }
+    return write_steps(directory, "tensorflow", [arrays, {name: array + 1 for name, array in arrays.items()}])
 
 
 @given(size=st.integers(1, EXAMPLES), world_size=st.integers(1, 3))
@@ -167,16 +173,7 @@ def write_calls(directory: Path, labels: dict[str, np.ndarray]) -> FollowedBatch
             **{f"batch/{number}/label/{name}": array for name, array in labels.items()},
         }.items()
     }
-    writer = RecordWriter(str(directory), "torch", ENVIRONMENT)
-    writer.write_start({})
-    for step in (1, 2):
-        facts = {
-            "step": step, "micro_batches": 2, "losses": [0.0, 0.0], "rates": [0.1], "loss_scale": None,
-            "skipped": False, "max_norm": None,
-        }  # fmt: skip
-        writer.write_step(facts, arrays)  # type: ignore[arg-type]
-    writer.close(complete=True)
-    return FollowedBatches(RecordedSide("a", open_record(directory)))
+    return write_steps(directory, "torch", [arrays, arrays])
 
 
 def test_the_inputs_of_each_call_replace_the_arrays_of_the_batch_in_order(tmp_path: Path) -> None:
