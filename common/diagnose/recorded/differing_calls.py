@@ -100,8 +100,11 @@ def describe_unjoined(pair: RecordPair, step: int, kind: str) -> str:
     verb = {"input": "receives", "output": "returns"}[kind]
     for side in pair.sides:
         for rank, number in side.list_micro_batches(step):
-            joined, calls = side.read_part(step, rank, number, kind), side.count_rows(step, rank, number)
-            for call in range(len(calls)) if len(calls) > 1 else ():
+            calls = side.count_rows(step, rank, number)
+            if len(calls) == 1:
+                continue
+            joined = side.read_part(step, rank, number, kind)
+            for call in range(len(calls)):
                 arrays = side.read_call(step, rank, number, kind, call)
                 if len([name for name in arrays if arrays[name].ndim]) > len(joined):
                     title = describe_call(call, len(calls))
