@@ -12,7 +12,7 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 
 SUFFIX = "_regularizer"
-PENALTY_CAUSE = "l2_in_loss"  # name of the cause
+PENALTY = "l2_in_loss"  # name of the cause
 Factors = tuple[float, float]  # the factors of L1 (sum of the absolute values) and of L2 (sum of the squares)
 
 
@@ -54,7 +54,7 @@ def compare_regularizers(stage: Stage, pair: RecordPair) -> None:
     more = f", and of {len(differing) - 1} more variables" if len(differing) > 1 else ""
     stage.add_mismatch(f"regularizer of {title}")
     sentence = f"the regularizer of {title} is {_format(value_a)} in A and {_format(value_b)} in B{more}"
-    stage.add_cause(PENALTY_CAUSE, "b" if value_b != none else "a", title, sentence, confirmed=False)
+    stage.add_cause(PENALTY, "b" if value_b != none else "a", title, sentence, confirmed=False)
 
 
 def _format(factors: Factors) -> str:

@@ -27,7 +27,7 @@ from common.diagnose.recorded.recorded_side import (
     WEIGHTS_IN_LOSS,
     RecordedSide,
 )
-from common.diagnose.recorded.regularizers import PENALTY_CAUSE, compute_penalty
+from common.diagnose.recorded.regularizers import PENALTY, compute_penalty
 from common.map.array_differences import relative_difference
 
 WITH_PENALTY = ", plus the penalty of the regularizers"
@@ -287,11 +287,7 @@ def _shape_labels(labels: np.ndarray, outputs: np.ndarray) -> np.ndarray:
 
 def _name_cause(a: str, b: str) -> str:
     """Return the name of the cause by the first part in which two formulas differ."""
-    for words, cause in (
-        (DOUBLE_SOFTMAX, "double_softmax"),
-        (NOT_FROM_LOGITS, "from_logits"),
-        (WITH_PENALTY, PENALTY_CAUSE),
-    ):
+    for words, cause in ((DOUBLE_SOFTMAX, "double_softmax"), (NOT_FROM_LOGITS, "from_logits"), (WITH_PENALTY, PENALTY)):
         if (words in a) != (words in b):
             return cause
     kind_a, _, reduction_a = a.partition(", ")
