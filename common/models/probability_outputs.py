@@ -23,17 +23,17 @@ def find_probabilities(
     outputs: by side, the name of the output, or the names of those of several tasks.
     """
     tasks = [output.task for output in task.tasks] if isinstance(task, MultiOutputSettings) else [task]
-    found: dict[str, dict[str, str]] = {}
+    probabilities: dict[str, dict[str, str]] = {}
     for side, description in descriptions.items():
         output = outputs[side]
         names = output if isinstance(output, list) else [output]
-        found[side] = {
+        probabilities[side] = {
             name: output_task.kind
             for output_task, name in zip(tasks, names, strict=False)  # a contrastive task has several outputs
             if name in description.probabilities
             and isinstance(output_task, ClassificationSettings | LanguageModelSettings)
         }
-    return found
+    return probabilities
 
 
 def warn_of_probabilities(config: Config, hf_config: HfConfig) -> None:

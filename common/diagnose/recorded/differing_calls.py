@@ -1,4 +1,4 @@
-"""Which of the calls of a model in a step receives other examples, if a script calls it several times.
+"""Find the call of a model that receives other examples, if a script calls it several times in a step.
 
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """

@@ -188,16 +188,16 @@ class FollowedBatches:
             named: Names of recorded arrays that have the key of the array that they replace, so that they fit no other.
         """
         directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
-        # A script makes the labels of real and fake images itself, and the inputs of later calls with another model
-        made = [
+        # A script computes the labels of real and fake images itself, and the inputs of later calls with another model
+        own_arrays = [
             name
             for name, known in arrays.items()
             if name.startswith(LATER_CALL) or (is_continuous(array) and self._arrays.is_made(known))
         ]
-        are_used = all(name in made or any(are_copies(x, known) for x in used) for name, known in arrays.items())
+        are_used = all(name in own_arrays or any(are_copies(x, known) for x in used) for name, known in arrays.items())
         may_be_label = array.ndim == 1 or array.dtype.kind != "f" or _get_key(leaf) in LABEL_NAMES
-        excluded = {*named, *(name for name in made if not name.startswith(LATER_CALL))}
-        is_known = any(name.startswith("label ") or (name in made and not may_be_label) for name in arrays)
+        excluded = {*named, *(name for name in own_arrays if not name.startswith(LATER_CALL))}
+        is_known = any(name.startswith("label ") or (name in own_arrays and not may_be_label) for name in arrays)
         if (
             is_known
             and are_used

@@ -191,12 +191,16 @@ def _explain_call(stage: Stage, step: int, differing: DifferingCall) -> None:
     explained = [(array, explain_preparation(array.a, array.b, array.is_label)) for array in differing.arrays]
     for array, _ in explained:
         stage.add_mismatch(f"step {step}: {array.title} of {differing.title}")
-    made = [array for array in differing.arrays if array.is_label and is_constant(array.a) and is_constant(array.b)]
-    for array in made:
+    constant_labels = [
+        array for array in differing.arrays if array.is_label and is_constant(array.a) and is_constant(array.b)
+    ]
+    for array in constant_labels:
         values = f"is {array.a.flat[0]:g} in A and {array.b.flat[0]:g} in B: the scripts make it themselves"
         sentence = f"step {step}: {array.title} of {differing.title} {values}"
         stage.add_cause("made_labels", "b", array.title, sentence)
-    known = [(array, x) for array, x in explained if x.confirmed and not any(array is other for other in made)]
+    known = [
+        (array, x) for array, x in explained if x.confirmed and not any(array is other for other in constant_labels)
+    ]
     for array, explanation in known:
         prefix = f"step {step}: {array.title} of {differing.title} of B "
         stage.add_explanation(array.title, explanation, prefix=prefix)
