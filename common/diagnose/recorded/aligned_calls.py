@@ -37,8 +37,8 @@ def observe_sides(pair: RecordPair, step: int) -> tuple[Observation, Observation
 def _list_first_examples(side: RecordedSide, step: int) -> np.ndarray:
     """Return the numbers of the examples in the first call of the first micro-batch of each process."""
     numbers, start = [], 0
-    for rank, number in side.list_micro_batches(step):
-        rows = side.count_rows(step, rank, number)
+    for rank, number in side.batches.list_micro_batches(step):
+        rows = side.batches.count_rows(step, rank, number)
         if number == 0:
             numbers.append(np.arange(start, start + rows[0]))
         start += sum(rows)

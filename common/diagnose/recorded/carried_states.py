@@ -25,14 +25,14 @@ def list_carried_states(side: RecordedSide, step: int) -> list[CarriedState]:
     states: dict[CarriedState, None] = {}
     outputs: dict[str, np.ndarray] = {}
     for number in (step - 1, step):
-        for rank, index in side.list_micro_batches(number) if number in side.record.steps else ():
+        for rank, index in side.batches.list_micro_batches(number) if number in side.record.steps else ():
             if rank:
                 continue
-            inputs = side.read_part(number, rank, index, "input")
+            inputs = side.batches.read_micro_batch(number, rank, index, "input")
             for name, array in inputs.items() if number == step else ():
                 same = [other for other, output in outputs.items() if _is_same_state(array, output)]
                 states.update({CarriedState(other, name): None for other in same[:1]})
-            outputs = side.read_part(number, rank, index, "output")
+            outputs = side.batches.read_micro_batch(number, rank, index, "output")
     return list(states)
 
 
@@ -45,7 +45,7 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
     if bool(states[0]) == bool(states[1]):
         return None
     lacking, carrying = (b, a) if states[0] else (a, b)
-    inputs, others = (side.read_batch(step, "input") for side in (lacking, carrying))
+    inputs, others = (side.batches.read_step(step, "input") for side in (lacking, carrying))
     sizes = {others[state.received].size for state in states[0] or states[1] if state.received in others}
     constants = {array.size for array in inputs.values() if _is_constant(array)}
     is_confirmed = bool(sizes & constants)

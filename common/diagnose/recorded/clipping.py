@@ -45,7 +45,7 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
         return
     descriptions = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
     stage.add_mismatch("clipping")
-    has_effect = any(side.read_gradients(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
+    has_effect = any(side.gradients.read(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
     cause, side_name = "clipping_norm", "b"
     if a is None or b is None:
         cause, side_name = "not_clipped", "a" if a is None else "b"
@@ -66,12 +66,12 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
     if keras_clipping is not None:
         argument, limit = keras_clipping
         return Clipping(KINDS[argument], limit)
-    for step in [] if side.changes_gradients else pair.steps:
-        after = side.read_gradients(step)
-        before = {name: x for name, x in side.read_gradients(step, "gradient_unclipped").items() if name in after}
+    for step in [] if side.gradients.are_changed_by_script else pair.steps:
+        after = side.gradients.read(step)
+        before = {name: x for name, x in side.gradients.read(step, "gradient_unclipped").items() if name in after}
         if before:
             clipping = _explain_change(before, after)
-            return replace(clipping, limit=None) if side.has_abridged_gradients(step) else clipping
+            return replace(clipping, limit=None) if side.gradients.are_abridged(step) else clipping
     return None
 
 

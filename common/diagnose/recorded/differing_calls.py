@@ -99,13 +99,13 @@ def describe_unjoined(pair: RecordPair, step: int, kind: str) -> str:
     """
     verb = {"input": "receives", "output": "returns"}[kind]
     for side in pair.sides:
-        for rank, number in side.list_micro_batches(step):
-            calls = side.count_rows(step, rank, number)
+        for rank, number in side.batches.list_micro_batches(step):
+            calls = side.batches.count_rows(step, rank, number)
             if len(calls) == 1:
                 continue
-            joined = side.read_part(step, rank, number, kind)
+            joined = side.batches.read_micro_batch(step, rank, number, kind)
             for call in range(len(calls)):
-                arrays = side.read_call(step, rank, number, kind, call)
+                arrays = side.batches.read_call(step, rank, number, kind, call)
                 if len([name for name in arrays if arrays[name].ndim]) > len(joined):
                     title = describe_call(call, len(calls))
                     return f"{title} in {side.title} {verb} other {kind}s ({', '.join(arrays)}) than another call"
@@ -119,7 +119,7 @@ def _pair_rows(pair: RecordPair, step: int) -> list[tuple[np.ndarray, np.ndarray
 
     A side may join the calls, or compute the gradients after each of them.
     """
-    rows = [side.list_call_rows(step) for side in pair.sides]
+    rows = [side.batches.list_call_rows(step) for side in pair.sides]
     sizes = [[len(call) for call in calls] for calls in rows]
     if sum(sizes[0]) != sum(sizes[1]) or (min(map(len, sizes)) > 1 and sizes[0] != sizes[1]):
         return []
@@ -136,7 +136,8 @@ def _select(array: ArrayPair, rows_a: np.ndarray, rows_b: np.ndarray) -> ArrayPa
 def describe_call_counts(sides: Sequence[RecordedSide], step: int) -> str:
     """Return words for the numbers of calls in a micro-batch if the sides differ in them; else nothing."""
     counts = [
-        [len(side.count_rows(step, *micro_batch)) for micro_batch in side.list_micro_batches(step)] for side in sides
+        [len(side.batches.count_rows(step, *micro_batch)) for micro_batch in side.batches.list_micro_batches(step)]
+        for side in sides
     ]
     if max(map(max, counts)) == 1 or {*counts[0]} == {*counts[1]}:
         return ""

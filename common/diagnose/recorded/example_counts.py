@@ -12,7 +12,7 @@ from common.diagnose.findings import Explanation
 from common.diagnose.recorded.differing_calls import describe_call_counts
 from common.diagnose.recorded.example_order import count_known, pair_arrays, project_steps
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_side import LABELS
+from common.diagnose.recorded.recorded_batches import LABELS
 
 
 def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explanation:
@@ -28,10 +28,10 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
         return Explanation("number_of_calls", f"{difference}: {calls}", confirmed=False)
     earlier = [number for number in pair.steps if number < step]
     smaller, larger = pair.sides if counts[0] < counts[1] else pair.sides[::-1]
-    if not earlier or min(counts) >= min(sum(smaller.count_examples(number)) for number in earlier):
+    if not earlier or min(counts) >= min(sum(smaller.batches.count_examples(number)) for number in earlier):
         return Explanation("batch_size", difference)
     name, extra = larger.name.upper(), abs(counts[1] - counts[0])
-    pairs, *_ = pair_arrays(smaller.read_batch(step, "input"), larger.read_batch(step, "input"))
+    pairs, *_ = pair_arrays(smaller.batches.read_step(step, "input"), larger.batches.read_step(step, "input"))
     arrays = [array for array in pairs if array.name != LABELS]
     last_of_smaller = project_steps(smaller, [array.name for array in arrays], [step], arrays)
     names = [array.name_b for array in arrays]

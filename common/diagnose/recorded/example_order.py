@@ -172,7 +172,7 @@ def project_steps(
     """
     projections = []
     for step in steps:
-        batch = side.read_batch(step, "input")
+        batch = side.batches.read_step(step, "input")
         arrays = [convert_to_layout(batch[name], pair.a) for name, pair in zip(names, layout, strict=True)
                   if name in batch]  # fmt: skip
         if len(arrays) == len(names) and all(

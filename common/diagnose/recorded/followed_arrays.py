@@ -6,7 +6,8 @@ import numpy as np
 
 from common.diagnose.recorded.example_rows import join_examples
 from common.diagnose.recorded.matched_arrays import are_copies, is_constant
-from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, RecordedSide
+from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError
 
 Arrays = dict[str, np.ndarray]
@@ -18,7 +19,7 @@ class FollowedArrays:
 
     def __init__(self, side: RecordedSide) -> None:
         """Prepare to read. side: the record."""
-        self._side = side
+        self._directory, self._batches = side.record.directory, side.batches
         self._constant: set[int] = set()  # identities of the labels that are constant in each micro-batch
         self.read = lru_cache(1)(self._read)
 
@@ -37,7 +38,7 @@ class FollowedArrays:
             arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}
         if not inputs:
             raise UserError(
-                f"{self._side.record.directory}: has no whole inputs of step {step}; record it with a larger max_bytes="
+                f"{self._directory}: has no whole inputs of step {step}; record it with a larger max_bytes="
             )
         labels = {name: array for name, array in self._read_labels(step).items() if name not in inputs}
         # A model that reconstructs its input may flatten it for the loss
@@ -50,17 +51,19 @@ class FollowedArrays:
 
     def count_rows(self, step: int) -> list[int]:
         """Return the number of examples of the first call of each micro-batch."""
-        return [self._side.count_rows(step, *micro_batch)[0] for micro_batch in self._side.list_micro_batches(step)]
+        return [
+            self._batches.count_rows(step, *micro_batch)[0] for micro_batch in self._batches.list_micro_batches(step)
+        ]
 
     def _read_calls(self, step: int) -> list[Arrays]:
         """Return the inputs of each call of the model that has as many examples as the first one."""
-        micro_batches = self._side.list_micro_batches(step)
-        rows = [self._side.count_rows(step, *micro_batch) for micro_batch in micro_batches]
+        micro_batches = self._batches.list_micro_batches(step)
+        rows = [self._batches.count_rows(step, *micro_batch) for micro_batch in micro_batches]
         calls: list[Arrays] = []
         for call in range(min(map(len, rows))):
             if any(sizes[call] != sizes[0] for sizes in rows):
                 continue
-            parts = [self._side.read_call(step, *micro_batch, "input", call) for micro_batch in micro_batches]
+            parts = [self._batches.read_call(step, *micro_batch, "input", call) for micro_batch in micro_batches]
             names = [name for name in parts[0] if all(name in part and part[name].ndim for part in parts)]
             arrays = {name: join_examples([part[name] for part in parts]) for name in names}
             count = sum(sizes[0] for sizes in rows)
@@ -69,9 +72,9 @@ class FollowedArrays:
 
     def _read_labels(self, step: int) -> Arrays:
         """Return the labels of a step, with an example in each row, even if the loss got all tokens in one axis."""
-        micro_batches, counts = self._side.list_micro_batches(step), self.count_rows(step)
-        parts = [self._side.read_call(step, *micro_batch, "label") for micro_batch in micro_batches]
-        calls = max(len(self._side.count_rows(step, *micro_batch)) for micro_batch in micro_batches)
+        micro_batches, counts = self._batches.list_micro_batches(step), self.count_rows(step)
+        parts = [self._batches.read_call(step, *micro_batch, "label") for micro_batch in micro_batches]
+        calls = max(len(self._batches.count_rows(step, *micro_batch)) for micro_batch in micro_batches)
         labels: Arrays = {}
         for name in parts[0] if parts else ():
             arrays = [part.get(name, np.empty(())) for part in parts]

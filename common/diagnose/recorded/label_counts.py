@@ -1,6 +1,7 @@
 """The labels of a micro-batch that enter its loss."""
 
-from common.diagnose.recorded.recorded_side import LABELS, RecordedSide
+from common.diagnose.recorded.recorded_batches import LABELS
+from common.diagnose.recorded.recorded_side import RecordedSide
 
 
 def find_ignored_class(side: RecordedSide) -> object:
@@ -15,12 +16,13 @@ def count_labels(side: RecordedSide, step: int) -> list[float]:
 
     If the labels are no classes, or if those of one micro-batch are abridged, examples are counted instead.
     """
-    if side.has_abridged_labels(step):
-        return [float(count) for count in side.count_examples(step)]
-    counts, ignored = [], find_ignored_class(side)
-    for micro_batch, examples in zip(side.list_micro_batches(step), side.count_examples(step), strict=True):
-        inputs = side.read_part(step, *micro_batch, "input")
-        labels = [inputs[LABELS]] if LABELS in inputs else [*side.read_part(step, *micro_batch, "label").values()]
+    if side.batches.has_abridged_labels(step):
+        return [float(count) for count in side.batches.count_examples(step)]
+    counts, ignored, batches = [], find_ignored_class(side), side.batches
+    for micro_batch, examples in zip(batches.list_micro_batches(step), batches.count_examples(step), strict=True):
+        inputs = batches.read_micro_batch(step, *micro_batch, "input")
+        passed = batches.read_micro_batch(step, *micro_batch, "label")
+        labels = [inputs[LABELS]] if LABELS in inputs else [*passed.values()]
         integers = [label for label in labels if label.dtype.kind in "iu" and label.ndim]
         counts.append(float(((integers[0] >= 0) & (integers[0] != ignored)).sum()) if integers else float(examples))
     return counts

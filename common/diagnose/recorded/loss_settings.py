@@ -73,8 +73,8 @@ def _has_ignored_labels(pair: RecordPair, ignored: set[object]) -> bool:
     """Check whether any recorded label is of a class that one side ignores, or whether that is unknown."""
     for side in pair.sides:
         for step in pair.steps:
-            labels = side.read_labels(step)
-            if not labels or side.has_abridged_labels(step):
+            labels = side.batches.read_labels(step)
+            if not labels or side.batches.has_abridged_labels(step):
                 return True
             if any(np.any(label == value) for label in labels.values() for value in ignored):
                 return True

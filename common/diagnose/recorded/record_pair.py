@@ -145,7 +145,7 @@ class RecordPair:
 
     def _find_used(self, side: RecordedSide) -> set[str] | None:
         """Return a side's variables with a gradient other than 0 in any common step; None if none is recorded."""
-        gradients = [side.read_gradients(step) for step in self.steps]
+        gradients = [side.gradients.read(step) for step in self.steps]
         if not any(gradients):
             return None
         return {name for arrays in gradients for name, array in arrays.items() if array.any()}

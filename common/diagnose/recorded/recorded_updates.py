@@ -97,7 +97,7 @@ def list_updates(
             continue
         if facts.get("changed_weights"):
             return  # the weights before the update are not recorded
-        rates, gradients = read_rates(side, step), side.read_gradients(step)
+        rates, gradients = read_rates(side, step), side.gradients.read(step)
         gradients = orient_gradients(gradients, settings)
         counts = {name: count + (name in gradients) for name, count in counts.items()}
         recorded_names = side.read_weights(step - 1).keys() & side.read_weights(step).keys()

@@ -3,11 +3,12 @@
 Recorded arrays are read with the examples first, and a script that follows gets them in the order of its own.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from common.recording.record_format import LayerFacts
+from common.recording.tensor_file import TensorFile
 
 Sizes = tuple[int, int]  # numbers of time steps and of examples
 
@@ -37,6 +38,18 @@ def find_sizes(
             if time != examples and (time, examples) in shapes and (examples, time) not in shapes:
                 return time, examples
     return None
+
+
+def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> Sizes | None:
+    """Return the sizes of the first micro-batch of a step; None if its examples are first.
+
+    Args:
+        layers: The layers of the model.
+        file: What a process recorded of the step. It is only read if a layer takes the time first.
+    """
+    if not any(map(takes_time_first, layers)):
+        return None
+    return find_sizes(layers, file.select("layer"), file.select("batch/0/input").values())
 
 
 def put_examples_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:

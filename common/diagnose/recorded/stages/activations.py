@@ -145,7 +145,7 @@ class _LayerComparison:
         return explanation
 
     def _list_sizes(self, side: RecordedSide) -> list[int]:
-        return sorted(set(side.count_examples(self.pair.equal_steps[0])))
+        return sorted(set(side.batches.count_examples(self.pair.equal_steps[0])))
 
     def _check(self, tensor: str, a: np.ndarray, b: np.ndarray, may_begin_here: bool) -> TensorCheck:
         check = self.stage.compare_arrays(tensor, a, b, self.pair.noise, may_begin_here=may_begin_here)
@@ -157,7 +157,8 @@ class _LayerComparison:
 
     def _list_inputs(self) -> list[ArrayPair]:
         step = self.pair.equal_steps[0]
-        return pair_arrays(self.pair.a.read_batch(step, "input"), self.pair.b.read_batch(step, "input"))[0]
+        inputs_a, inputs_b = (side.batches.read_step(step, "input") for side in self.pair.sides)
+        return pair_arrays(inputs_a, inputs_b)[0]
 
     def _compare_outputs(self) -> None:
         """Compare the outputs of the models for all examples of the step."""
@@ -180,7 +181,7 @@ class _LayerComparison:
     def _read_outputs(self, side: RecordedSide, step: int) -> dict[str, np.ndarray]:
         """Return the outputs of a model, without states, with an example in each row."""
         states = {state.returned for state in list_carried_states(side, step + 1)}
-        outputs = {name: array for name, array in side.read_batch(step, "output").items() if name not in states}
+        outputs = {name: array for name, array in side.batches.read_step(step, "output").items() if name not in states}
         count = len(self.pair.orders[step])
         return {
             name: array.reshape(count, -1, *array.shape[1:]) if _has_merged_axes(array, count) else array
@@ -202,7 +203,7 @@ class _LayerComparison:
 
     def _find_call(self, a: np.ndarray, b: np.ndarray) -> str:
         """Return words for the first call of A's model that returns something else, if another call does not."""
-        rows = self.pair.a.list_call_rows(self.pair.equal_steps[0])
+        rows = self.pair.a.batches.list_call_rows(self.pair.equal_steps[0])
         differences = [relative_difference(a[call], b[call]) for call in rows] if len(rows) > 1 else []
         differing = [
             call for call, x in enumerate(differences) if x > rounding_tolerance(self.pair.noise, self.pair.precision)

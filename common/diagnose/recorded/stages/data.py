@@ -26,7 +26,7 @@ from common.diagnose.recorded.example_order import (
 from common.diagnose.recorded.matched_arrays import is_constant
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
-from common.diagnose.recorded.recorded_side import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
+from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
 
 NOT_DATA = ("past_key_values",)  # first parts of the names of inputs that models compute themselves
 MASK = "mask"  # part of the names of inputs that are attention masks
@@ -38,7 +38,7 @@ def compare_data(pair: RecordPair) -> Stage:
     """Compare the batches, up to the first step that differs, and set `pair.orders`."""
     stage = Stage("data")
     for step in pair.steps:
-        counts = [sum(side.count_examples(step)) for side in pair.sides]
+        counts = [sum(side.batches.count_examples(step)) for side in pair.sides]
         if titles := [side.title for side, count in zip(pair.sides, counts, strict=True) if not count]:
             _omit_from(stage, step, f"the inputs of {titles[0]} in step {step} are not recorded")
             return stage
@@ -46,7 +46,7 @@ def compare_data(pair: RecordPair) -> Stage:
             stage.add_mismatch(f"step {step}: examples")
             stage.add_explanation("examples", explain_counts(pair, step, counts), prefix=f"step {step}")
             return stage
-        if titles := [side.title for side in pair.sides if side.has_abridged_inputs(step)]:
+        if titles := [side.title for side in pair.sides if side.batches.has_abridged_inputs(step)]:
             # The inputs that are recorded as a whole, such as masks, do not identify the examples
             _omit_from(stage, step, f"the inputs of {titles[0]} in step {step} are recorded as samples only")
             return stage
@@ -94,18 +94,18 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
 
 def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
     """Return the pairs of inputs and labels of a step. Report the inputs that one side lacks, once."""
-    count = sum(pair.a.count_examples(step))
+    count = sum(pair.a.batches.count_examples(step))
     inputs_a, inputs_b = (
         {
             name: array
-            for name, array in side.read_batch(step, "input").items()
+            for name, array in side.batches.read_step(step, "input").items()
             if len(array) == count and name not in computed and not name.startswith(NOT_DATA)
         }
         for side in pair.sides
         for computed in [{LABELS, *(state.received for state in list_carried_states(side, step))}]
     )
     inputs, missing_in_b, missing_in_a = pair_arrays(inputs_a, inputs_b)
-    labels_a, labels_b = (side.read_labels(step) for side in pair.sides)
+    labels_a, labels_b = (side.batches.read_labels(step) for side in pair.sides)
     for name, source, labels, lacking in (
         *((name, inputs_a, labels_a, "b") for name in missing_in_b),
         *((name, inputs_b, labels_b, "a") for name in missing_in_a),
@@ -137,12 +137,13 @@ def _sort(b: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def _compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: np.ndarray) -> None:
     """Compare the weights of classes, or of examples, that both loss functions receive."""
-    parts = [side.read_part(step, 0, 0, "label") for side in pair.sides]  # of the first rank and micro-batch
+    # Of the first process and micro-batch
+    parts = [side.batches.read_micro_batch(step, 0, 0, "label") for side in pair.sides]
     if all(CLASS_WEIGHTS in part for part in parts):
         a, b = (part[CLASS_WEIGHTS].astype(np.float64) for part in parts)
         kind = "class weights"
     elif all(SAMPLE_WEIGHTS in part for part in parts):
-        a, b = (side.read_batch(step, "label")[SAMPLE_WEIGHTS].astype(np.float64) for side in pair.sides)
+        a, b = (side.batches.read_step(step, "label")[SAMPLE_WEIGHTS].astype(np.float64) for side in pair.sides)
         kind = "sample weights"
         b = _sort(b, order) if len(b) == len(order) else b
     else:

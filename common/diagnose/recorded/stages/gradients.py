@@ -64,7 +64,7 @@ def read_paired_gradients(
         are_clipped: Whether to return the gradients that the optimizers received, and not those before clipping.
     """
     gradients_a, gradients_b = (
-        side.read_gradients(step) if are_clipped else side.read_reduced_gradients(step) for side in pair.sides
+        side.gradients.read(step) if are_clipped else side.gradients.read_reduced(step) for side in pair.sides
     )
     pairs = {}
     for match in pair.models.variables:

@@ -20,13 +20,8 @@ from common.diagnose.recorded.loss_formulas import (
     find_formulas,
 )
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_side import (
-    CLASS_WEIGHTS,
-    LABELS,
-    SAMPLE_WEIGHTS,
-    WEIGHTS_IN_LOSS,
-    RecordedSide,
-)
+from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS, WEIGHTS_IN_LOSS
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.regularizers import PENALTY, compute_penalty
 from common.map.array_differences import relative_difference
 
@@ -88,7 +83,8 @@ def _explain_later_step(stage: Stage, pair: RecordPair, step: int) -> None:
 
     The loss then depends on something else that the script changes, such as a target network.
     """
-    losses, (outputs_a, outputs_b) = find_closest_losses(pair, step), (x.read_batch(step, "output") for x in pair.sides)
+    losses = find_closest_losses(pair, step)
+    outputs_a, outputs_b = (side.batches.read_step(step, "output") for side in pair.sides)
     arrays, *unpaired = pair_arrays(outputs_a, outputs_b)
     if losses is None or not arrays or any(unpaired) or not losses[0] or pair.get_stage("hyperparameters").causes:
         return
@@ -146,8 +142,8 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
         factor: B's loss divided by A's. It may be the number of micro-batches or examples.
     """
     step = pair.equal_steps[0]
-    counts = [len(side.list_micro_batches(step)) for side in pair.sides]
-    examples = sum(pair.a.count_examples(step))
+    counts = [len(side.batches.list_micro_batches(step)) for side in pair.sides]
+    examples = sum(pair.a.batches.count_examples(step))
     for number, words in ((counts[1], "micro-batches of B"), (counts[0], "micro-batches of A"), (examples, "examples")):
         if number > 1 and any(np.isclose(factor, target, rtol=1e-4) for target in (number, 1 / number)):
             sentence = f"the loss of B is {factor:.6g} times A's: the number of {words} is {number}"
@@ -198,18 +194,17 @@ def find_side_formulas(
     """
     names: list[str] | None = None
     penalty = compute_penalty(side, step)
-    for micro_batch in side.list_micro_batches(step):
+    for micro_batch in side.batches.list_micro_batches(step):
         facts = side.record.get_step_facts(step)[micro_batch[0]]
         loss, count = facts["losses"][micro_batch[1]], facts["micro_batches"]
-        outputs = [
-            x for x in side.read_part(step, *micro_batch, "output").values() if x.dtype.kind == "f" and x.ndim > 1
-        ]
+        returned = side.batches.read_micro_batch(step, *micro_batch, "output")
+        outputs = [x for x in returned.values() if x.dtype.kind == "f" and x.ndim > 1]
         labels = _list_labels(side, step, micro_batch)
         if not labels and lacking_labels is not None and micro_batch in lacking_labels:
             labels = [lacking_labels[micro_batch]]
         if loss is None or not outputs or not labels:
             return []
-        part, ignored = side.read_part(step, *micro_batch, "label"), find_ignored_class(side)
+        part, ignored = side.batches.read_micro_batch(step, *micro_batch, "label"), find_ignored_class(side)
         fitting = [
             f"{name}{words}"
             for array in labels
@@ -217,7 +212,7 @@ def find_side_formulas(
             for label in _list_label_forms(array, logits)
             for weights in [_read_label_weights(part, label)]
             for subtracted, words in ((0.0, ""), *([(penalty, WITH_PENALTY)] if penalty else []))
-            for factor in sorted({1, count, 1 / len(side.count_rows(step, *micro_batch))})
+            for factor in sorted({1, count, 1 / len(side.batches.count_rows(step, *micro_batch))})
             for name in find_formulas(logits, label, loss * factor - subtracted, precision, weights, ignored)
         ]
         names = fitting if names is None else [name for name in names if name in fitting]
@@ -241,10 +236,10 @@ def _list_labels(side: RecordedSide, step: int, micro_batch: tuple[int, int]) ->
     return [
         *(
             x
-            for name, x in side.read_part(step, *micro_batch, "label").items()
+            for name, x in side.batches.read_micro_batch(step, *micro_batch, "label").items()
             if name not in WEIGHTS_IN_LOSS and x.ndim
         ),
-        *(x for name, x in side.read_part(step, *micro_batch, "input").items() if name == LABELS),
+        *(x for name, x in side.batches.read_micro_batch(step, *micro_batch, "input").items() if name == LABELS),
     ]
 
 
@@ -253,9 +248,9 @@ def _list_lacking_labels(
 ) -> dict[tuple[int, int], np.ndarray]:
     """Return the other side's labels by process and micro-batch, if both sides have the same micro-batches."""
     is_same = np.array_equal(pair.orders[step], np.arange(len(pair.orders[step])))
-    if not is_same or side.count_examples(step) != other.count_examples(step):
+    if not is_same or side.batches.count_examples(step) != other.batches.count_examples(step):
         return {}
-    labels = {key: _list_labels(other, step, key) for key in other.list_micro_batches(step)}
+    labels = {key: _list_labels(other, step, key) for key in other.batches.list_micro_batches(step)}
     return {micro_batch: arrays[-1] for micro_batch, arrays in labels.items() if arrays}
 
 

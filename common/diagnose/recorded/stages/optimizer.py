@@ -111,7 +111,7 @@ def _compare_slots(stage: Stage, side: RecordedSide, step: int, recorded: Record
 def _read_previous(side: RecordedSide, step: int, gradients: object) -> dict[str, np.ndarray] | None:
     if step - 1 not in side.record.steps:
         return None
-    previous = side.read_gradients(step - 1)
+    previous = side.gradients.read(step - 1)
     names = set(gradients)  # type: ignore[call-overload]
     return {name: array.astype(np.float64) for name, array in previous.items() if name in names} or None
 

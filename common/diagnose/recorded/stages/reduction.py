@@ -71,7 +71,7 @@ def _note_later_steps(stage: Stage, side: RecordedSide, pair: RecordPair) -> Non
 
 
 def _compare_side(stage: Stage, side: RecordedSide, step: int) -> None:
-    reduced, received = _to_float64(side.read_reduced_gradients(step)), _to_float64(side.read_gradients(step))
+    reduced, received = _to_float64(side.gradients.read_reduced(step)), _to_float64(side.gradients.read(step))
     if "16" in find_weight_precision(side):
         stage.note = f"{side.title}: not compared, because the gradients have few digits"
         return
@@ -79,9 +79,9 @@ def _compare_side(stage: Stage, side: RecordedSide, step: int) -> None:
         return
     if len(side.record.ranks) > 1 and not _compare_ranks(stage, side, step, received):
         return
-    shards = [_to_float64(side.read_gradients(step, "gradient_local", rank)) for rank in range(len(side.record.ranks))]
+    shards = [_to_float64(side.gradients.read(step, "gradient_local", rank)) for rank in range(len(side.record.ranks))]
     if len(shards) > 1 and all(shards):
-        counts = zip(side.list_micro_batches(step), count_labels(side, step), strict=True)
+        counts = zip(side.batches.list_micro_batches(step), count_labels(side, step), strict=True)
         weights = [0.0] * len(shards)
         for (rank, _), count in counts:
             weights[rank] += count
@@ -98,7 +98,7 @@ def _compare_side(stage: Stage, side: RecordedSide, step: int) -> None:
 
 
 def _compare_clipping(stage: Stage, side: RecordedSide, step: int, reduced: Gradients, received: Gradients) -> None:
-    if side.has_abridged_gradients(step):
+    if side.gradients.are_abridged(step):
         stage.note = f"{side.title}: step {step}: clipping not compared, because gradients are recorded as samples only"
         return
     facts = side.get_facts(step)
@@ -186,7 +186,7 @@ def _estimate_noise(side: RecordedSide, step: int, received: Gradients) -> dict[
         if name not in settings:
             continue
         decay = settings[name].momentum if settings[name].algorithm == "sgd" else settings[name].betas[0]
-        earlier = [side.read_gradients(number).get(name, gradient) for number in side.record.steps if number <= step]
+        earlier = [side.gradients.read(number).get(name, gradient) for number in side.record.steps if number <= step]
         recovery = MACHINE_EPSILON["float32"] * max(map(compute_norm, earlier)) / (1 - decay or 1.0)
         noise[name] = max(recovery, share * compute_norm(gradient))
     return noise
@@ -195,7 +195,7 @@ def _estimate_noise(side: RecordedSide, step: int, received: Gradients) -> dict[
 def _compare_ranks(stage: Stage, side: RecordedSide, step: int, received: Gradients) -> bool:
     """Check that all processes receive the same gradients, as they do under DistributedDataParallel."""
     for rank in range(1, len(side.record.ranks)):
-        rank_gradients = side.read_gradients(step, "gradient", rank)
+        rank_gradients = side.gradients.read(step, "gradient", rank)
         for name, gradient in received.items():
             if name not in rank_gradients or rank_gradients[name].shape != gradient.shape:
                 continue

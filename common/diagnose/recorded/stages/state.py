@@ -114,7 +114,7 @@ def _update_compared(
     """
     if any(side.get_facts(step)["skipped"] for side in pair.sides):
         return  # a gradient scaler skipped the step, because its gradients overflowed
-    gradients_a, gradients_b = (side.read_reduced_gradients(step) for side in pair.sides)
+    gradients_a, gradients_b = (side.gradients.read_reduced(step) for side in pair.sides)
     smallest = STEP_NOISE * max(filter(np.isfinite, map(compute_norm, gradients_a.values())), default=0.0)
     for match in pair.models.variables:
         a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
@@ -169,7 +169,11 @@ def _explain(
 
 def _count_passes(side: RecordedSide, step: int) -> int:
     """Return the number of recorded forward passes of the first process in a step."""
-    return sum(len(side.count_rows(step, rank, number)) for rank, number in side.list_micro_batches(step) if rank == 0)
+    return sum(
+        len(side.batches.count_rows(step, rank, number))
+        for rank, number in side.batches.list_micro_batches(step)
+        if rank == 0
+    )
 
 
 def _get_title(check: TensorCheck) -> str:

@@ -43,9 +43,9 @@ def open_pair(tmp_path: Path, script: NumpyScript) -> RecordPair:
 
 def test_a_gradient_before_clipping_without_the_clipped_one(tmp_path: Path) -> None:
     pair = open_pair(tmp_path, ClippedByValue(max_norm=1.0))
-    assert "fc1.weight" in pair.a.read_gradients(1, "gradient_unclipped")
-    assert "fc1.weight" not in pair.a.read_gradients(1)
-    assert not pair.a.changes_gradients
+    assert "fc1.weight" in pair.a.gradients.read(1, "gradient_unclipped")
+    assert "fc1.weight" not in pair.a.gradients.read(1)
+    assert not pair.a.gradients.are_changed_by_script
     assert find_clipping(pair, pair.a) == Clipping(VALUE, None)  # the sampled gradient may be larger
 
 
@@ -63,4 +63,4 @@ def test_a_factor_without_a_gradient_is_refused(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"fc1.weight": 0.', '"other.weight": 0.', 1))
     side = RecordedSide("a", open_record(tmp_path))
     with pytest.raises(UserError, match=r"has no gradient/other\.weight, which has a factor in record\.json"):
-        side.read_gradients(1, "gradient_unclipped")
+        side.gradients.read(1, "gradient_unclipped")

@@ -24,7 +24,8 @@ def find_compared(a: Gradients, b: Gradients, is_skipped: bool = False) -> dict[
 
     def make_side(gradients: Gradients) -> SimpleNamespace:
         return SimpleNamespace(
-            read_reduced_gradients=lambda step: gradients, get_facts=lambda step: {"skipped": is_skipped}
+            gradients=SimpleNamespace(read_reduced=lambda step: gradients),
+            get_facts=lambda step: {"skipped": is_skipped},
         )
 
     variables = [make_match(name) for name in a]

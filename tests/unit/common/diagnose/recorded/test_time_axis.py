@@ -74,8 +74,8 @@ def test_labels_and_outputs_are_read_with_the_examples_first_whatever_the_first_
     rank = SimpleNamespace(open_step=lambda _: SimpleNamespace(select=arrays.__getitem__, names=[]))
     record = SimpleNamespace(steps=[1], ranks=[rank], facts={"model": {"layers": [describe(False)]}})
     side = RecordedSide("a", cast(Any, record))
-    np.testing.assert_array_equal(side.read_part(1, 0, 0, "label")["y"], TOKENS.T)
-    np.testing.assert_array_equal(side.read_part(1, 0, 0, "input")["lengths"], [3, 2])
+    np.testing.assert_array_equal(side.batches.read_micro_batch(1, 0, 0, "label")["y"], TOKENS.T)
+    np.testing.assert_array_equal(side.batches.read_micro_batch(1, 0, 0, "input")["lengths"], [3, 2])
 
 
 def test_empty_arrays_are_no_states() -> None:
@@ -85,9 +85,11 @@ def test_empty_arrays_are_no_states() -> None:
         SimpleNamespace(
             name=name,
             record=SimpleNamespace(steps=[1, 2]),
-            list_micro_batches=lambda _: [(0, 0)],
-            read_part=lambda *key, part=part: part[key[-1]],
-            read_batch=lambda _, kind, part=part: part[kind],
+            batches=SimpleNamespace(
+                list_micro_batches=lambda _: [(0, 0)],
+                read_micro_batch=lambda *key, part=part: part[key[-1]],
+                read_step=lambda _, kind, part=part: part[kind],
+            ),
         )
         for name, part in zip("ab", parts, strict=True)
     )

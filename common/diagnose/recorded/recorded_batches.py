@@ -1,0 +1,147 @@
+"""The batches of a record: what the model received and returned, and the labels, with an example in each row.
+
+The examples of a step are those of all micro-batches of all processes, in the order of the processes. A micro-batch is
+named by its process and its number, from 0, within the step of the process. An array is abridged if the record holds
+only a sample of its elements, because the whole array did not fit.
+"""
+
+from collections.abc import Sequence
+from functools import cache, cached_property, lru_cache
+
+import numpy as np
+
+from common.diagnose.recorded.example_rows import join_examples, split_examples
+from common.diagnose.recorded.model_calls import count_calls, join_calls, join_labels, split_rows
+from common.diagnose.recorded.time_axis import (
+    Sizes,
+    find_recorded_sizes,
+    list_state_sizes,
+    put_examples_first,
+    put_layers_second,
+)
+from common.recording.record_format import LayerFacts, name_call
+from common.recording.record_reader import Record
+
+PARTS_IN_MEMORY = 64  # a part: the inputs, labels or outputs of one micro-batch
+LABELS = "labels"  # the input that holds the labels if the model computes its own loss
+CLASS_WEIGHTS = "weight"  # the argument of a loss function with the weights of the classes
+SAMPLE_WEIGHTS = "sample_weight"  # the argument with the weights of the examples, in Keras
+WEIGHTS_IN_LOSS = (CLASS_WEIGHTS, SAMPLE_WEIGHTS)
+
+
+class RecordedBatches:
+    """The inputs, labels and outputs of a record. A `kind` of arrays is "input", "label" or "output".
+
+    Attributes:
+        read_step: Read the arrays of all micro-batches of a step: `read_step(step, kind)`.
+        read_micro_batch: Read the arrays of a micro-batch: `read_micro_batch(step, rank, number, kind)`.
+        read_call: Read the arrays of one call of the model: `read_call(step, rank, number, kind, call=0)`.
+        count_rows: Count the examples of each call of a micro-batch: `count_rows(step, rank, number)`.
+    """
+
+    def __init__(self, record: Record, layers: Sequence[LayerFacts]) -> None:
+        self._record, self._layers = record, layers
+        self.read_step = cache(self._read_step)  # shared by several stages
+        self.read_micro_batch = lru_cache(PARTS_IN_MEMORY)(self._read_micro_batch)
+        self.read_call = lru_cache(PARTS_IN_MEMORY)(self._read_call)
+        self.count_rows = cache(self._count_rows)
+
+    def list_micro_batches(self, step: int) -> list[tuple[int, int]]:
+        """Return the process and the number of each micro-batch."""
+        return [
+            (rank, number)
+            for rank, facts in enumerate(self._record.get_step_facts(step))
+            for number in range(facts["micro_batches"])
+        ]
+
+    def _read_step(self, step: int, kind: str) -> dict[str, np.ndarray]:
+        """Return the arrays of all micro-batches by name, with an example in each row."""
+        parts = [self.read_micro_batch(step, *micro_batch, kind) for micro_batch in self.list_micro_batches(step)]
+        names = [name for name in parts[0] if all(name in part for part in parts)] if parts else []
+        return {name: join_examples([part[name] for part in parts]) for name in names if parts[0][name].ndim}
+
+    def _read_micro_batch(self, step: int, rank: int, number: int, kind: str) -> dict[str, np.ndarray]:
+        """Return the arrays "input", "label" or "output" of one micro-batch, with the examples of all calls first."""
+        if (calls := count_calls(self._record.ranks[rank].open_step(step), number)) == 1:
+            return self.read_call(step, rank, number, kind)
+        if kind != "label":
+            return join_calls([self.read_call(step, rank, number, kind, call) for call in range(calls)])
+        counts = self.count_rows(step, rank, number)
+        return join_labels(self.read_call(step, rank, number, kind), counts, (CLASS_WEIGHTS,))
+
+    def _read_call(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, np.ndarray]:
+        """Return the arrays of a kind, "input", "output" or "label", of one call, with the examples first."""
+        file = self._record.ranks[rank].open_step(step)
+        arrays = file.select(f"{name_call(number, call)}/{kind}")
+        inputs = file.select(f"{name_call(number, call)}/input")
+        examples = next((len(array) for array in inputs.values() if array.ndim), None)
+        timed = inputs.get(self._time_first_input) if self._time_first_input is not None else None
+        if timed is not None:
+            time, examples = timed.shape[:2]
+            arrays = {name: put_examples_first(array, (time, examples)) for name, array in arrays.items()}
+        if examples is None:
+            return arrays
+        return {name: put_layers_second(array, examples, self._state_sizes) for name, array in arrays.items()}
+
+    @cached_property
+    def _time_first_input(self) -> str | None:
+        """Return the name of an input of the model with the time in the first axis, or None."""
+        if not self._record.steps:
+            return None
+        file = self._record.ranks[0].open_step(self._record.steps[0])
+        inputs, sizes = file.select("batch/0/input"), find_recorded_sizes(self._layers, file)
+        return next((name for name, array in inputs.items() if array.shape[:2] == sizes), None)
+
+    @cached_property
+    def _state_sizes(self) -> set[Sizes]:
+        return list_state_sizes(self._layers)
+
+    def count_examples(self, step: int) -> list[int]:
+        """Return the number of examples of each micro-batch, even if its inputs are abridged."""
+        return [sum(self.count_rows(step, *micro_batch)) for micro_batch in self.list_micro_batches(step)]
+
+    def _count_rows(self, step: int, rank: int, number: int) -> list[int]:
+        """Return the number of examples of each call of a micro-batch, even if its inputs are abridged."""
+        counts = []
+        for call in range(count_calls(self._record.ranks[rank].open_step(step), number)):
+            shapes = [array.shape for array in self.read_call(step, rank, number, "input", call).values()]
+            shapes += map(tuple, self._list_abridged(step, rank, number, "input", call).values())
+            counts.append(next((shape[0] for shape in shapes if shape), 0))
+        return counts
+
+    def list_call_rows(self, step: int) -> list[np.ndarray]:
+        """Return the rows of each call among all examples of a step; none if micro-batches differ in their calls."""
+        return split_rows([self.count_rows(step, *micro_batch) for micro_batch in self.list_micro_batches(step)])
+
+    def has_abridged_inputs(self, step: int) -> bool:
+        """Check whether an input of any micro-batch is abridged."""
+        return any(
+            self._list_abridged(step, *micro_batch, "input", call)
+            for micro_batch in self.list_micro_batches(step)
+            for call in range(len(self.count_rows(step, *micro_batch)))
+        )
+
+    def has_abridged_labels(self, step: int) -> bool:
+        """Check whether a label of any micro-batch is abridged."""
+        return any(
+            self._list_abridged(step, *micro_batch, "label")
+            or LABELS in self._list_abridged(step, *micro_batch, "input")
+            for micro_batch in self.list_micro_batches(step)
+        )
+
+    def _list_abridged(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, list[int]]:
+        """Return the shapes of the abridged arrays of a call of a micro-batch, by name."""
+        file, prefix = self._record.ranks[rank].open_step(step), f"{name_call(number, call)}/{kind}/"
+        return {
+            name.removeprefix(prefix): facts["shape"]
+            for name, facts in file.abridged.items()
+            if name.startswith(prefix)
+        }
+
+    def read_labels(self, step: int) -> dict[str, np.ndarray]:
+        """Return the labels of a step, with an example in each row."""
+        count = sum(self.count_examples(step))
+        inputs = self.read_step(step, "input")
+        labels = {LABELS: inputs[LABELS]} if LABELS in inputs else self.read_step(step, "label")
+        rows = {name: split_examples(array, count) for name, array in labels.items() if name not in WEIGHTS_IN_LOSS}
+        return {name: array for name, array in rows.items() if len(array) == count}
