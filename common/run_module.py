@@ -34,5 +34,6 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = str(Path.cwd())  # `python -m` begins the path with it, not with the directory of this file
     import_own_packages()
+    importlib.import_module("common.keras_extras").leave_out_extras()
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

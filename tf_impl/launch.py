@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +33,7 @@ from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import hide_gpus, keep_freed_memory, select_gpu
+from common.keras_extras import leave_out_extras
 from common.run.context import RunContext, open_context
 from common.run.worker import SideRuntime, record_failed_start, train_rank
 from common.run_module import module_command
@@ -43,10 +44,6 @@ from common.training.strategy import load_strategy_class
 STARTUP_MESSAGES = re.compile(
     r"I\d{4} |To enable the following instructions:|WARNING: All log messages before absl::|E\d{4} .*cuInit"
 )
-
-# Keras imports these packages only for its plots and for its scikit-learn estimators, which no training process uses.
-# Their import takes a third of the CPU time that TensorFlow needs to start.
-UNUSED_PACKAGES = ("matplotlib", "sklearn")
 
 
 def launch(context: RunContext, hosts: HostGroup) -> int:
@@ -137,7 +134,8 @@ def _serve(config: Config) -> int:
 def _import_tensorflow() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    with _without_startup_messages(), _without_packages(UNUSED_PACKAGES):
+    leave_out_extras()  # a scheduler may have started this process, not Lockstep
+    with _without_startup_messages():
         import tensorflow as tf
 
         tf.config.list_physical_devices("GPU")  # prints its messages now
@@ -148,19 +146,6 @@ def _is_chief() -> bool:
     parsed = json.loads(os.environ.get("TF_CONFIG", "{}"))
     first = "chief" if "chief" in parsed.get("cluster", {}) else "worker"
     return bool(parsed.get("task", {"type": first, "index": 0}) == {"type": first, "index": 0})
-
-
-@contextmanager
-def _without_packages(names: Iterable[str]) -> Iterator[None]:
-    """Let the import of packages fail as if they were not installed. The user's model may import them afterwards."""
-    hidden = [name for name in names if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # Python's documented way to block an import
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
 
 
 @contextmanager
