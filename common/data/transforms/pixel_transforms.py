@@ -14,6 +14,8 @@ from common.errors import UserError
 
 LUMA = np.array([0.2989, 0.587, 0.114], np.float32)  # weights of red, green and blue in a gray image, of torchvision
 RGB = len(LUMA)  # number of channels of a color image
+SMALLEST = np.finfo(np.float32).tiny  # above 0
+SMALLEST_AT = np.array([3, 5, 1], np.float32)  # sectors in which red, green and blue are smallest
 MAX_HUE = 0.5  # half of the circle of hues
 ERASE_ATTEMPTS = 10
 
@@ -100,15 +102,15 @@ def _compute_gray(image: np.ndarray) -> np.ndarray:
 
 
 def _change_brightness(image: np.ndarray, factor: np.float32) -> np.ndarray:
-    return np.clip(image * factor, 0, 1)
+    return (image * factor).clip(0, 1)
 
 
 def _change_contrast(image: np.ndarray, factor: np.float32) -> np.ndarray:
-    return np.clip(factor * image + (1 - factor) * _compute_gray(image).mean(dtype=np.float32), 0, 1)
+    return (factor * image + (1 - factor) * _compute_gray(image).mean(dtype=np.float32)).clip(0, 1)
 
 
 def _change_saturation(image: np.ndarray, factor: np.float32) -> np.ndarray:
-    return np.clip(factor * image + (1 - factor) * _compute_gray(image), 0, 1) if image.shape[-1] == RGB else image
+    return (factor * image + (1 - factor) * _compute_gray(image)).clip(0, 1) if image.shape[-1] == RGB else image
 
 
 def _shift_hue(image: np.ndarray, shift: np.float32) -> np.ndarray:
@@ -118,18 +120,16 @@ def _shift_hue(image: np.ndarray, shift: np.float32) -> np.ndarray:
     """
     if image.shape[-1] != RGB:
         return image
-    red, green, blue = (np.ascontiguousarray(image[..., channel]) for channel in range(RGB))
+    red, green, blue = np.ascontiguousarray(image.transpose(2, 0, 1))
     value, smallest = np.maximum(np.maximum(red, green), blue), np.minimum(np.minimum(red, green), blue)
     chroma = value - smallest
-    divisor = np.where(chroma > 0, chroma, 1)  # gray pixels have no hue, and stay as they are for any
+    divisor = np.maximum(chroma, SMALLEST)  # gray pixels have no hue, and stay as they are for any
     sector = np.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4)
-    sector = np.where(value == red, (green - blue) / divisor, sector) + 6 * shift
-    shifted = np.empty_like(image)
-    for channel, offset in enumerate((5, 3, 1)):
-        position = sector + offset
-        position -= 6 * np.floor(position / 6)  # three times as fast as position % 6
-        shifted[..., channel] = value - chroma * np.clip(np.minimum(position, 4 - position), 0, 1)
-    return shifted
+    sector = np.where(value == red, (green - blue) / divisor, sector)  # from -1 to 5
+    # The distance of each pixel from the place on the circle of 6 sectors at which a channel is smallest
+    distance = np.abs(sector + ((6 * shift - SMALLEST_AT + 4) % 6 - 4)[:, None, None])
+    lack = (2 - np.minimum(distance, 6 - distance)).clip(0, 1)
+    return np.ascontiguousarray((value - chroma * lack).transpose(1, 2, 0))
 
 
 CHANGES: dict[str, Callable[[np.ndarray, np.float32], np.ndarray]] = {
