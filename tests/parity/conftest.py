@@ -77,7 +77,7 @@ BERT = {
 BERT["sgd64"] = (*BERT["sgd"], FLOAT64)
 FALLING = ("schedule.patience=0", "schedule.threshold=0.5", "schedule.factor=0.5", "train.eval_every=3")
 NADAM = ("optimizer=nadam", "optimizer.learning_rate=1e-3", "optimizer.semantics=keras")
-AVERAGED = ("ema.decay=0.8", "train.evaluate_average=true")
+AVERAGED = ("ema.decay=0.8", "train.evaluate_average=true", "train.evaluate_both=true")
 BERT["plateau64"] = ("train.steps=10", LAYER, *NADAM, "schedule=plateau", *FALLING, *AVERAGED, FLOAT64)
 RMSPROP = ("optimizer=rmsprop", "optimizer.momentum=0.5", "optimizer.max_grad_norm=null", "optimizer.clip_value=0.01")
 GROUPS = "optimizer.groups=[no_decay_on_bias_and_norm,{layerwise_decay:0.9}]"
@@ -179,7 +179,7 @@ FAULTS = dict.fromkeys(
 )
 FAULTY = [("adamw" if fault == "native_adam" else "adamw64", fault, strategy) for fault, strategy in FAULTS.items()]
 FAULTY += [("dropout64", "native_dropout", "tf-single"), ("dropout64", "masks_by_place", "tf-single")]
-FAULTY.append(("convnet", "flatten_order", "tf-single"))
+FAULTY += [("convnet", "flatten_order", "tf-single"), ("plateau64", "average_evaluated_twice", "torch-single")]
 FAULTY += [
     ("resnet", "batch_norm_of_each_replica", "torch-ddp-3"),
     ("tabular", "mean_of_replica_means", "tf-mirrored-2"),

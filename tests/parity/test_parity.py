@@ -79,7 +79,11 @@ def test_every_pair_draws_the_same_curve(runs: Runs, experiment: str) -> None:
 def test_a_planted_fault_is_seen(runs: Runs, experiment: str, fault: str, strategy: str) -> None:
     correct, faulty = runs.path(experiment, PAIRED[experiment][0]), runs.path(experiment, strategy, fault)
     (pair,) = compare_runs([correct, faulty], TOLERANCES).pairs
-    assert find_violations(pair)
+    violations = find_violations(pair)
+    if fault == "average_evaluated_twice":  # training is correct
+        assert [violation for violation in violations if violation.startswith("validation raw_loss differs")]
+        return
+    assert violations
     assert pair.a.precision == "float32" or pair.first_step_beyond is not None
 
 

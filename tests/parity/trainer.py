@@ -35,6 +35,7 @@ from common.run.context import RunContext, open_context
 from common.run.prepare import open_run
 from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
+from common.training.loop import Loop
 from common.training.strategy import load_strategy_class
 
 
@@ -163,6 +164,10 @@ def plant_fault(fault: str | None) -> Iterator[None]:
             "common.data.batches.derive_example_keys",
             lambda seed, step, ids: derive_example_keys(seed, step, np.arange(len(ids))),
         ):
+            yield
+    elif fault == "average_evaluated_twice":
+        correct_evaluation = Loop._evaluate_weights
+        with patch.object(Loop, "_evaluate_weights", lambda self, averaged: correct_evaluation(self, True)):
             yield
     else:
         assert fault in (None, "native_adam", "native_dropout")
