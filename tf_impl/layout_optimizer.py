@@ -22,7 +22,7 @@ class LayoutOptimizer(RuleOptimizer):
         """Create the slots of the trained parameters.
 
         Raises:
-            UserError: A variable holds a sum of parameters, or only a part of a parameter is trained.
+            UserError: Only a part of a parameter is trained, or a variable holds some of its elements twice.
         """
         super().__init__(config)
         settings = config.optimizer

@@ -40,6 +40,11 @@ class NamedParameter:
         """The shapes of PyTorch's parameters that the variable holds, by name."""
         return {self.name: self.shape}
 
+    @property
+    def updated_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters that an update of the variable changes, by name."""
+        return self.shapes
+
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert the parameter, found by name among PyTorch's arrays, to the layout of the variable."""
         array = arrays[self.name]
@@ -80,6 +85,12 @@ class TransformedParameter:
     def names(self) -> Collection[str]:
         """The names of PyTorch's parameters that the variable holds."""
         return self.shapes
+
+    @property
+    def updated_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters that an update changes, by name. Of a sum it is the first; the others stay 0."""
+        first = self.transformation.sources[0].name
+        return {first: self.shapes[first]} if self.transformation.joined == "+" else self.shapes
 
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert the parameters, found by name among PyTorch's arrays, to the layout of the variable."""

@@ -19,7 +19,7 @@ class TensorLayout(ABC):
     Attributes:
         numbers: The indices of the variables among all trained variables.
         variable_shapes: The shapes of the variables.
-        shapes: The shapes of PyTorch's parameters, by name.
+        shapes: The shapes of PyTorch's parameters that an update changes, by name.
     """
 
     numbers: list[int]
@@ -84,7 +84,7 @@ def build_layouts(parameters: Sequence[NamedParameter | TransformedParameter]) -
     """
     groups: list[tuple[list[int], set[str]]] = []  # numbers of variables, and names of the parameters that they hold
     for number, parameter in enumerate(parameters):
-        numbers, names = [number], {*parameter.names}
+        numbers, names = [number], {*parameter.updated_shapes}
         separate = []
         for group in groups:
             if group[1].isdisjoint(names):
@@ -97,9 +97,9 @@ def build_layouts(parameters: Sequence[NamedParameter | TransformedParameter]) -
 
 def _build_layout(numbers: list[int], parameters: Sequence[NamedParameter | TransformedParameter]) -> TensorLayout:
     members = [parameters[number] for number in numbers]
-    shapes = {name: shape for member in members for name, shape in member.shapes.items()}
+    shapes = {name: shape for member in members for name, shape in member.updated_shapes.items()}
     variable_shapes = [tuple(member.variable.shape) for member in members]
-    indices: dict[str, np.ndarray] = {}
+    indices = {name: np.zeros(shape, np.int64) for member in members for name, shape in member.shapes.items()}
     start = 0
     for name, shape in shapes.items():
         indices[name] = np.arange(start, start + _count(shape)).reshape(shape)
@@ -110,7 +110,7 @@ def _build_layout(numbers: list[int], parameters: Sequence[NamedParameter | Tran
     places = np.concatenate([array.ravel() for array in arrays])
     if not np.array_equal(np.bincount(places, minlength=start), np.ones(start)):
         paths = " and ".join(member.variable.path for member in members)
-        raise ValueError(f"TensorFlow's {paths} holds a sum or a part of {' and '.join(shapes)}")
+        raise ValueError(f"TensorFlow's {paths} does not hold each element of {' and '.join(shapes)} once")
     return ReorderedLayout(numbers, variable_shapes, shapes, tf.constant(places), tf.constant(np.argsort(places)))
 
 

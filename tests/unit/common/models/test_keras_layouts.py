@@ -23,6 +23,8 @@ def list_layouts(make_config: MakeConfig, hf_config: dict[str, Any]) -> dict[str
 def test_layouts_are_the_steps_of_the_parameter_map(make_config: MakeConfig) -> None:
     texts = {"dense/kernel": "fc.weight | transpose 1 0", "dense/bias": "fc.bias", "norm/mean": "norm.mean[0:2]"}
     assert list_layouts(make_config, {"map": texts}) == {"fc.weight": "transpose 1 0"}
+    second_bias = {"map": {"a": "fc.weight", "b": "fc.bias + x.bias"}}  # which is not trained
+    assert list_layouts(make_config, second_bias) == {}
     alone = {"map": None, "factories": {"tf": "m:f"}, "shapes": {name: [*shape] for name, shape in SHAPES.items()}}
     assert list_layouts(make_config, alone) == {}
 
@@ -32,7 +34,7 @@ def test_layouts_are_the_steps_of_the_parameter_map(make_config: MakeConfig) -> 
     [
         ({"map": {"a": "fc.weight[0:2]", "b": "fc.bias"}}, ", but one variable is fc.weight[0:2], not one whole"),
         ({"map": {"a": "fc.weight | rows 0 2", "b": "fc.bias"}}, ", but one variable is fc.weight | rows 0 2, not one"),
-        ({"map": {"a": "fc.weight", "b": "fc.bias + x.bias"}}, ", but one variable is fc.bias + x.bias, not one whole"),
+        ({"map": {"a": "fc.weight", "b": "fc.bias, x.bias"}}, ", but one variable is fc.bias, x.bias, not one whole"),
         ({"map": {"a": "fc.weight"}}, ", and fc.bias has none; set optimizer.semantics to aligned"),
         ({"map": None, "factories": {"torch": "m:f"}}, ", and the model has no Keras side that names them; set"),
     ],
