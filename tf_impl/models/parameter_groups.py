@@ -28,7 +28,7 @@ def find_groups(parameters: Iterable[NamedParameter | TransformedParameter], con
     """
     settings, groups = config.optimizer, []
     for parameter in parameters:
-        assigned = assign_groups(settings.groups, settings.weight_decay, parameter.shapes)
+        assigned = assign_groups(settings.groups, settings.weight_decay, parameter.updated_shapes)
         names = " and ".join(assigned)
         if len({*assigned.values()}) > 1:
             raise UserError(
@@ -40,7 +40,7 @@ def find_groups(parameters: Iterable[NamedParameter | TransformedParameter], con
                 f"optimizer.clip_norm={settings.clip_norm:g}: TensorFlow's {parameter.variable.path} holds {names} "
                 "together, which have a norm each in PyTorch; use optimizer.max_grad_norm"
             )
-        size = sum(map(math.prod, parameter.shapes.values()))
+        size = sum(map(math.prod, parameter.updated_shapes.values()))
         if settings.clip_norm is not None and math.prod(parameter.variable.shape) < size:
             raise UserError(
                 f"optimizer.clip_norm={settings.clip_norm:g}: TensorFlow's {parameter.variable.path} holds only a part "

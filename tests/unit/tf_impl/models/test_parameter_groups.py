@@ -27,7 +27,7 @@ model.named_parameters = [
     NamedParameter("0.weight", a.kernel, (4, 3), (4, 3)),
     NamedParameter("0.bias", a.bias, (4,), None),
     NamedParameter("1.weight", b.kernel, (2, 4), (2, 4)),
-    TransformedParameter(b.bias, parse_transformation("1.bias + 2.bias"), {"1.bias": (2,), "2.bias": (2,)}),
+    TransformedParameter(b.bias, parse_transformation("1.bias, 2.bias"), {"1.bias": (2,), "2.bias": (2,)}),
 ]
 results = []
 for path in sys.argv[1:]:
@@ -44,6 +44,10 @@ try:
     freeze_parameters(model, load_config(Path(sys.argv[-1])))
 except UserError as error:
     results.append(str(error))
+shapes = {"1.bias": (2,), "2.bias": (2,)}
+model.named_parameters[-1] = TransformedParameter(b.bias, parse_transformation("1.bias + 2.bias"), shapes)
+for path in (sys.argv[1], sys.argv[-1]):  # 2.bias is not trained
+    freeze_parameters(model, load_config(Path(path)))
 print(json.dumps(results))
 """
 
