@@ -1,11 +1,12 @@
 """Optimizers, schedules and parameter groups in combination, and the groups as formulas of their own.
 
-A combination is the keys of the config. Each optimizer is combined with each schedule, and the presets of groups take
-turns, so that every optimizer meets every preset.
+A combination is the keys of the config. Each optimizer is combined with each schedule and each preset of groups. The
+schedules that are missing here depend on evaluations (plateau) or on a function of the user.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -46,7 +47,11 @@ SCHEDULES = {
     "linear": (),
     "cosine": ("schedule.end_factor=0.25",),
     "polynomial": ("schedule.power=2", "schedule.end_factor=0"),
+    "cosine_restarts": ("schedule.first_cycle_steps=5", "schedule.cycle_multiplier=2"),
     "step": ("schedule.step_size=7", "schedule.gamma=0.5"),
+    "multi_step": ("schedule.milestones=[5,12]", "schedule.gamma=0.5"),
+    "piecewise": ("schedule.boundaries=[4,9]", "schedule.factors=[0.5,1,0.25]"),
+    "inverse_sqrt": ("schedule.timescale=10",),
     "exponential": ("schedule.gamma=0.9",),
     "one_cycle": ("schedule.base_momentum=0.5", "schedule.max_momentum=0.875"),
 }
@@ -60,19 +65,22 @@ PRESETS = {
 LAYERWISE = dict(zip(SHAPES, (0.125, 0.25, 0.25, 0.25, 0.5, 0.5, 1.0), strict=True))
 
 
-def list_combinations(semantics: str) -> Iterator[tuple[str, str, str, list[str]]]:
-    """Yield optimizer, schedule, preset, and the keys of the config."""
+def list_combinations(semantics: str, part: int, parts: int) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Yield optimizer, schedule, preset, and the keys of the config, of one part of all combinations.
+
+    Each part has every optimizer, and is similar to the other parts.
+    """
     for i, kind in enumerate(KINDS):
-        for j, (schedule, keys) in enumerate(SCHEDULES.items()):
-            preset = list(PRESETS)[(i + j) % len(PRESETS)]
+        for j, (schedule, preset) in enumerate(product(SCHEDULES, PRESETS)):
+            if (i + j + j // len(PRESETS)) % parts != part:
+                continue
             optimizer = [f"optimizer={kind}", f"optimizer.semantics={semantics}", *KIND_KEYS.get(kind, ())]
             epsilon = [] if kind == "sgd" else ["optimizer.epsilon=0.0009765625"]
             common = [f"optimizer.learning_rate={RATE}", f"optimizer.weight_decay={DECAY}", *epsilon]
             groups = ["optimizer.max_grad_norm=null", f"optimizer.groups={PRESETS[preset]}", "train.precision=float64"]
-            times = [f"schedule={schedule}", "schedule.warmup_steps=0", f"schedule.total_steps={TOTAL}", *keys]
-            if schedule == "one_cycle" and kind in CYCLED:
-                times.append("schedule.cycle_momentum=true")
-            yield kind, schedule, preset, [*optimizer, *common, *groups, *times]
+            times = [f"schedule={schedule}", "schedule.warmup_steps=0", f"schedule.total_steps={TOTAL}"]
+            cycled = ["schedule.cycle_momentum=true"] if schedule == "one_cycle" and kind in CYCLED else []
+            yield kind, schedule, preset, [*optimizer, *common, *groups, *times, *SCHEDULES[schedule], *cycled]
 
 
 def expand(config: Config) -> Config:

@@ -6,7 +6,7 @@ from typing import Any
 
 from common.config.transforms import CHOICE, parse_transforms
 from common.data.transforms import image_transforms, pixel_transforms, resize_transforms
-from common.data.transforms.mixing import MIXINGS, Mixing
+from common.data.transforms.mixing import MIXINGS, Mixing, MixingChoice
 from common.data.transforms.random_choice import RandomChoice
 from common.data.transforms.token_transforms import SpanCorruption, TokenMasking
 from common.data.transforms.transform import KEY, Transform
@@ -60,7 +60,7 @@ class TransformList:
     """The transforms of `data.transforms`: the steps, which transform one example, and then the mixing, if any."""
 
     steps: tuple[Step, ...]
-    mixing: Mixing | None
+    mixing: Mixing | MixingChoice | None
 
 
 def build_transforms(transforms: Sequence[Any], normalization: object = None) -> TransformList:
@@ -74,16 +74,29 @@ def build_transforms(transforms: Sequence[Any], normalization: object = None) ->
         UserError: A name or an argument is wrong, or the mixing is not the last transform.
     """
     entries = parse_transforms(transforms)
-    mixing = None
-    if entries and entries[-1][0] in MIXINGS:
-        name, arguments = entries.pop()
-        mixing = _construct(MIXINGS[name], name, arguments)
+    mixing = _build_mixing(*entries[-1]) if entries else None
+    if mixing is not None:
+        entries.pop()
     if misplaced := [name for name, _ in entries if name in MIXINGS]:
         raise UserError(f"{KEY}: {misplaced[0]} must be the last transform, and the only one that mixes examples")
     if normalization is not None and NORMALIZE not in dict(entries):
         entries.append((NORMALIZE, normalization))
     steps = (Step(name, index, _build(name, arguments)) for index, (name, arguments) in enumerate(entries))
     return TransformList(tuple(steps), mixing)
+
+
+def _build_mixing(name: str, arguments: Any) -> Mixing | MixingChoice | None:  # noqa: ANN401  what a user may write
+    """Return the mixing, or the choice among mixings, that an entry names; None if it names none."""
+    if name in MIXINGS:
+        mixing: Mixing = _construct(MIXINGS[name], name, arguments)
+        return mixing
+    if name != CHOICE:
+        return None
+    choice: RandomChoice = _construct(RandomChoice, name, arguments)
+    members = parse_transforms(choice.transforms)
+    if not all(member in MIXINGS for member, _ in members):
+        return None
+    return MixingChoice([_construct(MIXINGS[member], member, value) for member, value in members], choice.probabilities)
 
 
 def _build(name: str, arguments: Any) -> Transform:  # noqa: ANN401  what a user may write

@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from common.data.transforms.image_transforms import ImageTransform
+from common.data.transforms.random_choice import choose
 from common.data.transforms.transform import KEY, Example, describe_arrays, is_number, require
 from common.errors import UserError
 
@@ -60,10 +61,10 @@ class Mixing:
     def mix(self, examples: Arrays, partners: Arrays, generator: np.random.Generator) -> Arrays:
         """Return examples, each mixed with its partner. generator: in the same state for all shards of a batch."""
         images, share = self.mix_arrays(examples, partners, generator)
-        labels, partner_labels = self._spread(examples["labels"]), self._spread(partners["labels"])
+        labels, partner_labels = self.spread(examples["labels"]), self.spread(partners["labels"])
         return {**examples, **images, "labels": share * labels + (1 - share) * partner_labels}
 
-    def _spread(self, labels: np.ndarray) -> np.ndarray:
+    def spread(self, labels: np.ndarray) -> np.ndarray:
         """Return labels as shares of each class, float32 [n, classes]."""
         if not self.classes:
             return labels
@@ -142,6 +143,25 @@ class Cutmix(Mixing):
             images[:, rows, columns] = partners[name][:, rows, columns]
         area = (rows.stop - rows.start) * (columns.stop - columns.start)
         return mixed, _round_share(1 - area / (height * width))
+
+
+@dataclass(frozen=True)
+class MixingChoice:
+    """Apply one of some mixings, chosen for each global batch as `RandomChoice` chooses."""
+
+    members: Sequence[Mixing]
+    probabilities: Sequence[float] | None
+
+    def bind(self, example: Example, classes: int) -> Self:
+        """Return the choice for examples like this one. Raise UserError if a mixing does not fit them."""
+        return replace(self, members=[member.bind(example, classes) for member in self.members])
+
+    def mix(self, examples: Arrays, partners: Arrays, generator: np.random.Generator) -> Arrays:
+        """Return the examples after the mixing that the generator chooses. The labels are shares of classes anyway."""
+        index = choose(len(self.members), self.probabilities, generator)
+        if index is None:
+            return {**examples, "labels": self.members[0].spread(examples["labels"])}
+        return self.members[index].mix(examples, partners, generator)
 
 
 def _round_share(share: float) -> np.float32:

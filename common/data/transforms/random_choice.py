@@ -18,7 +18,7 @@ from common.data.transforms.transform import (
 
 @dataclass(frozen=True)
 class RandomChoice:
-    """Apply one of some transforms, chosen for each example.
+    """Apply one of some transforms, chosen for each example. If they mix examples, see `MixingChoice`.
 
     `probabilities` has a number for each transform; null gives all the same. If their sum is less than 1, the example
     stays as it is with the probability that remains.
@@ -53,9 +53,14 @@ class RandomChoice:
 
     def __call__(self, example: Example, generator: np.random.Generator) -> Example:
         """Return the example after the transform that the generator chooses."""
-        count = len(self.members)
-        bounds = np.cumsum(self.probabilities or [1 / count] * count)
-        index = int(np.searchsorted(bounds, generator.random(), side="right"))
-        # All probabilities together may miss 1 by rounding.
-        index = count - 1 if index == count and bounds[-1] > 1 - 1e-9 else index
-        return {**example} if index == count else self.members[index](example, generator)
+        index = choose(len(self.members), self.probabilities, generator)
+        return {**example} if index is None else self.members[index](example, generator)
+
+
+def choose(count: int, probabilities: Sequence[float] | None, generator: np.random.Generator) -> int | None:
+    """Return a random number below `count`, or None with the probability that remains."""
+    bounds = np.cumsum(probabilities or [1 / count] * count)
+    index = int(np.searchsorted(bounds, generator.random(), side="right"))
+    # All probabilities together may miss 1 by rounding.
+    index = count - 1 if index == count and bounds[-1] > 1 - 1e-9 else index
+    return None if index == count else index

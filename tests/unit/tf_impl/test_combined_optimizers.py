@@ -14,10 +14,12 @@ from common.config.compose import load_config, save_config
 from common.config.schema import Config
 from common.map.transformation import parse_transformation
 from tests.conftest import MakeConfig, Python, in_matrix
-from tests.unit.combined_optimizers import CYCLED, KINDS, LAYOUTS, STEPS, expand, list_combinations, make_arrays
+from tests.unit.combined_optimizers import KINDS, LAYOUTS, STEPS, expand, list_combinations, make_arrays
 from torch_impl.optimizer import Optimizer
 
 pytestmark = pytest.mark.slow
+
+PARTS = 15
 
 TRAIN = """
 import json, math, sys
@@ -57,10 +59,18 @@ FACTORS = {
     "linear": lambda n: 1 - n / TOTAL,
     "cosine": lambda n: 0.25 + 0.75 * (1 + math.cos(math.pi * n / TOTAL)) / 2,
     "polynomial": lambda n: (1 - n / TOTAL) ** 2,
+    "cosine_restarts": lambda n: restart(n, (n >= 5) * 5 + (n >= 15) * 10),  # cycles of 5, 10 and 20 steps
     "step": lambda n: 0.5 ** (n // 7),
+    "multi_step": lambda n: 0.5 ** ((n >= 5) + (n >= 12)),
+    "piecewise": lambda n: 0.5 if n <= 4 else 1.0 if n <= 9 else 0.25,
+    "inverse_sqrt": lambda n: math.sqrt(10 / (n + 10)),
     "exponential": lambda n: 0.9**n,
     "one_cycle": lambda n: interpolate(n, 1 / 25, 1.0, 1 / 250000),
 }
+
+def restart(n, start):
+    return (1 + math.cos(math.pi * (n - start) / (start + 5))) / 2
+
 PEAK = 0.3 * TOTAL - 1  # of one_cycle
 
 def interpolate(n, first, peak, final):
@@ -124,14 +134,10 @@ def train_in_pytorch(config: Config) -> dict[str, np.ndarray]:
     return {name: parameter.detach().numpy() for name, parameter in parameters.items()}
 
 
-@pytest.mark.parametrize("quarter", [0, *map(in_matrix, (1, 2, 3))])
-def test_updates_are_those_of_keras(
-    quarter: int, make_config: MakeConfig, tmp_path: Path, keras_python: Python
-) -> None:
-    """Train a quarter of the combinations, because Keras takes long, and every optimizer whose momentum is cycled."""
-    for index, (kind, schedule, preset, overrides) in enumerate(list_combinations("keras")):
-        if index % 4 != quarter and not (schedule == "one_cycle" and kind in CYCLED):
-            continue
+@pytest.mark.parametrize("part", [0, *map(in_matrix, range(1, PARTS))])
+def test_updates_are_those_of_keras(part: int, make_config: MakeConfig, tmp_path: Path, keras_python: Python) -> None:
+    """Train a part of the combinations, because Keras takes long."""
+    for kind, schedule, preset, overrides in list_combinations("keras", part, PARTS):
         save_config(expand(make_config(*overrides)), tmp_path / f"{kind},{schedule},{preset}.yaml")
     differences = json.loads(keras_python(TRAIN, str(tmp_path)).splitlines()[-1])
     assert {name.partition(",")[0] for name in differences} == {*KINDS}

@@ -8,7 +8,7 @@ import torch
 from torch import optim
 from torch.optim import lr_scheduler
 
-from tests.conftest import MakeConfig
+from tests.conftest import MakeConfig, in_matrix
 from tests.unit.combined_optimizers import (
     CYCLED,
     RATE,
@@ -23,6 +23,7 @@ from torch_impl.optimizer import Optimizer
 
 pytestmark = pytest.mark.slow
 
+PARTS = 3  # as many as presets, so that each part has every schedule of an optimizer
 BETAS, EPSILON = (0.875, 0.96875), 2**-10
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "sgd": lambda groups: optim.SGD(groups, momentum=0.5, nesterov=True),
@@ -41,7 +42,11 @@ SCHEDULERS: dict[str, Callable[[optim.Optimizer], lr_scheduler.LRScheduler]] = {
     "linear": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 1 - epoch / TOTAL),
     "cosine": lambda o: lr_scheduler.LambdaLR(o, cosine),
     "polynomial": lambda o: lr_scheduler.PolynomialLR(o, TOTAL, 2),
+    "cosine_restarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 5, 2),
     "step": lambda o: lr_scheduler.StepLR(o, 7, 0.5),
+    "multi_step": lambda o: lr_scheduler.MultiStepLR(o, [5, 12], 0.5),
+    "piecewise": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.5 if epoch <= 4 else 1 if epoch <= 9 else 0.25),
+    "inverse_sqrt": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: (10 / (epoch + 10)) ** 0.5),
     "exponential": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
     "one_cycle": lambda o: lr_scheduler.OneCycleLR(
         o,
@@ -81,12 +86,16 @@ def cosine(epoch: int) -> float:
 OPTIMIZERS["muon"] = MuonWithAdamw
 
 
+@pytest.mark.parametrize("part", [0, *map(in_matrix, range(1, PARTS))])
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_updates_are_those_of_pytorch(make_config: MakeConfig, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_are_those_of_pytorch(
+    make_config: MakeConfig, kind: str, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if kind == "muon":
         monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)  # here it computes in the run's precision
-    combinations = [combination for combination in list_combinations("aligned") if combination[0] == kind]
-    for _, schedule, preset, overrides in combinations:
+    for own_kind, schedule, preset, overrides in list_combinations("aligned", part, PARTS):
+        if own_kind != kind:
+            continue
         parameters, expected = (
             {name: torch.nn.Parameter(torch.from_numpy(array)) for name, array in make_arrays(0).items()}
             for _ in range(2)

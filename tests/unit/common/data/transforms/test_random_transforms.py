@@ -115,6 +115,23 @@ def test_a_choice_takes_each_transform_with_its_probability() -> None:
     assert all(abs(shares[name] - share) < 0.08 for name, share in expected.items())
 
 
+def test_a_choice_among_mixings_is_made_for_each_batch() -> None:
+    choice = {"random_choice": {"transforms": [{"mixup": 0.4}, "cutmix"], "probabilities": [0.4, 0.4]}}
+    split, ids, counts = transformed("horizontal_flip", choice), np.arange(COUNT), Counter[str]()
+    for step in range(1, 61):
+        batch = split.select_batch(0, step, ids)
+        mixed, plain = batch.gather(ids, ids), gather(transformed("horizontal_flip"), ALL, step=step)
+        assert mixed["labels"].shape == (COUNT, 3) and (mixed["labels"].sum(1) == 1).all()
+        if np.array_equal(mixed["images"], plain["images"]):
+            assert np.array_equal(mixed["labels"].argmax(1), LABELS)
+            counts["plain"] += 1
+        else:
+            counts["cutmix" if np.isin(mixed["images"], plain["images"]).all() else "mixup"] += 1
+        shard = batch.gather(ids[5:9], ids[5:9])
+        assert all(np.array_equal(shard[name], array[5:9]) for name, array in mixed.items())
+    assert 15 < counts["mixup"] < 35 and 15 < counts["cutmix"] < 35 and counts["plain"] > 4, counts
+
+
 def test_a_choice_passes_arguments_and_labels_on() -> None:
     masks = (IMAGES[..., 0] * 100).astype(np.int32)
     source = ArraySplit({"images": Column(IMAGES)}, Column(masks))
