@@ -1,8 +1,8 @@
 """A split whose examples are transformed when they are gathered."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 from typing_extensions import override
@@ -146,24 +146,27 @@ class TransformedSplit:
                 arrays[name][row, ...][tuple(map(slice, array.shape))] = array  # the padding after a ragged row stays
         for name, limits in self.limits.items():
             if len(wrong := np.argwhere(limits.find_wrong(arrays[name]))):
-                self._refuse_label(ids[wrong[0][0]], name, limits)
+                title, label = self._find_step(ids[wrong[0][0]], name, limits.find_wrong), arrays[name][tuple(wrong[0])]
+                raise UserError(
+                    f"{KEY}: {title} returns the label {label:g} for example {ids[wrong[0][0]]} ({name}), but the "
+                    f"task and the model need labels {limits}; correct it"
+                )
+        for name, array in arrays.items():
+            if array.dtype.kind == "f" and len(wrong := np.argwhere(~np.isfinite(array))):
+                title = self._find_step(ids[wrong[0][0]], name, lambda values: ~np.isfinite(values))
+                raise UserError(f"{KEY}: {title} returns nan or infinity in {name} of example {ids[wrong[0][0]]}")
         return {**{name: array for name, array in source.items() if name not in examples[0]}, **arrays}
 
-    def _refuse_label(self, example_id: int, name: str, limits: LabelLimits) -> NoReturn:
-        """Raise UserError for an example with a label out of range. It names the first transform that returns one."""
-        ids, title, labels = np.array([example_id]), "the data", np.empty(0)
+    def _find_step(self, example_id: int, name: str, find_wrong: Callable[[np.ndarray], np.ndarray]) -> str:
+        """Return the first transform that returns wrong values in an array of an example, or "the data"."""
+        ids = np.array([example_id])
         _, (example,) = gather_examples(self.source, ids, ids)
         key, streams = derive_keys(EXAMPLES, self.seed, self.epoch, ids)[0], Streams()
         for step in self.transforms.steps:
             example = step.transform(example, streams.start(key, step.index))
-            labels = example[name][limits.find_wrong(example[name])]
-            if len(labels):
-                title = step.name
-                break
-        raise UserError(
-            f"{KEY}: {title} returns the label {labels[0]:g} for example {example_id} ({name}), but the task and the "
-            f"model need labels {limits}; correct it"
-        )
+            if name in example and find_wrong(example[name]).any():
+                return step.name
+        return "the data"
 
     def _refuse(self, title: str, name: str, array: np.ndarray) -> None:
         """Raise UserError for an array that has another shape or type than in the first example."""
