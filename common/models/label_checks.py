@@ -45,7 +45,7 @@ def _check_class_weights(task: TaskSettings, weights: list[float], cache: Cache)
     """Raise UserError if the class weights do not fit the labels."""
     is_binary, has_one_label = isinstance(task, BinarySettings), _count_axes(get_source(cache.train)) == 1
     if cache.train.labels.dtype.kind != "i" and (has_one_label or not is_binary):
-        raise UserError(f"task.class_weights={weights}: needs integer labels; set it to null")
+        raise UserError(f"task.class_weights={weights}: needs integer labels; store integers, or set it to null")
     count = 2 if is_binary else len(cache.classes)
     if (is_binary or has_one_label) and len(weights) != count:  # otherwise the model decides the number of classes
         raise UserError(f"task.class_weights={weights}: needs a number for each of the {count} classes")
@@ -198,7 +198,7 @@ def _find_output_problem(whole: TaskSettings, task: TaskSettings, split: Split) 
         return f"needs integer labels; these are {split.labels.dtype} [n]"
     weights = task.label_weights
     if weights is not None and has_numbers and not isinstance(task, BinarySettings):
-        return f"task.class_weights={weights} needs integer labels; set it to null"
+        return f"task.class_weights={weights} needs integer labels; store integers, or set it to null"
     if weights is not None and isinstance(task, BinarySettings) and len(weights) != 2:
         return f"task.class_weights={weights} needs a number for each of the 2 classes"
     ignored = getattr(task, "ignore_label", None)

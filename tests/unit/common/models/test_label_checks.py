@@ -111,9 +111,9 @@ def test_labels_that_fit_are_accepted(config: Config, task: TaskSettings, labels
             INTEGERS,
             "task.class_weights=[1.0]: needs a number for each of the 3 classes",
         ),
-        (replace(CLASSIFICATION, class_weights=[1.0] * 3), SHARES, "needs integer labels; set it to null"),
+        (replace(CLASSIFICATION, class_weights=[1.0] * 3), SHARES, "needs integer labels; store integers, or"),
         (replace(BINARY, class_weights=[1.0] * 3), ANSWERS.clip(0), "needs a number for each of the 2 classes"),
-        (replace(BINARY, class_weights=[1.0] * 2), NUMBERS.clip(max=1), "needs integer labels; set it to null"),
+        (replace(BINARY, class_weights=[1.0] * 2), NUMBERS.clip(max=1), "needs integer labels; store integers, or"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(
