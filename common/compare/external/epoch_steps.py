@@ -64,5 +64,4 @@ def find_epoch_ends(table: ExternalTable, columns: Mapping[str, str], steps: np.
 
 
 def _find_epoch_column(table: ExternalTable) -> str | None:
-    names = table.rows[0].values if table.rows else ()
-    return next((name for name in names if name.lower() == "epoch"), None)
+    return next((name for row in table.rows for name in row.values if name.lower() == "epoch"), None)

@@ -14,6 +14,7 @@ EXPECTED = (  # the end of an error message
     "expected a CSV with a header, a Trainer's trainer_state.json, a Keras history as JSON, or rows as JSON lines"
 )
 MLFLOW_ROW = re.compile(r"\d{10,} \S+ \d+")  # time in ms, value, step
+LOG_LINE = re.compile(r"loss\w*\s*[:=]\s*-?[\d.]", re.IGNORECASE)  # a value after its name is no header of a CSV
 STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter"}  # lower-case names of a column of steps
 
 
@@ -32,7 +33,7 @@ class ExternalTable:
     rows: list[ExternalRow]
     unit: str = "step"  # what the step of a row counts: "step" or "epoch"
     counts_from_zero: bool = False  # whether the first step of the program is 0, even if its first row is a later one
-    is_of_trainer: bool = False  # whether a Hugging Face Trainer wrote it: a loss is the mean since the row before
+    has_means_of_steps: bool = False  # whether a loss is the mean since the row before, as a Hugging Face Trainer's is
     epoch_ends: list[int] | None = None  # last step of each epoch; None if unknown
     has_seconds_of_epochs: bool = False  # whether `seconds` is the duration of an epoch, not the time since the start
     notes: list[str] = field(default_factory=list)  # sentences for the reader of a report
@@ -64,6 +65,8 @@ def read_file(path: Path) -> ExternalTable:
 
 def _parse_csv(path: Path, text: str) -> ExternalTable:
     """Parse a CSV. Its columns tell its kind: Lightning's, with steps from 0, or rows of epochs, or rows of steps."""
+    if LOG_LINE.search(text.partition("\n")[0]):
+        raise UserError(f"{path}: lines of a log as text, which are not read; {EXPECTED}")
     header, rows = _parse_csv_rows(path, text)
     if len(header) != len(set(header)):
         raise UserError(f"{path}:1: a column occurs twice: {', '.join(header)[:200]}")
@@ -109,8 +112,11 @@ def _parse_csv_rows(path: Path, text: str) -> tuple[list[str], list[ExternalRow]
     try:
         header = [name.strip() for name in next(reader)]
         for values in reader:
-            if not any(values) or [name.strip() for name in values] == header:
-                continue  # a script that appends to its file may write the header again
+            if not any(values):
+                continue
+            if {*header} <= {*(names := [name.strip() for name in values])}:
+                header = names  # a script that appends to its file may write the header again, with further columns
+                continue
             position = f"{path}:{reader.line_num}"
             if len(values) != len(header):
                 raise UserError(f"{position}: {len(values)} values, expected {len(header)} as in line 1")
@@ -126,7 +132,7 @@ def _convert_json(path: Path, content: object) -> ExternalTable:
         return ExternalTable("rows as JSON", _convert_objects(path, content, "the list"))
     if isinstance(content, dict) and isinstance(content.get("log_history"), list):
         rows = _convert_objects(path, content["log_history"], "log_history")
-        return ExternalTable("a Trainer's trainer_state.json", rows, is_of_trainer=True)
+        return ExternalTable("a Trainer's trainer_state.json", rows, has_means_of_steps=True)
     if isinstance(content, dict) and content and all(isinstance(values, list) for values in content.values()):
         return _convert_history(path, content)
     if isinstance(content, dict) and ("step" in content or "epoch" in content):
@@ -158,6 +164,8 @@ def _parse_json_lines(path: Path, text: str) -> ExternalTable:
         if not isinstance(row, dict):
             raise UserError(f"{path}:{number}: a row must be a JSON object, found {line[:60]}")
         rows.append(ExternalRow(f"{path}:{number}", row))
+    if rows and "env_info" in rows[0].values:
+        return ExternalTable("mmcv's log", rows, has_means_of_steps=True)
     return ExternalTable("rows as JSON lines", rows)
 
 

@@ -12,6 +12,7 @@ from common.compare.external.external_tables import ExternalTable, read_file
 from common.compare.external.external_values import is_absent, measure_rounding, read_number
 from common.compare.external.known_columns import GUESSED, match_columns
 from common.compare.external.loss_means import find_loss_means
+from common.compare.external.phases import separate_phases
 from common.compare.external.record_curve import read_record_curve
 from common.compare.external.tensorboard import read_directory
 from common.compare.runs import OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, STEP_METRICS, Run
@@ -79,6 +80,7 @@ def load_external_run(
         table = read_record_curve(path)
     else:
         table = read_directory(path, None if chosen_loss == GUESSED else chosen_loss)
+    separate_phases(table)
     names = dict.fromkeys(column for row in table.rows for column in row.values)
     columns = match_columns(str(path), names, chosen_columns, is_only_file)
     if table.unit == "epoch" and "step" not in columns:
@@ -89,6 +91,9 @@ def load_external_run(
     steps, eval_steps = _count_from_one(table, steps, eval_steps)
     if table.has_seconds_of_epochs:
         metrics["seconds"] = np.cumsum(metrics["seconds"])
+    elif "seconds" in columns and not _is_elapsed_time(metrics["seconds"]):
+        table.notes.append(f"{columns.pop('seconds')} left out: it does not grow, so it is no time since the start")
+        metrics["seconds"] = np.full(len(steps), np.nan)
     means = find_loss_means(table, columns, steps)
     rounding = _measure_roundings(table, columns)
     loss, accuracy = metrics["loss"], evaluated["eval_accuracy"]
@@ -125,6 +130,12 @@ def load_external_run(
         loss_rounding=rounding["loss"],
         grad_norm_rounding=rounding["grad_norm"],
     )
+
+
+def _is_elapsed_time(seconds: np.ndarray) -> bool:
+    """Check whether the times of the rows grow, unlike the duration of each step."""
+    known = seconds[np.isfinite(seconds)]
+    return len(known) < 2 or bool((np.diff(known) >= 0).all() and known[-1] > known[0])
 
 
 def _describe_table(

@@ -39,7 +39,7 @@ def find_loss_means(table: ExternalTable, columns: Mapping[str, str], steps: np.
         return LossMeans(windows, True, f"{column} is Keras's mean since the start of the epoch")
     if column.endswith("_epoch"):
         return LossMeans(np.diff(steps, prepend=0), True, f"{column} is the mean of an epoch")
-    if _is_of_trainer(table, column):
+    if _has_means_of_steps(table, column):
         windows = np.diff(steps, prepend=0)
         if windows.max() > 1:
             counts = " to ".join(str(count) for count in sorted({int(windows.min()), int(windows.max())}))
@@ -51,9 +51,9 @@ def find_loss_means(table: ExternalTable, columns: Mapping[str, str], steps: np.
     return SINGLE_STEPS
 
 
-def _is_of_trainer(table: ExternalTable, loss_column: str) -> bool:
-    """Check whether a Hugging Face Trainer has logged the loss, to its own file or to TensorBoard, W&B or a list."""
+def _has_means_of_steps(table: ExternalTable, loss_column: str) -> bool:
+    """Check whether mmcv or a Hugging Face Trainer has logged the loss, to a file, TensorBoard, W&B or a list."""
     names = {name for row in table.rows for name in row.values}
     if loss_column == "train/loss":
         return bool(names & {"train/epoch", "train/global_step"})
-    return loss_column == "loss" and (table.is_of_trainer or "train_runtime" in names)
+    return loss_column == "loss" and (table.has_means_of_steps or "train_runtime" in names)

@@ -1,0 +1,61 @@
+"""Files in which a column says whether a row is of training or of an evaluation, and files that are appended to."""
+
+import json
+
+import pytest
+
+from common.errors import UserError
+from tests.unit.common.compare.conftest import Load, join_rows
+
+
+def test_the_log_of_mmcv(load: Load) -> None:
+    """Iterations start again in each epoch, the first row has no epoch, and evaluations count validation images."""
+    rows: list[dict[str, object]] = [{"env_info": "sys.platform: linux", "seed": None}]
+    for epoch in (1, 2):
+        for iteration in (50, 100, 150):
+            loss = 1 / (150 * (epoch - 1) + iteration)
+            times = {"data_time": 0.01, "time": 0.5 + iteration % 2}
+            rows.append({"mode": "train", "epoch": epoch, "iter": iteration, "lr": 0.01, "loss": loss, **times})
+        rows.append({"mode": "val", "epoch": epoch, "iter": 640, "lr": 0.01, "loss": 9.0 / epoch, "mIoU": 0.4})
+    run = load("a.log.json", join_rows(*map(json.dumps, rows)))
+    assert run.steps.tolist() == [50, 100, 150, 200, 250, 300]
+    assert run.metrics["loss"].tolist() == [1 / step for step in run.steps]
+    assert run.eval_steps.tolist() == [150, 300] and run.evals["loss"].tolist() == [9.0, 4.5]
+    assert run.loss_windows is not None and run.loss_windows.tolist() == [50] * 6
+    assert not run.has_metric("seconds")
+    assert "mine: rows whose mode is val are evaluations" in run.notes
+    assert "mine: time left out: it does not grow, so it is no time since the start" in run.notes
+
+
+def test_rows_of_both_losses_one_after_another(load: Load) -> None:
+    """All rows of the evaluation follow all rows of training, as in a table that was made of columns."""
+    training = [f"training,{epoch},{1 / epoch}" for epoch in (1, 2, 3)]
+    evaluation = [f"validation,{epoch},{2 / epoch}" for epoch in (1, 2, 3)]
+    run = load("long.csv", join_rows("Loss type,Epoch,Loss", *training, *evaluation))
+    assert run.unit == "epoch" and run.metrics["loss"].tolist() == [1, 1 / 2, 1 / 3]
+    assert run.eval_steps.tolist() == [1, 2, 3] and run.evals["loss"].tolist() == [2, 1, 2 / 3]
+
+
+def test_rows_of_a_test_split_are_left_out(load: Load) -> None:
+    run = load("log.csv", join_rows("step,split,loss", "1,train,0.5", "2,train,0.4", "2,val,0.6", "2,test,0.7"))
+    assert run.metrics["loss"].tolist() == [0.5, 0.4] and run.evals["loss"].tolist() == [0.6]
+    assert "mine: 1 rows left out whose split is test" in run.notes
+
+
+def test_other_modes_are_no_phases(load: Load) -> None:
+    run = load("log.csv", join_rows("step,mode,loss", "1,fast,0.5", "2,val,0.4"))
+    assert run.metrics["loss"].tolist() == [0.5, 0.4] and not len(run.eval_steps)
+
+
+def test_a_header_that_gets_more_columns(load: Load) -> None:
+    """A script writes its header and all rows again at every save."""
+    later_save = ["step,loss,rmse", "1,0.5,", "2,0.4,7.5"]
+    run = load("stats.csv", join_rows("step,loss", "1,0.5", *later_save, *later_save))
+    assert run.steps.tolist() == [1, 2] and run.metrics["loss"].tolist() == [0.5, 0.4]
+    assert "mine: 3 rows with loss left out, because a later row has the same step" in run.notes
+
+
+def test_a_log_as_text_is_refused_as_such(load: Load) -> None:
+    line = "2022-05-07 13:14:22,908 - INFO - Epoch [1][50/200]\tlr: 0.01000, eta: 1 day, loss_cls: 1.2, loss: 1.7"
+    with pytest.raises(UserError, match=r"a\.log: lines of a log as text, which are not read; expected a CSV"):
+        load("a.log", join_rows(line, line))
