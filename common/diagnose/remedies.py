@@ -48,9 +48,16 @@ REMEDY_GROUPS = {
     "attention_softmax softmax_axis": (
         "pass the same axis to softmax on both sides: channels are the second axis in PyTorch and the last in Keras"
     ),
+    "vector_function": (
+        "normalize, squash or standardize the same vectors on both sides: channels are the second axis in PyTorch and "
+        "the last in Keras"
+    ),
     "pooling": "use the same pooling on both sides",
     "same_padding_at_strides": 'pad by `ZeroPadding2D` and use `padding="valid"`',
     "padding_position": ("pad as many elements at the same ends on both sides, such as by `F.pad` and `ZeroPadding2D`"),
+    "cropping_position": (
+        'use `padding="valid"` and `Cropping` with PyTorch\'s padding at the start and padding - output_padding at the end'
+    ),
     "layer_order gate": "compare the order of the layers in the block, and what multiplies their outputs",
     "joined_order reshape_order": (
         "join and reshape arrays in the same order on both sides: channels are the second axis in PyTorch and the last "

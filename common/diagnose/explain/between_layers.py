@@ -27,6 +27,7 @@ from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.explain.scored_sums import explain_scored_sum
 from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
 from common.diagnose.explain.sums import compute_sum, describe_sum, find_sum
+from common.diagnose.explain.vector_functions import explain_vector_function, find_vector_function
 from common.diagnose.explain.window_pooling import find_window_pooling
 from common.diagnose.findings import Explanation
 from common.diagnose.layout_conversion import unpack_tokens
@@ -77,6 +78,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
         or explain_recurrence(section)
         or explain_scored_sum(section)
         or explain_softmax(f"{place}: softmax", a, b)
+        or explain_vector_function(place, a, b)
         or explain_gated_sum(place, a, b, terms)
         or explain_terms(place, a, b, terms, (section.list_differing_inputs("a"), section.list_differing_inputs("b")))
         or explain_weighted_sum(place, a, b, terms)
@@ -183,7 +185,7 @@ def _explain_function(section: CodeSection) -> Explanation | None:
     masks = section.masks
     for title, output in reversed(section.known_outputs):
         for find, cause in (
-            (find_activation, "activation"),
+            (lambda x, result: find_activation(x, result) or find_vector_function(x, result), "activation"),
             (find_scaled_activation, "scale"),
             (lambda x, result: find_pooling(unpack_tokens(x, section.batch), result, masks), "pooling"),
         ):

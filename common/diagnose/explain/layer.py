@@ -12,7 +12,7 @@ from common.diagnose.explain.activation_difference import NO_ACTIVATION, find_ac
 from common.diagnose.explain.gates import find_gate_order
 from common.diagnose.explain.low_precision import STORED_BITS, Product, find_product_type
 from common.diagnose.explain.normalization import epsilons_explain, find_epsilon
-from common.diagnose.explain.padding import explain_padding
+from common.diagnose.explain.padding import explain_cropping, explain_padding
 from common.diagnose.explain.whole_attention import explain_whole_attention
 from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
@@ -141,6 +141,8 @@ def _explain_linear(layer: LayerMatch, arrays: LayerArrays) -> Explanation | Non
 
 
 def _explain_padding(layer: LayerMatch, arrays: LayerArrays) -> Explanation | None:
+    if layer.kind == "transposed convolution":
+        return explain_cropping(arrays.a, arrays.b)
     if layer.kind != "convolution" or arrays.weight is None:
         return None
     bias = np.zeros(len(arrays.weight)) if arrays.bias is None else arrays.bias

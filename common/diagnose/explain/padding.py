@@ -1,9 +1,11 @@
 """The padding before the first element of a convolution's input, recovered from what the convolution computes.
 
+A transposed convolution crops its output instead.
+
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -14,6 +16,7 @@ from common.diagnose.rounding import is_close
 from common.map.array_differences import has_strides
 
 MOST_OFFSETS = 10_000  # that are tried
+MOST_CROPPED = 3  # elements of a transposed convolution's output, by which both sides may differ along an axis
 
 Offsets = tuple[int, ...]  # of the first window's first element, for each axis of the window
 
@@ -107,19 +110,43 @@ def explain_padding(
     return None
 
 
+def explain_cropping(a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Return how two transposed convolutions crop the array that both compute, or None if they crop it equally.
+
+    Args:
+        a: Output of A [n, ...].
+        b: Output of B, of the same shape.
+    """
+    if a.shape != b.shape:
+        return None
+    ranges = (range(-min(MOST_CROPPED, size // 2), min(MOST_CROPPED, size // 2) + 1) for size in a.shape[1:])
+    for moves in filter(any, product(*ranges)):
+        parts = [
+            array[(slice(None), *(slice(max(sign * move, 0), min(sign * move, 0) or None) for move in moves))]
+            for array, sign in ((a, 1), (b, -1))
+        ]
+        if parts[0].any() and is_close(parts[0][:1], parts[1][:1]) and is_close(*parts):
+            sentence = f"before the first element of the output, B crops {_describe_moves(moves, 1)} than A"
+            return Explanation("cropping_position", sentence)
+    return None
+
+
 def _describe(
     settings: tuple[Mapping[str, object], Mapping[str, object]], offsets_a: Offsets, offsets_b: Offsets, first_axis: int
 ) -> Explanation:
     if any(side.get("padding") == "same" and has_strides(side) for side in settings):
         sentence = "padding='same' at strides pads more at the end than at the start, PyTorch pads equally at both ends"
         return Explanation("same_padding_at_strides", sentence)
-    moves = [a - b for a, b in zip(offsets_a, offsets_b, strict=True)]
-    described = " and ".join(
+    described = _describe_moves([a - b for a, b in zip(offsets_a, offsets_b, strict=True)], first_axis)
+    return Explanation("padding_position", f"before the first element, B pads {described} than A")
+
+
+def _describe_moves(moves: Sequence[int], first_axis: int) -> str:
+    return " and ".join(
         f"{abs(move)} element{'s' if abs(move) > 1 else ''} {'more' if move > 0 else 'fewer'} along axis {axis}"
         for axis, move in enumerate(moves, first_axis)
         if move
     )
-    return Explanation("padding_position", f"before the first element, B pads {described} than A")
 
 
 def _read_setting(settings: Mapping[str, object], name: str, count: int) -> Offsets | None:

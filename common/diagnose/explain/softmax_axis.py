@@ -18,6 +18,8 @@ LEAST_WEIGHT = 1e-12  # relative to the largest; smaller ones are rounding error
 FITTED_ELEMENTS = 2000  # number of elements to which the scores are fitted
 SCORE_TOLERANCE = 1e-5  # of recovered scores: a small weight has few digits
 
+Axes = tuple[int, ...]
+
 
 def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str] | None = None) -> Explanation | None:
     """Return how a = softmax_a(scores) and b = softmax_b(scores), or b = c * scores, differ; None if not known.
@@ -29,22 +31,23 @@ def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str
         axes: Names of the axes in reports; None numbers them.
     """
     names = [f"axis {axis}" for axis in range(a.ndim)] if axes is None else axes
-    axis_a, axis_b = _find_axis(a), _find_axis(b)
-    if axis_a is None:
+    axes_a, axes_b = _find_axes(a), _find_axes(b)
+    if axes_a is None:
         return None
     known_a, known_b = a > 0, b > 0
     scores_a = np.log(np.where(known_a, a, 1.0))
-    if axis_b is None:
-        return _explain_no_softmax(title, scores_a, b, axis_a) if known_a.all() else None
+    if axes_b is None:
+        return _explain_no_softmax(title, scores_a, b, axes_a) if known_a.all() else None
     scores_b = np.log(np.where(known_b, b, 1.0))
     is_known = known_a & known_b
-    if axis_a != axis_b:
-        sentence = f"{title} is over {names[axis_a]} in A and over {names[axis_b]} in B"
-        is_same = _fits(scores_b - scores_a, is_known, (axis_a, axis_b))
+    if axes_a != axes_b:
+        joined_a, joined_b = (" and ".join(names[axis] for axis in joined) for joined in (axes_a, axes_b))
+        sentence = f"{title} is over {joined_a} in A and over {joined_b} in B"
+        is_same = fits_constants(scores_b - scores_a, is_known, (axes_a, axes_b))
         return Explanation("softmax_axis", sentence) if is_same and np.array_equal(known_a, known_b) else None
     if not np.array_equal(known_a, known_b):
-        return _explain_masks(title, scores_b - scores_a, known_a, known_b, axis_a)
-    centered_a, centered_b = (_center(scores, is_known, axis_a) for scores in (scores_a, scores_b))
+        return _explain_masks(title, scores_b - scores_a, known_a, known_b, axes_a)
+    centered_a, centered_b = (_center(scores, is_known, axes_a) for scores in (scores_a, scores_b))
     factor = float((centered_a * centered_b).sum() / (centered_a**2).sum()) if centered_a.any() else 0.0
     if factor and is_close(centered_a * factor, centered_b, SCORE_TOLERANCE):
         return Explanation("attention_scale", f"{title}: its scores are {factor:.6g} times A's in B")
@@ -52,18 +55,18 @@ def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str
 
 
 def _explain_masks(
-    title: str, difference: np.ndarray, known_a: np.ndarray, known_b: np.ndarray, axis: int
+    title: str, difference: np.ndarray, known_a: np.ndarray, known_b: np.ndarray, axes: Axes
 ) -> Explanation | None:
     """Return how the masks of A and B differ, or None if the difference of the other scores is not constant.
 
-    A softmax along `axis` in which all elements are masked has equal probabilities.
+    A softmax along `axes` in which all elements are masked has equal probabilities.
     """
-    is_partial = ~(known_a.all(axis, keepdims=True) | known_b.all(axis, keepdims=True)) & np.ones_like(known_a)
-    has_several = known_a.sum(axis).max() > 1 or bool((known_a & known_b).any())  # classes and top-1 gates have one
+    is_partial = ~(known_a.all(axes, keepdims=True) | known_b.all(axes, keepdims=True)) & np.ones_like(known_a)
+    has_several = known_a.sum(axes).max() > 1 or bool((known_a & known_b).any())  # classes and top-1 gates have one
     if has_several and is_partial.any() and (known_a != known_b)[is_partial].all():
         return Explanation("attention_mask", f"{title} masks in B exactly the elements that A does not mask")
     sentence = f"{title} masks {(~known_a).sum()} elements in A and {(~known_b).sum()} in B"
-    return Explanation("attention_mask", sentence) if _fits(difference, known_a & known_b, (axis,)) else None
+    return Explanation("attention_mask", sentence) if fits_constants(difference, known_a & known_b, (axes,)) else None
 
 
 def explain_weighted_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
@@ -114,48 +117,58 @@ def _recover_weights(result: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
     return np.where(np.abs(weights) < LEAST_WEIGHT * np.abs(weights).max(), 0.0, weights)
 
 
-def _find_axis(array: np.ndarray) -> int | None:
-    """Return the axis along which an array has probabilities, of several the longest one; None if there is none."""
+def list_axes(count: int) -> list[Axes]:
+    """Return the axes of an array that may hold its vectors: each axis, all places, all features, and all of both.
+
+    Args:
+        count: Number of axes of the array. The first one has the examples.
+    """
+    joined = [tuple(range(*ends)) for ends in ((1, count - 1), (2, count), (1, count))]
+    return [*((axis,) for axis in range(count)), *dict.fromkeys(axes for axes in joined if len(axes) > 1)]
+
+
+def _find_axes(array: np.ndarray) -> Axes | None:
+    """Return the axes along which an array has probabilities, of several the longest ones; None if there are none."""
     if not np.isfinite(array).all() or array.min() < 0:
         return None
     tolerance = EXPLANATION_TOLERANCE["float32" if array.dtype == np.float32 else "float64"]
-    axes = [axis for axis in range(array.ndim) if np.allclose(array.sum(axis), 1, rtol=0, atol=tolerance)]
-    return max(axes, key=lambda axis: array.shape[axis], default=None)
+    fitting = [axes for axes in list_axes(array.ndim) if np.allclose(array.sum(axes), 1, rtol=0, atol=tolerance)]
+    return max(fitting, key=lambda axes: np.prod([array.shape[axis] for axis in axes]), default=None)
 
 
-def _explain_no_softmax(title: str, scores_a: np.ndarray, b: np.ndarray, axis: int) -> Explanation | None:
+def _explain_no_softmax(title: str, scores_a: np.ndarray, b: np.ndarray, axes: Axes) -> Explanation | None:
     """Check whether B's array consists of A's scores, times a factor."""
     known = np.ones(b.shape, bool)
-    centered_a, centered_b = (_center(scores, known, axis) for scores in (scores_a, b))
+    centered_a, centered_b = (_center(scores, known, axes) for scores in (scores_a, b))
     if not centered_b.any():
         return None
     factor = float((centered_a * centered_b).sum() / (centered_b**2).sum())
-    if not is_close(softmax(factor * b, axis), np.exp(scores_a), SCORE_TOLERANCE):
+    if not is_close(softmax(factor * b, axes), np.exp(scores_a), SCORE_TOLERANCE):
         return None
     scaled = "" if np.isclose(factor, 1) else f", but {1 / factor:.6g} times the scores"
     return Explanation("activation", f"{title}: B has none{scaled}")
 
 
-def _center(scores: np.ndarray, is_known: np.ndarray, axis: int) -> np.ndarray:
-    """Return scores - mean(scores) along an axis, with zeros at the elements that are not known."""
-    count = np.maximum(is_known.sum(axis, keepdims=True), 1)
-    return np.where(is_known, scores - np.where(is_known, scores, 0.0).sum(axis, keepdims=True) / count, 0.0)
+def _center(scores: np.ndarray, is_known: np.ndarray, axes: Axes) -> np.ndarray:
+    """Return scores - mean(scores) along axes, with zeros at the elements that are not known."""
+    count = np.maximum(is_known.sum(axes, keepdims=True), 1)
+    return np.where(is_known, scores - np.where(is_known, scores, 0.0).sum(axes, keepdims=True) / count, 0.0)
 
 
-def _fits(difference: np.ndarray, is_known: np.ndarray, axes: Sequence[int]) -> bool:
-    """Check whether a difference is a sum of arrays, one for each of these axes, that are constant along it.
+def fits_constants(difference: np.ndarray, is_known: np.ndarray, constant_axes: Sequence[Axes]) -> bool:
+    """Check whether a difference is a sum of arrays, one for each group of axes, that are constant along these axes.
 
     Softmax divides by such an array, which is what scores lose. As many examples are checked as have few elements.
     """
-    if 0 not in axes:
+    if not any(0 in axes for axes in constant_axes):
         count = max(1, FITTED_ELEMENTS // difference[0].size)
         difference, is_known = difference[:count], is_known[:count]
     if not is_known.any() or difference.size > 2 * FITTED_ELEMENTS:
         return False
     places = np.arange(difference.size).reshape(difference.shape)
     columns = []
-    for axis in axes:
-        group = np.broadcast_to(places.min(axis, keepdims=True), places.shape)[is_known]
+    for axes in constant_axes:
+        group = np.broadcast_to(places.min(axes, keepdims=True), places.shape)[is_known]
         columns.append((group[:, None] == np.unique(group)[None]).astype(float))
     matrix, values = np.concatenate(columns, 1), difference[is_known]
     coefficients, _, rank, _ = np.linalg.lstsq(matrix, values, rcond=None)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from common.diagnose.explain.padding import Convolution, explain_padding
+from common.diagnose.explain.padding import Convolution, explain_cropping, explain_padding
 
 STREAM = np.random.default_rng(0)
 
@@ -58,3 +58,19 @@ def test_the_offsets_of_wide_windows_are_not_tried() -> None:
     x, weight = np.zeros((1, 1, 40, 40, 40)), np.zeros((1, 1, 3, 3, 3))
     convolution = Convolution(x, weight, np.zeros(1), (1, 1, 1), (12, 12, 12))
     assert convolution.find_offsets(np.zeros((1, 1, 40, 40, 40))) is None
+
+
+@pytest.mark.parametrize("has_channels_last", [True, False])
+def test_the_cropping_of_a_transposed_convolution_is_found(has_channels_last: bool) -> None:
+    """PyTorch's padding=1 and output_padding=1 crop a row and a column at the start, Keras's padding="same" none."""
+    x, weight = (torch.from_numpy(STREAM.standard_normal(shape)) for shape in ((2, 3, 5, 4), (3, 6, 3, 3)))
+    a = functional.conv_transpose2d(x, weight, None, 2, 1, 1).numpy()
+    b = functional.conv_transpose2d(x, weight, None, 2).numpy()[..., :10, :8]
+    if has_channels_last:
+        a, b = np.moveaxis(a, 1, -1), np.moveaxis(b, 1, -1)
+    first_axis = 1 if has_channels_last else 2
+    explanation = explain_cropping(a, b)
+    assert explanation is not None and explanation.cause == "cropping_position"
+    for axis in (first_axis, first_axis + 1):
+        assert f"1 element fewer along axis {axis}" in explanation.sentence
+    assert explain_cropping(a, a[..., ::-1]) is None and explain_cropping(a, np.sin(b)) is None

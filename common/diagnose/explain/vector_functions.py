@@ -1,0 +1,141 @@
+"""Functions of the vectors along an axis, such as L2 normalization, squash and softmax, that one side lacks.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from common.diagnose.explain.softmax_axis import Axes, fits_constants, list_axes
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+
+VectorFunction = Callable[[np.ndarray, Axes], np.ndarray]
+
+TOLERANCE = 1e-5  # relative, since the code may add an epsilon to a norm
+NORMALIZATION, SQUASH = "L2 normalization", "squash"
+
+
+def _compute_norm(x: np.ndarray, axes: Axes) -> np.ndarray:
+    return np.sqrt(np.square(x).sum(axes, keepdims=True))
+
+
+def _center(x: np.ndarray, axes: Axes) -> np.ndarray:
+    return np.asarray(x - x.mean(axes, keepdims=True))
+
+
+# By name in reports
+VECTOR_FUNCTIONS: dict[str, VectorFunction] = {
+    "softmax": lambda x, axes: softmax(x, axes),
+    "log_softmax": lambda x, axes: log_softmax(x, axes),
+    NORMALIZATION: lambda x, axes: x / _compute_norm(x, axes),
+    SQUASH: lambda x, axes: x * _compute_norm(x, axes) / (1 + _compute_norm(x, axes) ** 2),
+    "division by the root of the mean square": lambda x, axes: x / np.sqrt(np.square(x).mean(axes, keepdims=True)),
+    "division by the sum": lambda x, axes: x / x.sum(axes, keepdims=True),
+    "division by the sum of the absolute values": lambda x, axes: x / np.abs(x).sum(axes, keepdims=True),
+    "subtraction of the mean": _center,
+}
+
+
+@np.errstate(all="ignore")
+def explain_vector_function(place: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Return which function of vectors only one side applies, or which one both apply along other axes.
+
+    Args:
+        place: Place of the code in reports.
+        a: A's array [n, ...].
+        b: B's array, of the same shape.
+    """
+    if a.ndim < 2 or not np.isfinite(a).all() or not np.isfinite(b).all():
+        return None
+    for side, other, result, x in (("A", "B", a, b), ("B", "A", b, a)):
+        if described := find_vector_function(x, result):
+            return Explanation("vector_function", f"{place}: {side} has {described} at the end, {other} does not")
+    return _explain_axes(place, a, b)
+
+
+@np.errstate(all="ignore")
+def find_vector_function(x: np.ndarray, result: np.ndarray) -> str | None:
+    """Return the name and the axes of the function of vectors that computes the result from x, or None."""
+    if x.shape != result.shape or not x.any() or not result.any() or is_close(x, result):
+        return None
+    for axes in list_axes(x.ndim):
+        if np.prod([x.shape[axis] for axis in axes]) < 2:
+            continue
+        names = (name for name, function in VECTOR_FUNCTIONS.items() if _computes(function, x, axes, result))
+        if name := next(names, None) or _find_standardization(x, axes, result):
+            return f"{name} over {_join_axes(axes)}"
+    return None
+
+
+def _computes(function: VectorFunction, x: np.ndarray, axes: Axes, result: np.ndarray) -> bool:
+    """Check whether a function computes the result from x, first for the first example alone if it can."""
+    is_possible = 0 in axes or is_close(function(x[:1], axes), result[:1], TOLERANCE)
+    return is_possible and is_close(function(x, axes), result, TOLERANCE)
+
+
+def _find_standardization(x: np.ndarray, axes: Axes, result: np.ndarray) -> str | None:
+    """Check whether the result is (x - mean) / sqrt(variance + epsilon), as of a normalization without parameters."""
+    centered, norms = _center(x, axes), _compute_norm(result, axes)
+    variances = np.square(centered).mean(axes, keepdims=True)
+    is_known = (norms > 0) & (variances > 0)
+    if not is_known.any():
+        return None
+    epsilons = np.square(_compute_norm(centered, axes)[is_known] / norms[is_known]) - variances[is_known]
+    epsilon = max(float(np.median(epsilons)), 0.0)
+    if not is_close(centered / np.sqrt(np.where(variances > 0, variances, 1.0) + epsilon), result, TOLERANCE):
+        return None
+    is_measured = epsilon > TOLERANCE * np.median(variances[is_known])
+    return f"standardization{f' with epsilon {epsilon:.3g}' if is_measured else ''}"
+
+
+def _join_axes(axes: Axes) -> str:
+    return " and ".join(f"axis {axis}" for axis in axes)
+
+
+def _explain_axes(place: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether both sides apply one function to the vectors of the same array, along other axes."""
+    normalized_a, normalized_b = (list(_list_normalized_axes(array)) for array in (a, b))
+    for axes_a in normalized_a:
+        for axes_b in normalized_b:
+            if axes_a != axes_b and np.array_equal(np.sign(a), np.sign(b)) and _have_one_argument(a, b, axes_a, axes_b):
+                return __join_axes(place, NORMALIZATION, axes_a, axes_b)
+    for axes_a in list_axes(a.ndim):
+        x = _invert_squash(a, axes_a)
+        if x is None:
+            continue
+        for axes_b in list_axes(a.ndim):
+            if axes_a != axes_b and is_close(VECTOR_FUNCTIONS[SQUASH](x, axes_b), b, TOLERANCE):
+                return __join_axes(place, SQUASH, axes_a, axes_b)
+    return None
+
+
+def __join_axes(place: str, name: str, axes_a: Axes, axes_b: Axes) -> Explanation:
+    sentence = f"{place}: {name} is over {_join_axes(axes_a)} in A and over {_join_axes(axes_b)} in B"
+    return Explanation("vector_function", sentence)
+
+
+def _list_normalized_axes(array: np.ndarray) -> Iterator[Axes]:
+    """Yield the axes along which all vectors have the length 1, or all but those of zeros."""
+    for axes in list_axes(array.ndim):
+        norms = _compute_norm(array, axes)
+        if norms.any() and is_close(norms, np.where(norms > 0, 1.0, 0.0), TOLERANCE) and norms.size < array.size:
+            yield axes
+
+
+def _have_one_argument(a: np.ndarray, b: np.ndarray, axes_a: Axes, axes_b: Axes) -> bool:
+    """Check whether log|a| - log|b| is a sum of two arrays that are constant along the axes of each side."""
+    is_known = a != 0
+    difference = np.log(np.where(is_known, np.abs(a), 1.0)) - np.log(np.where(is_known, np.abs(b), 1.0))
+    return fits_constants(difference, is_known, (axes_a, axes_b))
+
+
+def _invert_squash(result: np.ndarray, axes: Axes) -> np.ndarray | None:
+    """Return the x with squash(x) = result; None if no x has this result."""
+    norms = _compute_norm(result, axes)
+    if norms.max() >= 1 or norms.size == result.size:
+        return None
+    lengths = np.sqrt(norms / (1 - norms))
+    return np.asarray(result * np.where(norms > 0, lengths / norms, 0.0))
