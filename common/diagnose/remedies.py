@@ -56,7 +56,8 @@ REMEDY_GROUPS = {
     "same_padding_at_strides": 'pad by `ZeroPadding2D` and use `padding="valid"`',
     "padding_position": ("pad as many elements at the same ends on both sides, such as by `F.pad` and `ZeroPadding2D`"),
     "cropping_position": (
-        'use `padding="valid"` and `Cropping` with PyTorch\'s padding at the start and padding - output_padding at the end'
+        'use `padding="valid"` and `Cropping` with PyTorch\'s padding at the start and padding - output_padding at the '
+        "end"
     ),
     "layer_order gate": "compare the order of the layers in the block, and what multiplies their outputs",
     "joined_order reshape_order": (
