@@ -31,6 +31,7 @@ REMEDY_GROUPS = {
         "correct the code that copies the weights, or the cell: the gates of an LSTM are i, f, g, o in both "
         "frameworks, those of a GRU are r, z, n in PyTorch and z, r, h in Keras"
     ),
+    "time_axis": "pass `batch_first=True` to PyTorch's recurrent layers and attentions, or transpose their inputs",
     "activation": "set the activation explicitly on both sides: Keras's `gelu` is exact, KerasHub's BERT uses tanh",
     "computed_in_tf32 computed_in_bfloat16 computed_in_float16 computed_in_float32": (
         "look for casts in the layer, for its `dtype`, and for autocast"

@@ -27,6 +27,7 @@ from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.explain.scored_sums import explain_scored_sum
 from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
 from common.diagnose.explain.sums import compute_sum, describe_sum, find_sum
+from common.diagnose.explain.time_axis import explain_time_axis
 from common.diagnose.explain.vector_functions import explain_vector_function, find_vector_function
 from common.diagnose.explain.window_pooling import find_window_pooling
 from common.diagnose.findings import Explanation
@@ -75,6 +76,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
         or explain_factor(section.described_tensor, a, b, terms)
         or _explain_changed_activation(section)
         or _explain_zeros(section)
+        or explain_time_axis(section)
         or explain_recurrence(section)
         or explain_scored_sum(section)
         or explain_softmax(f"{place}: softmax", a, b)

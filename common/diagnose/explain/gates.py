@@ -4,7 +4,7 @@ A weight of an LSTM consists of four equal blocks along its first axis, one for 
 An order is a tuple of block numbers: order[k] is the block that PyTorch's k-th gate reads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -27,19 +27,37 @@ def find_gate_order(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray,
         x: Input [n, tokens, features].
         result: States of all tokens [n, tokens, units], or of the last token [n, units].
     """
-    roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    arrays = [array for role in roles if (array := weights.get(f"{name}.{role}_l0")) is not None]
-    if x.ndim != 3 or len(arrays) < len(roles):
-        return None
-    count = len(arrays[1]) // arrays[1].shape[1]
-    if count not in GATES:
-        return None
-    compute_states = compute_lstm_states if GATES[count] == LSTM_GATES else compute_gru_states
-    for order in permutations(range(count)):
-        states = compute_states(x, *(_reorder_blocks(array, order) for array in arrays))
+    arrays = _list_weights(name, weights, x)
+    count = len(arrays[1]) // arrays[1].shape[1] if arrays else 0
+    for order in permutations(range(count)) if count in GATES else ():
+        states = _compute_states(x, [_reorder_blocks(array, order) for array in arrays])
         if is_close(states if result.ndim == 3 else states[:, -1], result):
             return describe_order(order)
     return None
+
+
+def compute_states_by_time_axis(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray) -> list[np.ndarray]:
+    """Return the states [n, tokens, units] of a layer that takes axis 0 for the time, and of one that takes axis 1.
+
+    The list is empty if the layer is no LSTM or GRU of this input [n, tokens, features] with one direction.
+    """
+    arrays = _list_weights(name, weights, x)
+    if not arrays or len(arrays[1]) // arrays[1].shape[1] not in GATES:
+        return []
+    return [_compute_states(x.swapaxes(0, 1), arrays).swapaxes(0, 1), _compute_states(x, arrays)]
+
+
+def _list_weights(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray) -> list[np.ndarray]:
+    """Return the weights and biases of a recurrent layer; an empty list if some are missing or do not fit the input."""
+    roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    arrays = [array for role in roles if (array := weights.get(f"{name}.{role}_l0")) is not None]
+    is_complete = len(arrays) == len(roles) and f"{name}.weight_ih_l0_reverse" not in weights
+    return arrays if is_complete and x.ndim == 3 and arrays[0].shape[1:] == x.shape[2:] else []
+
+
+def _compute_states(x: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    is_lstm = len(arrays[1]) == len(LSTM_GATES) * arrays[1].shape[1]
+    return (compute_lstm_states if is_lstm else compute_gru_states)(x, *arrays)
 
 
 def describe_order(order: tuple[int, ...]) -> str:

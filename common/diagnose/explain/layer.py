@@ -13,6 +13,7 @@ from common.diagnose.explain.gates import find_gate_order
 from common.diagnose.explain.low_precision import STORED_BITS, Product, find_product_type
 from common.diagnose.explain.normalization import epsilons_explain, find_epsilon
 from common.diagnose.explain.padding import explain_cropping, explain_padding
+from common.diagnose.explain.time_axis import compare_time_axes
 from common.diagnose.explain.whole_attention import explain_whole_attention
 from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
@@ -186,6 +187,8 @@ def _explain_epsilon(layer: LayerMatch, arrays: LayerArrays) -> Explanation | No
 
 
 def _explain_gates(layer: LayerMatch, arrays: LayerArrays, weights: Weights) -> Explanation | None:
+    if explanation := compare_time_axes(layer.name, weights, arrays.x, (arrays.a, arrays.b)):
+        return explanation
     order_a, order_b = (find_gate_order(layer.name, weights, arrays.x, output) for output in (arrays.a, arrays.b))
     if not order_a or not order_b or order_a == order_b:
         return None

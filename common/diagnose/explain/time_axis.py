@@ -1,0 +1,56 @@
+"""Recurrent layers that take the examples for the time, such as PyTorch's without `batch_first=True`.
+
+A is the reference run of a diagnosis, and B the run that is compared with it.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.diagnose.explain.code_section import CodeSection
+from common.diagnose.explain.gates import compute_states_by_time_axis
+from common.diagnose.explain.reductions import list_reduced
+from common.diagnose.findings import Explanation
+from common.diagnose.rounding import is_close
+
+FIRST_WEIGHT = ".weight_hh_l0"  # of a recurrent layer; the layer's name stands before
+
+
+def explain_time_axis(section: CodeSection) -> Explanation | None:
+    """Check whether the code receives states of one side's recurrent layer that took the examples for the time."""
+    names = [name.removesuffix(FIRST_WEIGHT) for name in section.weights if name.endswith(FIRST_WEIGHT)]
+    for output in reversed(section.earlier_outputs):
+        x = output.received_in_a
+        if x is None or x.ndim != 3 or x.dtype.kind != "f":
+            continue
+        for name in names:
+            if explanation := compare_time_axes(name, section.weights, x, (section.a, section.b)):
+                return Explanation(explanation.cause, f"{output.title}: {explanation.sentence}")
+    return None
+
+
+def compare_time_axes(
+    name: str, weights: Mapping[str, np.ndarray], x: np.ndarray, results: tuple[np.ndarray, np.ndarray]
+) -> Explanation | None:
+    """Check whether A and B have the states of one recurrent layer over other axes of its input.
+
+    Args:
+        name: Name of the layer, with which the names of its weights begin.
+        weights: Weights by PyTorch's parameter names.
+        x: Input [n, tokens, features] of both sides.
+        results: States of A and of B, or one state of each example.
+    """
+    states_by_axis = compute_states_by_time_axis(name, weights, x)
+    axes = [
+        [
+            axis
+            for axis, states in enumerate(states_by_axis)
+            if any(is_close(reduced, result) for _, reduced in list_reduced(states, result.shape))
+        ]
+        for result in results
+    ]
+    for side, own, other in (("A", *axes), ("B", *reversed(axes))):
+        if own == [0] and other == [1]:
+            sentence = f"{side}'s layer takes axis 0 for the time, which has the examples: is batch_first=True missing?"
+            return Explanation("time_axis", sentence)
+    return None
