@@ -49,6 +49,8 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
                 return Explanation("reshape_order", f"{tensor} is {title}, in A {change_a}, in B {change_b}")
     if change := _find_reshaped(a, b):
         return Explanation("reshape_order", f"{tensor} is A's, {change}")
+    if change := _find_shuffled_pixels(a, b):
+        return Explanation("reshape_order", f"{tensor} is A's, {change}")
     if change := _find_rolled(a, b) or _find_reordered_blocks(a, b):
         return Explanation("joined_order", f"{tensor} is A's, {change}")
     return Explanation("flatten_order", f"{tensor} has the same values in another order: flattened differently")
@@ -80,6 +82,22 @@ def _find_reordered_blocks(a: np.ndarray, b: np.ndarray) -> str | None:
             moved_a, moved_b = (np.moveaxis(array, axis, -1) for array in (a, b))
             if order := find_block_order(moved_a, moved_b, count):
                 return f"with {count} blocks of axis {axis} in another order: {', '.join(map(str, order))}"
+    return None
+
+
+def _find_shuffled_pixels(a: np.ndarray, b: np.ndarray) -> str | None:
+    """Check whether both sides moved channels into height and width, and divided the channels in two ways."""
+    if a.ndim != 4:
+        return None
+    height, width, channels = a.shape[1:]
+    for size in (size for size in range(2, min(height, width) + 1) if height % size == width % size == 0):
+        orders = f"{channels} x {size} x {size}", f"{size} x {size} x {channels}"
+        for first, second, (in_a, in_b) in ((a, b, orders), (b, a, orders[::-1])):
+            divided = first.reshape(-1, height // size, size, width // size, size, channels)
+            moved = divided.transpose(0, 1, 3, 5, 2, 4).reshape(-1, height // size, width // size, size, size, channels)
+            if is_close(moved.swapaxes(2, 3).reshape(a.shape), second):
+                names = "PyTorch's PixelShuffle has the channels first, TensorFlow's depth_to_space last"
+                return f"with channels divided as {in_a} in A and {in_b} in B before they become pixels: {names}"
     return None
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from common.diagnose.explain import array_order
 from common.diagnose.explain.array_order import explain_order
@@ -37,6 +38,18 @@ def test_the_change_is_named(a: np.ndarray, b: np.ndarray, cause: str, words: st
     assert explanation is not None
     assert (explanation.cause, explanation.confirmed) == (cause, True)
     assert words in explanation.sentence
+
+
+@pytest.mark.parametrize("is_swapped", [True, False])
+def test_shuffled_pixels_are_named(is_swapped: bool) -> None:
+    x = np.random.default_rng(1).standard_normal((2, 4, 3, 12))
+    shuffled = np.moveaxis(torch.pixel_shuffle(torch.from_numpy(np.moveaxis(x, 3, 1)), 2).numpy(), 1, 3)
+    blocks = x.reshape(2, 4, 3, 2, 2, 3).swapaxes(2, 3).reshape(2, 8, 6, 3)  # as depth_to_space
+    a, b = (blocks, shuffled) if is_swapped else (shuffled, blocks)
+    explanation = explain_order("input", a, b)
+    assert explanation is not None and explanation.cause == "reshape_order"
+    orders = ("2 x 2 x 3", "3 x 2 x 2") if is_swapped else ("3 x 2 x 2", "2 x 2 x 3")
+    assert f"channels divided as {orders[0]} in A and {orders[1]} in B" in explanation.sentence
 
 
 def test_other_values_have_no_order() -> None:
