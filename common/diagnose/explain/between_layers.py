@@ -182,12 +182,18 @@ def _list_changes(weight: np.ndarray) -> list[tuple[str, np.ndarray]]:
     ]
 
 
+def _find_function(x: np.ndarray, result: np.ndarray) -> str | None:
+    """Return the name of the function that computes the result from x, with its axes if it has some."""
+    name = find_activation(x, result)
+    return name if name and "softmax" not in name else find_vector_function(x, result) or name
+
+
 def _explain_function(section: CodeSection) -> Explanation | None:
     """Check whether A and B apply different known functions to the output of a preceding layer."""
     masks = section.masks
     for title, output in reversed(section.known_outputs):
         for find, cause in (
-            (lambda x, result: find_activation(x, result) or find_vector_function(x, result), "activation"),
+            (_find_function, "activation"),
             (find_scaled_activation, "scale"),
             (lambda x, result: find_pooling(unpack_tokens(x, section.batch), result, masks), "pooling"),
         ):
