@@ -121,11 +121,11 @@ def explain_cropping(a: np.ndarray, b: np.ndarray) -> Explanation | None:
         return None
     ranges = (range(-min(MOST_CROPPED, size // 2), min(MOST_CROPPED, size // 2) + 1) for size in a.shape[1:])
     for moves in filter(any, product(*ranges)):
-        parts = [
+        part_a, part_b = (
             array[(slice(None), *(slice(max(sign * move, 0), min(sign * move, 0) or None) for move in moves))]
             for array, sign in ((a, 1), (b, -1))
-        ]
-        if parts[0].any() and is_close(parts[0][:1], parts[1][:1]) and is_close(*parts):
+        )
+        if part_a.any() and is_close(part_a[:1], part_b[:1]) and is_close(part_a, part_b):
             sentence = f"before the first element of the output, B crops {_describe_moves(moves, 1)} than A"
             return Explanation("cropping_position", sentence)
     return None
