@@ -4,6 +4,7 @@ A is the reference run of a diagnosis, and B the run that is compared with it.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -71,24 +72,38 @@ def find_vector_function(x: np.ndarray, result: np.ndarray) -> str | None:
 
 
 def _computes(function: VectorFunction, x: np.ndarray, axes: Axes, result: np.ndarray) -> bool:
-    """Check whether a function computes the result from x, first for the first example alone if it can."""
-    is_possible = 0 in axes or is_close(function(x[:1], axes), result[:1], TOLERANCE)
-    return is_possible and is_close(function(x, axes), result, TOLERANCE)
+    """Check whether a function computes the result from x, first for some vectors alone."""
+    sample, sampled_result = (_take_some_vectors(array, axes) for array in (x, result))
+    return is_close(function(sample, axes), sampled_result, TOLERANCE) and is_close(
+        function(x, axes), result, TOLERANCE
+    )
+
+
+def _take_some_vectors(array: np.ndarray, axes: Axes) -> np.ndarray:
+    """Return the vectors along these axes at the first two places of the other axes."""
+    return array[tuple(slice(None) if axis in axes else slice(2) for axis in range(array.ndim))]
 
 
 def _find_standardization(x: np.ndarray, axes: Axes, result: np.ndarray) -> str | None:
     """Check whether the result is (x - mean) / sqrt(variance + epsilon), as of a normalization without parameters."""
-    centered, norms = _center(x, axes), _compute_norm(result, axes)
+    sample, sampled_result = (_take_some_vectors(array, axes) for array in (x, result))
+    centered, norms = _center(sample, axes), _compute_norm(sampled_result, axes)
     variances = np.square(centered).mean(axes, keepdims=True)
     is_known = (norms > 0) & (variances > 0)
     if not is_known.any():
         return None
     epsilons = np.square(_compute_norm(centered, axes)[is_known] / norms[is_known]) - variances[is_known]
     epsilon = max(float(np.median(epsilons)), 0.0)
-    if not is_close(centered / np.sqrt(np.where(variances > 0, variances, 1.0) + epsilon), result, TOLERANCE):
+    if not _computes(lambda array, axes: _standardize(array, axes, epsilon), x, axes, result):
         return None
     is_measured = epsilon > TOLERANCE * np.median(variances[is_known])
     return f"standardization{f' with epsilon {epsilon:.3g}' if is_measured else ''}"
+
+
+def _standardize(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
+    centered = _center(x, axes)
+    divisors = np.sqrt(np.square(centered).mean(axes, keepdims=True) + epsilon)
+    return np.asarray(centered / np.where(divisors > 0, divisors, 1.0))
 
 
 def _join_axes(axes: Axes) -> str:
@@ -101,18 +116,21 @@ def _explain_axes(place: str, a: np.ndarray, b: np.ndarray) -> Explanation | Non
     for axes_a in normalized_a:
         for axes_b in normalized_b:
             if axes_a != axes_b and np.array_equal(np.sign(a), np.sign(b)) and _have_one_argument(a, b, axes_a, axes_b):
-                return __join_axes(place, NORMALIZATION, axes_a, axes_b)
-    for axes_a in list_axes(a.ndim):
-        x = _invert_squash(a, axes_a)
-        if x is None:
-            continue
-        for axes_b in list_axes(a.ndim):
-            if axes_a != axes_b and is_close(VECTOR_FUNCTIONS[SQUASH](x, axes_b), b, TOLERANCE):
-                return __join_axes(place, SQUASH, axes_a, axes_b)
+                return _describe_axes(place, NORMALIZATION, axes_a, axes_b)
+    for axes_a, axes_b in permutations(list_axes(a.ndim), 2):
+        samples = [_take_some_vectors(array, axes_a + axes_b) for array in (a, b)]
+        if all(_are_squashed(*arrays, axes_a, axes_b) for arrays in (samples, (a, b))):
+            return _describe_axes(place, SQUASH, axes_a, axes_b)
     return None
 
 
-def __join_axes(place: str, name: str, axes_a: Axes, axes_b: Axes) -> Explanation:
+def _are_squashed(a: np.ndarray, b: np.ndarray, axes_a: Axes, axes_b: Axes) -> bool:
+    """Check whether a and b are squash of one array along these axes."""
+    x = _invert_squash(a, axes_a)
+    return x is not None and is_close(VECTOR_FUNCTIONS[SQUASH](x, axes_b), b, TOLERANCE)
+
+
+def _describe_axes(place: str, name: str, axes_a: Axes, axes_b: Axes) -> Explanation:
     sentence = f"{place}: {name} is over {_join_axes(axes_a)} in A and over {_join_axes(axes_b)} in B"
     return Explanation("vector_function", sentence)
 
@@ -120,9 +138,14 @@ def __join_axes(place: str, name: str, axes_a: Axes, axes_b: Axes) -> Explanatio
 def _list_normalized_axes(array: np.ndarray) -> Iterator[Axes]:
     """Yield the axes along which all vectors have the length 1, or all but those of zeros."""
     for axes in list_axes(array.ndim):
-        norms = _compute_norm(array, axes)
-        if norms.any() and is_close(norms, np.where(norms > 0, 1.0, 0.0), TOLERANCE) and norms.size < array.size:
+        if all(_is_normalized(vectors, axes) for vectors in (_take_some_vectors(array, axes), array)):
             yield axes
+
+
+def _is_normalized(array: np.ndarray, axes: Axes) -> bool:
+    norms = _compute_norm(array, axes)
+    is_vector = norms.size < array.size and bool(norms.any())
+    return is_vector and is_close(norms, np.where(norms > 0, 1.0, 0.0), TOLERANCE)
 
 
 def _have_one_argument(a: np.ndarray, b: np.ndarray, axes_a: Axes, axes_b: Axes) -> bool:
