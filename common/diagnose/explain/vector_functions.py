@@ -118,8 +118,8 @@ def _explain_axes(place: str, a: np.ndarray, b: np.ndarray) -> Explanation | Non
             if axes_a != axes_b and np.array_equal(np.sign(a), np.sign(b)) and _have_one_argument(a, b, axes_a, axes_b):
                 return _describe_axes(place, NORMALIZATION, axes_a, axes_b)
     for axes_a, axes_b in permutations(list_axes(a.ndim), 2):
-        samples = [_take_some_vectors(array, axes_a + axes_b) for array in (a, b)]
-        if all(_are_squashed(*arrays, axes_a, axes_b) for arrays in (samples, (a, b))):
+        some_a, some_b = (_take_some_vectors(array, axes_a + axes_b) for array in (a, b))
+        if _are_squashed(some_a, some_b, axes_a, axes_b) and _are_squashed(a, b, axes_a, axes_b):
             return _describe_axes(place, SQUASH, axes_a, axes_b)
     return None
 
