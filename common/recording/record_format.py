@@ -125,11 +125,12 @@ class ModelFacts(RandomFacts):
 
 
 class StepEvents(TypedDict, total=False):
-    """Events that not every step has; absent if they did not happen, or if the recorder cannot see them."""
+    """Facts that not every step has; absent if they did not happen, or if the recorder cannot see them."""
 
     clip_factors: dict[str, float]  # factors by which gradients were multiplied before the update, by parameter
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
+    calls: list[int]  # calls of the model in each micro-batch; absent in older records, which may hold the first only
 
 
 class StepFacts(StepEvents):

@@ -168,6 +168,7 @@ class Step:
             "loss_scale": self.loss_scale,
             "skipped": skipped,
             "max_norm": self.max_norm,
+            "calls": [len(batch.calls) for batch in self.micro_batches],
         }
         if self.clip_factors:
             facts["clip_factors"] = self.clip_factors

@@ -15,10 +15,9 @@ from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.copies import Copies
 from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_autocast
-from torch_impl.record.graph import collect_nodes, split_used
+from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
 from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
 
-MAX_PENDING = 16  # calls that wait for a backward pass; a script that evaluates with gradients never makes one
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
     # (facts, layer, args, kwargs, returned) -> the layer's output for the recorded input of its counterpart, or None
     FollowLayer = Callable[
@@ -36,7 +35,7 @@ class ModelCall:
         outputs: What the model returned, by name.
         layers: What layers received and returned, as layer/PATH/input and layer/PATH/output.
         facts: The layers in the order in which the pass entered them.
-        nodes: The nodes of the outputs in the graph.
+        marks: The marks of the outputs in the graph.
         parts: The paths of layers that the script called instead of the model.
     """
 
@@ -44,7 +43,7 @@ class ModelCall:
     outputs: dict[str, np.ndarray | Sample] = field(default_factory=dict)
     layers: dict[str, np.ndarray | Sample] = field(default_factory=dict)
     facts: list[LayerFacts] = field(default_factory=list)
-    nodes: set[object] = field(default_factory=set)
+    marks: list[MarkReference] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
 
 
@@ -52,7 +51,7 @@ class CallObserver:
     """Observes the forward passes of a model through hooks.
 
     Attributes:
-        pending: The calls for which no backward pass was seen yet.
+        pending: The calls for which no backward pass was seen yet, as long as the script keeps their graph.
         is_paused: Whether a backward pass runs. It calls checkpointed layers again; these calls are ignored.
         records_layers: Whether the next calls record the arrays of layers.
         copies: The copies of inputs, outputs and layers, and the limit of their bytes.
@@ -98,10 +97,10 @@ class CallObserver:
         self._handles.clear()
         self.pending.clear()
 
-    def take(self, ancestors: set[object]) -> list[ModelCall]:
-        """Return the pending calls on which a loss depends. ancestors: the graph nodes on which the loss depends."""
-        calls, later = split_used(self.pending, ancestors)
-        if not calls and later and not later[-1].nodes:  # outputs in a container that the recorder does not know
+    def take(self, marks: set[Mark]) -> list[ModelCall]:
+        """Return the pending calls on which a loss depends. marks: the marks on whose nodes the loss depends."""
+        calls, later = split_used(self.pending, marks)
+        if not calls and later and not later[-1].marks:  # outputs in a container that the recorder does not know
             calls, later = later[-1:], []
         self.pending = later
         self._stack.clear()
@@ -193,7 +192,8 @@ class CallObserver:
         if self._observes_layers:
             self.draws.start(self._model)
         self._names = {id(tensor): name for name, tensor in name_variables(self._model).items()}
-        self.pending = [*self.pending[1 - MAX_PENDING :], ModelCall(inputs=self.copies.copy_all(arguments))]
+        kept_calls = [call for call in self.pending if list_marks([call])]  # the script has dropped the others
+        self.pending = [*kept_calls, ModelCall(inputs=self.copies.copy_all(arguments))]
 
     def _begin_part(self, path: str, arguments: object) -> None:
         """Begin or continue a pass in which the script calls layers instead of the model."""
@@ -206,7 +206,7 @@ class CallObserver:
     def _end(self, returned: object) -> None:
         call = self.pending[-1]
         call.outputs = self.copies.copy_all(returned)
-        call.nodes |= collect_nodes(tensor for _, tensor in name_tensors(returned))
+        call.marks += mark_nodes(tensor for _, tensor in name_tensors(returned))
 
     def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None) -> None:
         if self._observes_layers:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from torch_impl.record.model_calls import MAX_PENDING, ModelCall
+from torch_impl.record.model_calls import ModelCall
 from torch_impl.record.step import LossCall, Step
 
 NO_STEP = (
@@ -58,11 +58,6 @@ def list_batch_notes(calls: Sequence[ModelCall], loss_calls: Sequence[LossCall])
     if not calls:
         sentences.append(
             "inputs and outputs: the recorder saw no forward pass of the model; pass the model that the loop calls"
-        )
-    elif len(calls) == MAX_PENDING:
-        sentences.append(
-            f"inputs and outputs: the script calls the model {MAX_PENDING} times or more before a backward pass; the "
-            f"last {MAX_PENDING} calls are recorded, with the layers of the first of them"
         )
     elif len(calls) > 1:
         sentences.append(

@@ -13,7 +13,7 @@ from common.recording.record_format import LossFacts, StepFacts, name_call
 from common.recording.record_writer import Sample, list_plain_values
 from torch_impl.record.copies import Copies
 from torch_impl.record.gradients import RecordedGradients
-from torch_impl.record.graph import collect_nodes
+from torch_impl.record.graph import MarkReference, mark_nodes
 from torch_impl.record.model_calls import ModelCall
 from torch_impl.record.patches import bind_arguments
 
@@ -26,7 +26,7 @@ class LossCall:
 
     facts: LossFacts
     labels: Arrays
-    nodes: set[object]
+    marks: list[MarkReference]
 
 
 @dataclass
@@ -95,6 +95,7 @@ class Step:
             "loss_scale": self.loss_scale,
             "skipped": self.is_skipped,
             "max_norm": self.max_norm,
+            "calls": [len(batch.calls) for batch in self.micro_batches],
         }
         if self.gradients is not None and self.gradients.clip_factors:
             facts["clip_factors"] = self.gradients.clip_factors
@@ -133,4 +134,4 @@ def describe_loss_call(
     plain = {name: value for name, value in arguments.items() if name not in tensors}
     labels = {name: copies.copy(tensor) for name, tensor in tensors.items() if not tensor.requires_grad}
     facts: LossFacts = {"name": getattr(function, "__name__", ""), "arguments": list_plain_values(plain)}
-    return LossCall(facts, labels, collect_nodes([result]))
+    return LossCall(facts, labels, mark_nodes([result]))

@@ -10,8 +10,8 @@ import torch
 from common.recording.record_format import LayerFacts, LossFacts
 from torch_impl.record import notes
 from torch_impl.record.gradients import GradientObserver
-from torch_impl.record.graph import find_ancestors, split_used
-from torch_impl.record.model_calls import MAX_PENDING, CallObserver
+from torch_impl.record.graph import find_marks, list_marks, split_used
+from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
 from torch_impl.record.step import MicroBatch, Step, describe_loss_call
 from torch_impl.record.update_hooks import Arguments
@@ -55,7 +55,8 @@ class StepObserver:
         """Notice a call of a loss function."""
         if torch.is_grad_enabled():
             call = describe_loss_call(function, result, args, kwargs, self._calls.copies)
-            self.step.loss_calls = [*self.step.loss_calls[-MAX_PENDING:], *([call] if call is not None else [])]
+            kept_calls = [known for known in self.step.loss_calls if list_marks([known])]  # others are of evaluations
+            self.step.loss_calls = [*kept_calls, *([call] if call is not None else [])]
 
     def on_scaled_loss(self, scaler: Any, loss: Any) -> None:  # noqa: ANN401  its class depends on the version
         """Notice that a gradient scaler multiplied a loss."""
@@ -65,11 +66,10 @@ class StepObserver:
     def before_backward(self, tensors: Any) -> None:  # noqa: ANN401  a tensor or several
         """Notice the begin of a backward pass: the end of a micro-batch."""
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        nodes = set().union(*(call.nodes for call in self._calls.pending), *(c.nodes for c in self.step.loss_calls))
-        ancestors = find_ancestors(losses, nodes)
+        marks = find_marks(losses, list_marks([*self._calls.pending, *self.step.loss_calls]))
         has_pending_calls = bool(self._calls.pending)
-        calls = self._calls.take(ancestors)
-        loss_calls, self.step.loss_calls = split_used(self.step.loss_calls, ancestors)
+        calls = self._calls.take(marks)
+        loss_calls, self.step.loss_calls = split_used(self.step.loss_calls, marks)
         loss = self.step.take_loss(losses)
         self._calls.is_paused = True
         if has_pending_calls and not calls:

@@ -135,11 +135,26 @@ def _select(array: ArrayPair, rows_a: np.ndarray, rows_b: np.ndarray) -> ArrayPa
 
 def describe_call_counts(sides: Sequence[RecordedSide], step: int) -> str:
     """Return words for the numbers of calls in a micro-batch if the sides differ in them; else nothing."""
-    counts = [
-        [len(side.batches.count_rows(step, *micro_batch)) for micro_batch in side.batches.list_micro_batches(step)]
-        for side in sides
-    ]
+    counts = [_list_call_counts(side, step) for side in sides]
     if max(map(max, counts)) == 1 or {*counts[0]} == {*counts[1]}:
         return ""
     words = [f"{max(numbers)} time{'s' if max(numbers) > 1 else ''}" for numbers in counts]
     return f"A calls the model {words[0]} before it computes the gradients, and B {words[1]}"
+
+
+def describe_uncounted_calls(sides: Sequence[RecordedSide], step: int) -> str:
+    """Return a sentence if a record may hold one of several calls only, and the other has several; else nothing."""
+    for side, other in (sides, sides[::-1]):
+        count = max(_list_call_counts(other, step))
+        has_count = all("calls" in facts for facts in side.record.get_step_facts(step))
+        if not has_count and max(_list_call_counts(side, step)) == 1 < count:
+            return (
+                f"{side.title} does not say how often its script calls the model, and {other.title} calls it {count} "
+                f"times before it computes the gradients: record {side.name.upper()} again with this version"
+            )
+    return ""
+
+
+def _list_call_counts(side: RecordedSide, step: int) -> list[int]:
+    """Return the number of recorded calls of the model in each micro-batch."""
+    return [len(side.batches.count_rows(step, *micro_batch)) for micro_batch in side.batches.list_micro_batches(step)]

@@ -11,6 +11,7 @@ from common.diagnose.recorded.carried_states import explain_reset, list_carried_
 from common.diagnose.recorded.differing_calls import (
     DifferingCall,
     describe_other_pairs,
+    describe_uncounted_calls,
     describe_unjoined,
     find_differing_call,
 )
@@ -41,6 +42,9 @@ def compare_data(pair: RecordPair) -> Stage:
         counts = [sum(side.batches.count_examples(step)) for side in pair.sides]
         if titles := [side.title for side, count in zip(pair.sides, counts, strict=True) if not count]:
             _omit_from(stage, step, f"the inputs of {titles[0]} in step {step} are not recorded")
+            return stage
+        if counts[0] != counts[1] and (sentence := describe_uncounted_calls(pair.sides, step)):
+            _omit_from(stage, step, sentence)
             return stage
         if counts[0] != counts[1]:
             stage.add_mismatch(f"step {step}: examples")

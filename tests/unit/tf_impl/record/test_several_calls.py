@@ -74,6 +74,7 @@ def test_recorders_of_both_models_of_a_gan_record_one_step(tmp_path: Path) -> No
     d, g = (read_facts(tmp_path / "a" / name) for name in "dg")
     assert [len(facts["steps"]) for facts in (d, g)] == [3, 2]
     assert [step["micro_batches"] for facts in (d, g) for step in facts["steps"]] == [1] * 5
+    assert [facts["steps"][0]["calls"] for facts in (d, g)] == [[2], [1]]
     first = load_file(tmp_path / "a/d/step-00000001.safetensors")
     np.testing.assert_array_equal(first["batch/0/input/0"], REAL[:8])
     assert first["batch/0/call/1/input/0"].shape == (8, 4)

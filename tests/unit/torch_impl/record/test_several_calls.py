@@ -1,5 +1,7 @@
 """Scripts that call a model several times in a step, and scripts with several recorders."""
 
+import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.recorded.walk import diagnose_records
 from tests.unit.torch_impl.record.scripts import list_functions, list_leftovers, read_facts, read_step
 from torch_impl.record import Recorder
+from torch_impl.record.graph import Mark
 
 Views = tuple[torch.Tensor, torch.Tensor]
 LossFunction = Callable[[nn.Module, torch.Tensor, torch.Tensor], list[torch.Tensor]]
@@ -164,14 +167,56 @@ def test_calls_of_other_sizes_are_no_pairs(tmp_path: Path) -> None:
     assert diagnosis.is_equal, diagnosis.headline
 
 
-def test_calls_that_are_too_many_are_named(tmp_path: Path) -> None:
+def test_many_calls_are_recorded_and_those_of_an_evaluation_with_gradients_are_not(tmp_path: Path) -> None:
+    calls = 40
+
     def call_often(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-        return [sum((functional.mse_loss(model(x + number), y[:, :1]) for number in range(20)), torch.zeros(()))]
+        references = [weakref.ref(functional.mse_loss(model(x), y[:, :1])) for _ in range(calls)]
+        assert not any(reference() for reference in references)
+        return [sum((functional.mse_loss(model(x + number), y[:, :1]) for number in range(calls)), torch.zeros(()))]
 
     record(tmp_path, call_often)
-    notes = read_facts(tmp_path)["not_recorded"]
-    assert any("calls the model 16 times or more before a backward pass; the last 16 calls" in note for note in notes)
-    assert not any("all calls" in note for note in notes)
+    assert read_facts(tmp_path)["steps"][0]["calls"] == [calls]
+    arrays = read_step(tmp_path, 1)
+    inputs = [arrays[f"batch/0/call/{call}/input/0"] for call in range(1, calls)]
+    assert np.allclose(inputs - arrays["batch/0/input/0"], np.arange(1, calls)[:, None, None], atol=1e-5)
+    aliases = read_facts(tmp_path)["aliases"]["step-00000001.safetensors"]
+    assert f"batch/0/label/target.{calls}" not in {*arrays, *aliases}
+
+
+def test_a_graph_that_the_script_drops_is_not_kept(tmp_path: Path) -> None:
+    model = build_encoder()
+    Recorder(str(tmp_path), model, torch.optim.SGD(model.parameters(), lr=0.1))
+    outputs = model(draw_views(0)[0])
+    node = outputs.grad_fn.next_functions[0][0]
+    mark = Mark()
+    node.metadata["test"] = mark  # lives as long as the node
+    reference = weakref.ref(mark)
+    del outputs, node, mark
+    assert reference() is None
+
+
+def forget_calls(directory: Path) -> None:
+    """Make a record as recorders wrote it that recorded the first call of a model only."""
+
+    def forget(arrays: dict[str, np.ndarray]) -> None:
+        for name in [name for name in arrays if "/call/" in name]:
+            del arrays[name]
+
+    change_record(directory, forget)
+    facts = read_facts(directory)
+    for step in facts["steps"]:
+        del step["calls"]
+    (directory / "record.json").write_text(json.dumps(facts))
+
+
+def test_calls_are_not_compared_with_a_record_that_does_not_say_their_number(tmp_path: Path) -> None:
+    a, b = record(tmp_path / "a", call_twice), record(tmp_path / "b", call_twice)
+    forget_calls(a)
+    for pair in ((a, b), (b, a)):
+        diagnosis = diagnose_records(*pair)
+        assert not diagnosis.causes
+        assert f"({a}, torch) does not say how often its script calls the model" in diagnosis.headline
 
 
 def test_layers_without_common_examples_do_not_count_as_compared(tmp_path: Path) -> None:
