@@ -137,6 +137,7 @@ REMEDY_GROUPS = {
     "loss_reduction ignored_labels class_weights": (
         "use the same reduction, ignored labels and class weights in both loss functions"
     ),
+    "loss_weight missing_loss_term loss_terms": "add the same losses, with the same weights, in both scripts",
     "zero_grad_missing dropped_micro_batches update_without_backward": ("call `zero_grad` once for each update"),
     "accumulation_not_divided accumulation_divided_twice": (
         "divide the loss of each micro-batch by their number, once"

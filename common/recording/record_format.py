@@ -88,6 +88,13 @@ class LossFacts(TypedDict):
     arguments: dict[str, object]  # such as {"reduction": "mean", "label_smoothing": 0.0}
 
 
+class LossTerm(LossFacts):
+    """What a call of a loss function contributed to the loss of a micro-batch."""
+
+    value: float  # mean of the numbers that the function returned
+    share: float | None  # sum of these numbers times the gradient of the loss by them; None if that was not seen
+
+
 class LayerFacts(TypedDict):
     """A layer that the forward pass entered."""
 
@@ -130,6 +137,7 @@ class StepEvents(TypedDict, total=False):
     clip_factors: dict[str, float]  # factors by which gradients were multiplied before the update, by parameter
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
+    terms: list[list[LossTerm]]  # the calls of loss functions on which the loss of each micro-batch depends
     calls: list[int]  # calls of the model in each micro-batch; absent in older records, which may hold the first only
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import tensorflow as tf
 
-from common.recording.record_format import LossFacts, StepFacts, name_call
+from common.recording.record_format import LossFacts, LossTerm, StepFacts, name_call
 from tf_impl.record.gradients import Gradients
 from tf_impl.record.layer_observer import LayerObserver
-from tf_impl.record.tensors import Arrays
+from tf_impl.record.tensors import Arrays, to_array
 
 
 @dataclass(eq=False)
@@ -23,12 +23,28 @@ class LossCall:
         facts: Its description.
         labels: Its arguments other than the outputs of the model, by name.
         results: The tensors that it returned.
+        value: The mean of what it returned.
+        share: The sum of what it returned times the gradient of the loss by it; None if that was not seen.
     """
 
     function: object
     facts: LossFacts
     labels: Arrays
     results: list[tf.Tensor]
+    value: float = 0.0
+    share: float | None = None
+
+    def take_gradients(self, gradients: Sequence[tf.Tensor | None], loss_scale: float | None) -> None:
+        """Compute the value, and the share from the gradients of the loss by the results."""
+        arrays = [to_array(result).astype(np.float64) for result in self.results]
+        self.value = float(np.mean([array.mean() for array in arrays])) if arrays else 0.0
+        pairs = zip(arrays, gradients)  # noqa: B905
+        shares = [(array * to_array(gradient)).sum() for array, gradient in pairs if gradient is not None]
+        self.share = float(sum(shares)) / (loss_scale or 1.0) if shares else None
+
+    def describe(self) -> LossTerm:
+        """Return the call as a term of the loss."""
+        return {**self.facts, "value": self.value, "share": self.share}
 
 
 @dataclass(eq=False)
@@ -169,6 +185,7 @@ class Step:
             "skipped": skipped,
             "max_norm": self.max_norm,
             "calls": [len(batch.calls) for batch in self.micro_batches],
+            "terms": [[call.describe() for call in batch.loss_calls] for batch in self.micro_batches],
         }
         if self.clip_factors:
             facts["clip_factors"] = self.clip_factors
@@ -189,6 +206,21 @@ class Step:
             if divisor > 1
             else sums
         )
+
+
+def take_shares(
+    calls: Sequence[ModelCall | LossCall], gradients: Sequence[Sequence[tf.Tensor | None]], step: Step | None
+) -> None:
+    """Give the calls of losses their shares of the loss of a step; None: the record has ended.
+
+    Args:
+        calls: Calls of the model and of losses.
+        gradients: For each call, the gradients of the loss by its results.
+        step: The step.
+    """
+    for call, of_results in zip(calls, gradients):  # noqa: B905
+        if isinstance(call, LossCall) and step is not None:
+            call.take_gradients(of_results, step.loss_scale)
 
 
 def add_gradients(gradients: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from tf_impl.record.model_facts import Layer, find_keras, find_layer_class
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import refuse_parts
-from tf_impl.record.step import LossCall, MicroBatch, ModelCall, Step
+from tf_impl.record.step import LossCall, MicroBatch, ModelCall, Step, take_shares
 from tf_impl.record.tape_gradients import TapeGradients
 from tf_impl.record.tensors import Copies, list_results, name_tensors, to_array
 
@@ -240,6 +240,7 @@ class StepObserver:
         sources = [arguments["sources"], [call.results for call in calls]]
         gradients, of_results = original(tape, **{**arguments, "sources": sources})
         unused = [call for call, of_call in zip(calls, of_results) if all(x is None for x in of_call)]  # noqa: B905
+        self._see(lambda: take_shares(calls, of_results, self.step))
         self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, unused))
         return gradients
 
@@ -256,8 +257,7 @@ class StepObserver:
             return
         pairs = zip(tf.nest.flatten(gradients), tf.nest.flatten(sources))  # noqa: B905
         if named := self._gradients.name(pairs, self.step.loss_scale):
-            terms = [to_array(tensor) for tensor in tf.nest.flatten(target)]
-            loss = float(sum(term.sum() for term in terms)) / (self.step.loss_scale or 1.0)
+            loss = float(sum(to_array(x).sum() for x in tf.nest.flatten(target))) / (self.step.loss_scale or 1.0)
             self._select_calls(self.step.take_gradients(find_replica(), loss, named), unused)
 
     def _select_calls(self, batch: MicroBatch, unused: list[ModelCall | LossCall]) -> None:

@@ -75,11 +75,6 @@ def list_batch_notes(calls: Sequence[ModelCall], loss_calls: Sequence[LossCall])
             "labels and loss function: the recorder saw no call of a loss function of torch.nn.functional; compute the "
             "loss with one of them to record its labels"
         )
-    elif len(loss_calls) > 1:
-        names = ", ".join(call.facts["name"] for call in loss_calls)
-        sentences.append(
-            f"loss function: the script calls several ({names}); the arguments of the first one are recorded"
-        )
     return sentences
 
 

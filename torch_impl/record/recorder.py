@@ -231,6 +231,7 @@ class Recorder:
         self._gradients.remove()
         self._hooks.remove()
         self._patches.restore()
+        self._observer.forget_hooks()
         atexit.unregister(self.close)
         self._writer.close(complete)
         del self._model, self._optimizer, self._observer, self._calls, self._gradients, self._hooks, self._patches

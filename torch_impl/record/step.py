@@ -9,7 +9,7 @@ from typing import Union
 import numpy as np
 import torch
 
-from common.recording.record_format import LossFacts, StepFacts, name_call
+from common.recording.record_format import LossFacts, LossTerm, StepFacts, name_call
 from common.recording.record_writer import Sample, list_plain_values
 from torch_impl.record.copies import Copies
 from torch_impl.record.gradients import RecordedGradients
@@ -22,11 +22,43 @@ Arrays = dict[str, Union[np.ndarray, Sample]]  # noqa: UP007  Python 3.9 evaluat
 
 @dataclass
 class LossCall:
-    """A call of a loss function of PyTorch."""
+    """A call of a loss function of PyTorch.
+
+    Attributes:
+        facts: The function.
+        labels: Its arguments that need no gradient.
+        marks: The marks of its result in the graph.
+        value: The mean of what it returned.
+        share: The sum of what it returned times the gradient of the loss by it; None before the backward pass.
+        hook: The hook that computes the share.
+    """
 
     facts: LossFacts
     labels: Arrays
     marks: list[MarkReference]
+    value: torch.Tensor
+    share: torch.Tensor | None = None
+    hook: torch.utils.hooks.RemovableHandle | None = None
+
+    def observe_gradient(self, result: torch.Tensor) -> None:
+        """Compute the share when the backward pass reaches the result of the call."""
+        values = _copy_numbers(result)
+
+        def compute_share(gradient: torch.Tensor) -> None:
+            self.share = (values * gradient.detach()).sum()
+
+        self.hook = result.register_hook(compute_share)
+
+    def forget_hook(self) -> None:
+        """Remove the hook after the backward pass."""
+        if self.hook is not None:
+            self.hook.remove()
+            self.hook = None
+
+    def describe(self, loss_scale: float | None) -> LossTerm:
+        """Return the call as a term of the loss. loss_scale: the factor of a gradient scaler."""
+        share = None if self.share is None else float(self.share) / (loss_scale or 1.0)
+        return {**self.facts, "value": float(self.value), "share": share}
 
 
 @dataclass
@@ -96,6 +128,7 @@ class Step:
             "skipped": self.is_skipped,
             "max_norm": self.max_norm,
             "calls": [len(batch.calls) for batch in self.micro_batches],
+            "terms": [[call.describe(self.loss_scale) for call in batch.loss_calls] for batch in self.micro_batches],
         }
         if self.gradients is not None and self.gradients.clip_factors:
             facts["clip_factors"] = self.gradients.clip_factors
@@ -134,4 +167,11 @@ def describe_loss_call(
     plain = {name: value for name, value in arguments.items() if name not in tensors}
     labels = {name: copies.copy(tensor) for name, tensor in tensors.items() if not tensor.requires_grad}
     facts: LossFacts = {"name": getattr(function, "__name__", ""), "arguments": list_plain_values(plain)}
-    return LossCall(facts, labels, mark_nodes([result]))
+    call = LossCall(facts, labels, mark_nodes([result]), _copy_numbers(result).mean())
+    call.observe_gradient(result)
+    return call
+
+
+def _copy_numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy in float32 or more: the script may change the tensor in place, as in `loss += penalty`."""
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32), copy=True)

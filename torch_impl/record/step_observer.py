@@ -102,6 +102,7 @@ class StepObserver:
     def after_backward(self) -> None:
         """Notice the end of a backward pass."""
         self._calls.is_paused = False
+        self.forget_hooks()
         has_changed = self._gradients.copy_after_backward()
         batches = self.step.micro_batches
         if not has_changed and batches and not batches[-1].calls:
@@ -109,6 +110,12 @@ class StepObserver:
         for sentence in self._notes_of_pass if has_changed else []:
             self._note(sentence)
         self._notes_of_pass = []
+
+    def forget_hooks(self) -> None:
+        """Remove the hooks of the results of loss functions."""
+        batches = self.step.micro_batches[-1:]
+        for call in [*self.step.loss_calls, *(call for batch in batches for call in batch.loss_calls)]:
+            call.forget_hook()
 
     def before_clip(self) -> None:
         """Copy the gradients that are clipped: the script may have divided or reduced them after the backward pass."""

@@ -48,12 +48,14 @@ def pair_arrays(
     """Pair the arrays of two batches by name, and the others by equal values, by size, and by the closest values.
 
     Names do not suffice: frameworks sort a model's outputs differently, and a loss may also receive lengths or weights.
+    The names of several labels do not count: they are those of arguments, in the order in which losses are called.
 
     Returns:
         The pairs, and the names of the arrays of A and of B that have no counterpart.
     """
-    pairs = [(name, name) for name in a if name in b]
-    unpaired_a, unpaired_b = [name for name in a if name not in b], [name for name in b if name not in a]
+    names = set() if are_labels and max(len(a), len(b)) > 1 else a.keys() & b.keys()
+    pairs = [(name, name) for name in names]
+    unpaired_a, unpaired_b = [name for name in a if name not in names], [name for name in b if name not in names]
     measure_fit = _fit_label if are_labels else _fit_array
     fits = {(x, y): measure_fit(a[x], b[y]) for x in unpaired_a for y in unpaired_b}
     for fit in (EQUAL_VALUES, EQUAL_SIZES, ALIKE):

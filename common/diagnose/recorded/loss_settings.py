@@ -10,6 +10,7 @@ import numpy as np
 
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.recording.record_format import LossFacts
 
 CROSS_ENTROPY, BINARY, SQUARED, ABSOLUTE, HUBER = "cross entropy", "binary", "squared error", "absolute error", "huber"
@@ -36,9 +37,19 @@ CAUSES = {  # the cause in diagnosis.json by the name of the setting that differ
 }  # fmt: skip
 
 
+def describe_kind(loss: LossFacts) -> str:
+    """Return words for the kind of a loss function; its name if the kind is not known."""
+    kind = KINDS.get(_normalize(loss["name"]))
+    return {None: loss["name"].rpartition(".")[2], BINARY: "binary cross entropy"}.get(kind, str(kind))
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[_\s]", "", name.rpartition(".")[2]).lower()
+
+
 def read_loss_settings(loss: LossFacts) -> dict[str, object]:
     """Return the settings of a loss function under common names."""
-    name = re.sub(r"[_\s]", "", loss["name"].rpartition(".")[2]).lower()
+    name = _normalize(loss["name"])
     arguments: Mapping[str, object] = loss["arguments"]
     reduction = arguments.get("reduction", "auto")
     ignored = arguments.get("ignore_index", arguments.get("ignore_class"))
@@ -53,9 +64,12 @@ def read_loss_settings(loss: LossFacts) -> dict[str, object]:
 
 
 def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
-    """Add a cause for each setting in which the loss functions differ; the stage "loss" may confirm it."""
+    """Add a cause for each setting in which the loss functions differ; the stage "loss" may confirm it.
+
+    The stage "loss" compares the settings of several loss functions.
+    """
     losses = [side.record.facts["loss"] for side in pair.sides]
-    if any(loss is None or loss["name"] == SEVERAL for loss in losses):
+    if any(loss is None or loss["name"] == SEVERAL for loss in losses) or any(map(_has_several, pair.sides)):
         return
     a, b = (read_loss_settings(loss) for loss in losses if loss is not None)
     for name, value in a.items():
@@ -79,6 +93,12 @@ def _has_ignored_labels(pair: RecordPair, ignored: set[object]) -> bool:
             if any(np.any(label == value) for label in labels.values() for value in ignored):
                 return True
     return False
+
+
+def _has_several(side: RecordedSide) -> bool:
+    """Check whether the loss of a micro-batch of the first step is the sum of several calls of loss functions."""
+    facts = side.get_facts(side.record.steps[0])
+    return any(len(batch) > 1 for batch in facts.get("terms", []))
 
 
 def _to_number(value: object) -> float:

@@ -25,6 +25,7 @@ from common.diagnose.recorded.example_order import (
     project_steps,
 )
 from common.diagnose.recorded.matched_arrays import is_constant
+from common.diagnose.recorded.partial_labels import compare_partial_labels
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
@@ -87,6 +88,7 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
         if not np.array_equal(order, np.arange(len(order))):
             stage.note = f"step {step} has the same examples in another order; they are compared in A's order"
         _compare_weights_in_loss(stage, pair, step, order)
+        compare_partial_labels(stage, pair, step, order)
         return not stage.causes
     differing_call = find_differing_call(pair, step, arrays)
     if differing_call is not None:

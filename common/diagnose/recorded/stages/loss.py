@@ -19,6 +19,7 @@ from common.diagnose.recorded.loss_formulas import (
     count_common_parts,
     find_formulas,
 )
+from common.diagnose.recorded.loss_terms import explain_terms
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS, WEIGHTS_IN_LOSS
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -68,14 +69,26 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
     states = _explain_states(pair, differing_steps)
     if states is not None and states.confirmed:
         stage.add_explanation("loss", states)
-    explain_formulas(stage, pair, pair.equal_steps[0])
     losses = find_closest_losses(pair, pair.equal_steps[0])
-    if losses is not None and stage.checks and stage.checks[0].begins_here and not stage.causes:
+    begins_here = losses is not None and bool(stage.checks) and stage.checks[0].begins_here
+    terms = explain_terms(pair, pair.equal_steps[0]) if begins_here else []
+    if all(explanation.confirmed for explanation in terms):
+        _add_terms(stage, terms)
+    if not stage.causes:
+        explain_formulas(stage, pair, pair.equal_steps[0])
+    if not stage.causes:
+        _add_terms(stage, terms)
+    if losses is not None and begins_here and not stage.causes:
         _explain_factor(stage, pair, losses[1] / losses[0] if losses[0] else 0.0)
     if states is not None and not stage.causes:
         stage.add_explanation("loss", states)
     if not stage.causes and differing_steps and differing_steps[0] != pair.equal_steps[0]:
         _explain_later_step(stage, pair, differing_steps[0])
+
+
+def _add_terms(stage: Stage, explanations: list[Explanation]) -> None:
+    for explanation in explanations:
+        stage.add_explanation("loss", explanation)
 
 
 def _explain_later_step(stage: Stage, pair: RecordPair, step: int) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from common.diagnose.recorded.walk import diagnose_records
-from tf_impl.record import Recorder
+from tf_impl.record import FitRecorder, Recorder
 
 REAL = np.random.default_rng(0).standard_normal((24, 4)).astype("float32")
 NOISE = np.random.default_rng(1).standard_normal((24, 3)).astype("float32")
@@ -65,6 +65,27 @@ def train_gan(directory: Path | None, seed: int, follow: Path | None = None, ste
         with recorders[0].step(), recorders[1].step():
             losses += [float(loss) for loss in train_step(*batch)]
     return losses
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.05])
+def test_the_weight_of_a_loss_is_compared(weight: float, tmp_path: Path) -> None:
+    for name, factor in (("a", 0.5), ("b", weight)):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input([4])
+        outputs = [keras.layers.Dense(size)(inputs) for size in (3, 1)]
+        model = keras.Model(inputs, outputs)
+        crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(), [crossentropy, "mse"], loss_weights=[1, factor])
+        labels = [np.arange(24) % 3, NOISE[:, 0]]
+        recorder = FitRecorder(str(tmp_path / name))
+        model.fit(REAL, labels, batch_size=8, shuffle=False, verbose=0, callbacks=[recorder])
+    (terms,) = read_facts(tmp_path / "b")["steps"][0]["terms"]
+    assert terms[1]["share"] == pytest.approx(weight * terms[1]["value"])
+    diagnosis = diagnose_records(tmp_path / "a", tmp_path / "b")
+    assert diagnosis.is_equal == (weight == 0.5), diagnosis.headline
+    if not diagnosis.is_equal:
+        assert [(cause.cause, cause.confirmed) for cause in diagnosis.causes] == [("loss_weight", True)]
+        assert "the weight of the squared error in the loss is 0.5 in A and 0.05 in B" in diagnosis.headline
 
 
 def test_recorders_of_both_models_of_a_gan_record_one_step(tmp_path: Path) -> None:

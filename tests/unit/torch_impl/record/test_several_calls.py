@@ -219,6 +219,43 @@ def test_calls_are_not_compared_with_a_record_that_does_not_say_their_number(tmp
         assert f"({a}, torch) does not say how often its script calls the model" in diagnosis.headline
 
 
+def label_some(wrong: int | None = None, count: int = 3) -> LossFunction:
+    """Return a loss function that has a second loss for some examples. wrong: the example with another label."""
+
+    def compute(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        outputs, labels = model(x), torch.arange(float(count))[:, None]
+        if wrong is not None:
+            labels[wrong] = 7
+        return [functional.mse_loss(outputs, y[:, :1]) + functional.l1_loss(outputs[:count], labels)]
+
+    return compute
+
+
+@pytest.mark.parametrize(
+    ("other", "is_equal", "words"),
+    [
+        (label_some(), True, "no difference"),
+        (label_some(wrong=1), False, "step 1: label target.1 of B"),
+        (label_some(count=2), False, "loss"),
+    ],
+)
+def test_labels_of_some_examples_are_compared(other: Any, is_equal: bool, words: str, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, label_some(), other)
+    assert diagnosis.is_equal == is_equal
+    assert words in diagnosis.headline
+
+
+def test_labels_of_some_examples_in_another_order_are_named_as_not_compared(tmp_path: Path) -> None:
+    def flip(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        outputs = model(x.flip(0))
+        some = functional.l1_loss(outputs.flip(0)[:3], torch.arange(3.0)[:, None])
+        return [functional.mse_loss(outputs, y[:, :1].flip(0)) + some]
+
+    diagnosis = diagnose(tmp_path, label_some(), flip)
+    assert not diagnosis.causes
+    assert "labels (target.1, target) that have no row for each example" in diagnosis.headline
+
+
 def test_layers_without_common_examples_do_not_count_as_compared(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, differentiate_twice, call_in_other_order)
     (stage,) = [stage for stage in diagnosis.stages if stage.name == "activations"]

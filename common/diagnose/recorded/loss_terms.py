@@ -1,0 +1,161 @@
+"""The terms of a loss: what each call of a loss function contributes to it, and what is computed without one.
+
+A script may add several losses with weights. A is the reference record of a diagnosis, and B the record that is
+compared with it. The share of a term is the part of the loss that comes from it; the rest of a loss has no such call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from common.diagnose.findings import Explanation
+from common.diagnose.recorded.loss_formulas import CLOSE
+from common.diagnose.recorded.loss_settings import CAUSES, describe_kind, read_loss_settings
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.recording.record_format import LossTerm
+
+MISSING, WEIGHT, TERMS = "missing_loss_term", "loss_weight", "loss_terms"  # names of the causes
+
+
+@dataclass(frozen=True)
+class Term:
+    """A call of a loss function, in the mean over the micro-batches of a step.
+
+    Attributes:
+        title: Words for the function, such as "squared error".
+        settings: Its arguments under common names.
+        value: The mean of what it returned.
+        share: The part of the loss that comes from it.
+    """
+
+    title: str
+    settings: dict[str, object]
+    value: float
+    share: float
+
+    @property
+    def weight(self) -> float:
+        """The factor of the value in the loss."""
+        return self.share / self.value if self.value else 0.0
+
+    @property
+    def description(self) -> str:
+        """Words for the term, such as "0.5 times the squared error (1.25)"."""
+        factor = "" if np.isclose(self.weight, 1, rtol=1e-4) else f"{self.weight:.4g} times "
+        return f"{factor}the {self.title} ({self.value:.6g})"
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The loss of a step as a sum.
+
+    Attributes:
+        terms: The calls of loss functions.
+        rest: The part that is computed without a loss function.
+    """
+
+    terms: Sequence[Term]
+    rest: float
+
+    def describe(self, smallest: float) -> str:
+        """Return words for the sum. smallest: a rest that is not larger is left out."""
+        words = [term.description for term in self.terms]
+        rest = [f"{self.rest:.6g}, which is computed without a loss function"] if abs(self.rest) > smallest else []
+        return " + ".join([*words, *rest])
+
+
+def read_sum(side: RecordedSide, step: int) -> Sum | None:
+    """Return the loss of a step as a sum; None if the recorder saw no terms, or other ones in each micro-batch."""
+    batches, loss = _list_terms(side, step), side.record.get_loss(step)
+    kinds = {tuple(term["name"] for term in batch) for batch in batches}
+    if loss is None or kinds in (set(), {()}) or len(kinds) > 1:
+        return None
+    if any(term["share"] is None for batch in batches for term in batch):
+        return None
+    terms = []
+    for calls in zip(*batches, strict=True):
+        value, share = (float(np.mean([call[key] for call in calls])) for key in ("value", "share"))
+        terms.append(Term(describe_kind(calls[0]), read_loss_settings(calls[0]), value, share))
+    return Sum(_number_titles(terms), loss - sum(term.share for term in terms))
+
+
+def _list_terms(side: RecordedSide, step: int) -> list[list[LossTerm]]:
+    return [batch for facts in side.record.get_step_facts(step) for batch in facts.get("terms", [])]
+
+
+def _number_titles(terms: Sequence[Term]) -> list[Term]:
+    """Number the terms of the same kind, as in "squared error 2"."""
+    titles = [term.title for term in terms]
+    numbers = [titles[: index + 1].count(title) for index, title in enumerate(titles)]
+    return [
+        replace(term, title=f"{term.title} {number}") if titles.count(term.title) > 1 else term
+        for term, number in zip(terms, numbers, strict=True)
+    ]
+
+
+def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
+    """Explain losses that differ though the outputs and the labels are equal by the terms of both; none if unknown.
+
+    The formulas of losses explain those of one term.
+
+    Args:
+        pair: The records.
+        step: The step.
+    """
+    sums = [read_sum(side, step) for side in pair.sides]
+    counts = {len(side.list_micro_batches(step)) for side in pair.sides}
+    a, b = sums
+    if a is None or b is None or len(counts) > 1:
+        return []
+    tolerance = CLOSE[pair.precision] * max(sum(abs(term.share) for term in x.terms) + abs(x.rest) for x in (a, b))
+    if all(len(x.terms) == 1 and abs(x.rest) <= tolerance for x in (a, b)):
+        return []
+    pairs = _pair_terms(a.terms, b.terms, tolerance)
+    only_a = [term for term in a.terms if all(term is not x for x, _ in pairs)]
+    only_b = [term for term in b.terms if all(term is not y for _, y in pairs)]
+    differing = [(x, y) for x, y in pairs if abs(x.share - y.share) > tolerance]
+    has_equal_rest = abs(a.rest - b.rest) <= tolerance
+    if not has_equal_rest or (len(only_a), len(only_b)) == (1, 1):
+        sentence = f"the loss of A is {a.describe(tolerance)}; that of B is {b.describe(tolerance)}"
+        return [Explanation(TERMS, sentence, confirmed=has_equal_rest)]
+    explanations = [_explain_term(x, y) for x, y in differing]
+    for terms, side, other in ((only_a, "A", "B"), (only_b, "B", "A")):
+        explanations += [
+            Explanation(
+                MISSING, f"the loss of {side} has {term.description}, and that of {other} has no such term",
+                side=other.lower(),
+            )
+            for term in terms
+        ]  # fmt: skip
+    return explanations
+
+
+def _pair_terms(a: Sequence[Term], b: Sequence[Term], tolerance: float) -> list[tuple[Term, Term]]:
+    """Pair terms of the same kind: those of equal values or shares first, then in their order."""
+    pairs: list[tuple[Term, Term]] = []
+    for is_counterpart in (
+        lambda x, y: abs(x.value - y.value) <= tolerance,
+        lambda x, y: abs(x.share - y.share) <= tolerance,
+        lambda x, y: True,
+    ):
+        for term in a:
+            unpaired = [other for other in b if all(other is not y for _, y in pairs)]
+            same = [y for y in unpaired if y.settings["kind"] == term.settings["kind"] and is_counterpart(term, y)]
+            if same and all(term is not x for x, _ in pairs):
+                pairs.append((term, same[0]))
+    return pairs
+
+
+def _explain_term(a: Term, b: Term) -> Explanation:
+    """Return why the shares of a term differ: its weight, a setting, or what it receives."""
+    if np.isclose(a.value, b.value, rtol=1e-4):
+        sentence = f"the weight of the {a.title} in the loss is {a.weight:.6g} in A and {b.weight:.6g} in B"
+        return Explanation(WEIGHT, sentence)
+    for name, value in a.settings.items():
+        if value != b.settings[name]:
+            sentence = f"the {name} of the {a.title} in the loss is {value} in A and {b.settings[name]} in B"
+            return Explanation(CAUSES[name], sentence)
+    sentence = f"the loss of A has {a.description}, and that of B {b.description}: compare what the functions receive"
+    return Explanation(TERMS, sentence, confirmed=False)

@@ -1,0 +1,56 @@
+"""Labels that have no row for each example of a step, if a script calls its loss function several times.
+
+A script may compute a second loss from a part of its examples only, such as the labelled ones. A is the reference
+record of a diagnosis, and B the record that is compared with it.
+"""
+
+import re
+
+import numpy as np
+
+from common.diagnose.findings import Stage
+from common.diagnose.recorded.preparation import explain_preparation
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import LABELS, WEIGHTS_IN_LOSS, RecordedSide
+
+LATER_LOSS = re.compile(r"\.\d+$")  # end of the names of labels that a later call of a loss received
+
+
+def compare_partial_labels(stage: Stage, pair: RecordPair, step: int, order: np.ndarray) -> None:
+    """Compare labels without a row for each example, if their rows are the same on both sides; else say that.
+
+    Args:
+        stage: The stage "data".
+        pair: The records.
+        step: The step.
+        order: The index among A's examples of each example of B.
+    """
+    labels_a, labels_b = (_list_partial_labels(side, step) for side in pair.sides)
+    if not labels_a and not labels_b:
+        return
+    shapes_a, shapes_b = ([label.shape for _, label in labels] for labels in (labels_a, labels_b))
+    if shapes_a != shapes_b or not np.array_equal(order, np.arange(len(order))):
+        names = ", ".join(dict.fromkeys(name for name, _ in [*labels_a, *labels_b]))
+        reason = f"the loss functions receive labels ({names}) that have no row for each example in step {step}"
+        stage.omit(reason, extent="labels are not compared")
+        return
+    for (name, a), (_, b) in zip(labels_a, labels_b, strict=True):
+        if not stage.compare_arrays(f"step {step}: label {name}", a.astype(np.float64), b.astype(np.float64)).differs:
+            continue
+        explanation = explain_preparation(a, b, is_label=True)
+        stage.add_explanation(f"label {name}", explanation, prefix=f"step {step}: label {name} of B ")
+
+
+def _list_partial_labels(side: RecordedSide, step: int) -> list[tuple[str, np.ndarray]]:
+    """Return names and arrays of the labels of several losses that have no row for each example, by micro-batch."""
+    known = side.read_labels(step)
+    labels = []
+    for micro_batch in side.list_micro_batches(step) if LABELS not in known else ():
+        part = side.read_part(step, *micro_batch, "label")
+        of_several = {LATER_LOSS.sub("", name) for name in part if LATER_LOSS.search(name)}
+        labels += [
+            (name, label)
+            for name, label in part.items()
+            if name not in known and label.ndim and LATER_LOSS.sub("", name) in of_several - {*WEIGHTS_IN_LOSS}
+        ]
+    return labels

@@ -1,0 +1,124 @@
+"""Scripts whose loss is a sum of several losses."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from common.diagnose.diagnosis import Diagnosis
+from common.diagnose.recorded.walk import diagnose_records
+from tests.unit.torch_impl.record.scripts import read_facts
+from torch_impl.record import Recorder
+
+Outputs = tuple[torch.Tensor, torch.Tensor]
+LossFunction = Callable[[Outputs, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.classes, self.value = nn.Linear(5, 8), nn.Linear(8, 3), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> Outputs:
+        hidden = torch.relu(self.body(x))
+        return self.classes(hidden), self.value(hidden)
+
+
+def add(weight: float = 0.5, reduction: str = "mean", penalty: float = 0.0) -> LossFunction:
+    def compute(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        loss = functional.cross_entropy(outputs[0], y)
+        loss += weight * functional.mse_loss(outputs[1], z, reduction=reduction)  # in place, as scripts do
+        return loss + penalty * outputs[1].abs().mean()
+
+    return compute
+
+
+def add_in_other_order(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    losses = functional.mse_loss(outputs[1], z, reduction="none")
+    return 0.5 * losses.mean() + functional.cross_entropy(outputs[0], y)
+
+
+def leave_out(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    functional.mse_loss(outputs[1], z)  # logged only
+    return functional.cross_entropy(outputs[0], y)
+
+
+def replace(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs[0], y) + 0.5 * functional.l1_loss(outputs[1], z)
+
+
+def receive_another(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs[0], y) + 0.5 * functional.mse_loss(outputs[1].sigmoid(), z)
+
+
+def record(directory: Path, compute: LossFunction) -> Path:
+    torch.manual_seed(0)
+    model = TwoHeads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(directory), model, optimizer)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        x, z = (torch.randn(8, size, generator=generator) for size in (5, 2))
+        loss = compute(model(x), torch.arange(8) % 3, z)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return directory
+
+
+def diagnose(tmp_path: Path, a: LossFunction, b: LossFunction) -> Diagnosis:
+    return diagnose_records(record(tmp_path / "a", a), record(tmp_path / "b", b))
+
+
+def test_the_terms_add_up_to_the_loss(tmp_path: Path) -> None:
+    record(tmp_path, add(weight=0.25))
+    step = read_facts(tmp_path)["steps"][0]
+    (terms,) = step["terms"]
+    assert [term["name"] for term in terms] == ["cross_entropy", "mse_loss"]
+    assert sum(term["share"] for term in terms) == pytest.approx(step["losses"][0])
+    assert terms[1]["share"] == pytest.approx(0.25 * terms[1]["value"])
+
+
+def test_the_recorder_does_not_change_the_gradients(tmp_path: Path) -> None:
+    x, y, z = torch.randn(8, 5), torch.arange(8) % 3, torch.randn(8, 2)
+    gradients = []
+    for is_recorded in (False, True):
+        torch.manual_seed(0)
+        model = TwoHeads()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if is_recorded:
+            Recorder(str(tmp_path), model, optimizer)
+        loss = add()(model(x), y, z)
+        loss.backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+        assert loss._backward_hooks in (None, {}) or not loss._backward_hooks
+    assert all(np.array_equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("other", [add(), add_in_other_order])
+def test_equal_sums_are_equal(other: LossFunction, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, add(), other)
+    assert diagnosis.is_equal, diagnosis.headline
+
+
+@pytest.mark.parametrize(
+    ("other", "cause", "words", "is_confirmed"),
+    [
+        (add(0.05), "loss_weight", "the weight of the squared error in the loss is 0.5 in A and 0.05 in B", True),
+        (add(0.5, "sum"), "loss_reduction", "the reduction of the squared error in the loss is mean in A", True),
+        (leave_out, "missing_loss_term", "the loss of A has 0.5 times the squared error", True),
+        (replace, "loss_terms", " + 0.5 times the absolute error (0.8", True),
+        (add(penalty=0.1), "loss_terms", "which is computed without a loss function", False),
+        (receive_another, "loss_terms", "compare what the functions receive", False),
+    ],
+)
+def test_the_term_that_differs_is_named(
+    other: LossFunction, cause: str, words: str, is_confirmed: bool, tmp_path: Path
+) -> None:
+    diagnosis = diagnose(tmp_path, add(), other)
+    assert [(found.cause, found.confirmed) for found in diagnosis.causes] == [(cause, is_confirmed)]
+    assert words in diagnosis.causes[0].sentence
