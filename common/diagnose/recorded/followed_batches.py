@@ -84,7 +84,7 @@ class FollowedBatches:
         step = self._steps[0]
         arrays = self._arrays.read(step)
         total = len(next(iter(arrays.values())))
-        sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._arrays.batches.count_rows(step)})
+        sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._arrays.count_rows(step)})
         self._time_sizes = sizes
         if sizes is not None:
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}

@@ -105,7 +105,7 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
         step: The step.
     """
     sums = [read_sum(side, step) for side in pair.sides]
-    counts = {len(side.list_micro_batches(step)) for side in pair.sides}
+    counts = {len(side.batches.list_micro_batches(step)) for side in pair.sides}
     a, b = sums
     if a is None or b is None or len(counts) > 1:
         return []

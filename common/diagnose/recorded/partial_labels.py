@@ -11,7 +11,8 @@ import numpy as np
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_side import LABELS, WEIGHTS_IN_LOSS, RecordedSide
+from common.diagnose.recorded.recorded_batches import LABELS, WEIGHTS_IN_LOSS
+from common.diagnose.recorded.recorded_side import RecordedSide
 
 LATER_LOSS = re.compile(r"\.\d+$")  # end of the names of labels that a later call of a loss received
 
@@ -43,10 +44,10 @@ def compare_partial_labels(stage: Stage, pair: RecordPair, step: int, order: np.
 
 def _list_partial_labels(side: RecordedSide, step: int) -> list[tuple[str, np.ndarray]]:
     """Return names and arrays of the labels of several losses that have no row for each example, by micro-batch."""
-    known = side.read_labels(step)
+    known = side.batches.read_labels(step)
     labels = []
-    for micro_batch in side.list_micro_batches(step) if LABELS not in known else ():
-        part = side.read_part(step, *micro_batch, "label")
+    for micro_batch in side.batches.list_micro_batches(step) if LABELS not in known else ():
+        part = side.batches.read_micro_batch(step, *micro_batch, "label")
         of_several = {LATER_LOSS.sub("", name) for name in part if LATER_LOSS.search(name)}
         labels += [
             (name, label)

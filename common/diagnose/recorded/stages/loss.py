@@ -13,6 +13,12 @@ from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.example_order import pair_arrays
 from common.diagnose.recorded.label_counts import count_labels, find_ignored_class
+from common.diagnose.recorded.label_forms import (
+    list_class_layouts,
+    list_label_forms,
+    list_labels,
+    read_label_weights,
+)
 from common.diagnose.recorded.loss_formulas import (
     DOUBLE_SOFTMAX,
     NOT_FROM_LOGITS,
@@ -21,7 +27,6 @@ from common.diagnose.recorded.loss_formulas import (
 )
 from common.diagnose.recorded.loss_terms import explain_terms
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS, WEIGHTS_IN_LOSS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.regularizers import PENALTY, compute_penalty
 from common.map.array_differences import relative_difference
@@ -210,9 +215,12 @@ def find_side_formulas(
     for micro_batch in side.batches.list_micro_batches(step):
         facts = side.record.get_step_facts(step)[micro_batch[0]]
         loss, count = facts["losses"][micro_batch[1]], facts["micro_batches"]
-        returned = side.batches.read_micro_batch(step, *micro_batch, "output")
-        outputs = [x for x in returned.values() if x.dtype.kind == "f" and x.ndim > 1]
-        labels = _list_labels(side, step, micro_batch)
+        outputs = [
+            x
+            for x in side.batches.read_micro_batch(step, *micro_batch, "output").values()
+            if x.dtype.kind == "f" and x.ndim > 1
+        ]
+        labels = list_labels(side, step, micro_batch)
         if not labels and lacking_labels is not None and micro_batch in lacking_labels:
             labels = [lacking_labels[micro_batch]]
         if loss is None or not outputs or not labels:
@@ -221,9 +229,9 @@ def find_side_formulas(
         fitting = [
             f"{name}{words}"
             for array in labels
-            for logits in _list_class_layouts(outputs[0], array)
-            for label in _list_label_forms(array, logits)
-            for weights in [_read_label_weights(part, label)]
+            for logits in list_class_layouts(outputs[0], array)
+            for label in list_label_forms(array, logits)
+            for weights in [read_label_weights(part, label)]
             for subtracted, words in ((0.0, ""), *([(penalty, WITH_PENALTY)] if penalty else []))
             for factor in sorted({1, count, 1 / len(side.batches.count_rows(step, *micro_batch))})
             for name in find_formulas(logits, label, loss * factor - subtracted, precision, weights, ignored)
@@ -233,29 +241,6 @@ def find_side_formulas(
     return sorted(names or [], key=lambda name: name.startswith("half"))
 
 
-def _read_label_weights(part: Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray | None:
-    """Return the weights of the labels of a micro-batch in the loss, in the shape of the labels; None without any."""
-    if (weights := part.get(CLASS_WEIGHTS)) is not None:
-        return weights[np.clip(labels, 0, len(weights) - 1)] if labels.dtype.kind in "iu" and weights.ndim else None
-    weights = part.get(SAMPLE_WEIGHTS)
-    if weights is None or weights.size == labels.size:
-        return weights
-    is_by_example = weights.ndim and weights.size == len(labels)
-    return np.broadcast_to(weights.reshape(-1, *[1] * (labels.ndim - 1)), labels.shape) if is_by_example else None
-
-
-def _list_labels(side: RecordedSide, step: int, micro_batch: tuple[int, int]) -> list[np.ndarray]:
-    """Return the labels that the loss function received in a micro-batch, and those that the model received."""
-    return [
-        *(
-            x
-            for name, x in side.batches.read_micro_batch(step, *micro_batch, "label").items()
-            if name not in WEIGHTS_IN_LOSS and x.ndim
-        ),
-        *(x for name, x in side.batches.read_micro_batch(step, *micro_batch, "input").items() if name == LABELS),
-    ]
-
-
 def _list_lacking_labels(
     pair: RecordPair, side: RecordedSide, other: RecordedSide, step: int
 ) -> dict[tuple[int, int], np.ndarray]:
@@ -263,34 +248,8 @@ def _list_lacking_labels(
     is_same = np.array_equal(pair.orders[step], np.arange(len(pair.orders[step])))
     if not is_same or side.batches.count_examples(step) != other.batches.count_examples(step):
         return {}
-    labels = {key: _list_labels(other, step, key) for key in other.batches.list_micro_batches(step)}
+    labels = {key: list_labels(other, step, key) for key in other.batches.list_micro_batches(step)}
     return {micro_batch: arrays[-1] for micro_batch, arrays in labels.items() if arrays}
-
-
-def _list_class_layouts(outputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
-    """Return outputs with the classes in the last axis, in each layout that fits the labels; as they are if none does.
-
-    PyTorch's loss functions have the classes in the second axis.
-    """
-    moved = np.moveaxis(outputs, 1, -1)
-    fitting = [array for array in (outputs, moved) if _shape_labels(labels, array).shape == array.shape[:-1]]
-    return [outputs, moved] if len(fitting) == 2 and outputs.ndim > 2 else fitting[:1] or [outputs]
-
-
-def _list_label_forms(labels: np.ndarray, outputs: np.ndarray) -> list[np.ndarray]:
-    """Return labels in the shape of the outputs without the classes, and those that are one-hot also as classes."""
-    labels = _shape_labels(labels, outputs)
-    is_one_hot = labels.shape == outputs.shape and labels.ndim > 1 and labels.shape[-1] > 1
-    is_one_hot = is_one_hot and bool(np.isin(labels, (0, 1)).all() and (labels.sum(-1) == 1).all())
-    return [labels, labels.argmax(-1)] if is_one_hot else [labels]
-
-
-def _shape_labels(labels: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-    """Return labels in the shape of the outputs without the classes, also if the script flattened them."""
-    if labels.ndim > 1 and labels.shape[-1] == 1 < outputs.shape[-1]:
-        labels = labels[..., 0]
-    is_flat = labels.ndim == 1 and outputs.ndim > 2 and labels.size == outputs[..., 0].size
-    return labels.reshape(outputs.shape[:-1]) if is_flat else labels
 
 
 def _name_cause(a: str, b: str) -> str:

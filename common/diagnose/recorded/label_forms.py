@@ -1,0 +1,57 @@
+"""Labels of a micro-batch, and its outputs, in the forms in which the formulas of losses take them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS, WEIGHTS_IN_LOSS
+from common.diagnose.recorded.recorded_side import RecordedSide
+
+
+def read_label_weights(part: Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray | None:
+    """Return the weights of the labels of a micro-batch in the loss, in the shape of the labels; None without any."""
+    if (weights := part.get(CLASS_WEIGHTS)) is not None:
+        return weights[np.clip(labels, 0, len(weights) - 1)] if labels.dtype.kind in "iu" and weights.ndim else None
+    weights = part.get(SAMPLE_WEIGHTS)
+    if weights is None or weights.size == labels.size:
+        return weights
+    is_by_example = weights.ndim and weights.size == len(labels)
+    return np.broadcast_to(weights.reshape(-1, *[1] * (labels.ndim - 1)), labels.shape) if is_by_example else None
+
+
+def list_labels(side: RecordedSide, step: int, micro_batch: tuple[int, int]) -> list[np.ndarray]:
+    """Return the labels that the loss function received in a micro-batch, and those that the model received."""
+    return [
+        *(
+            x
+            for name, x in side.batches.read_micro_batch(step, *micro_batch, "label").items()
+            if name not in WEIGHTS_IN_LOSS and x.ndim
+        ),
+        *(x for name, x in side.batches.read_micro_batch(step, *micro_batch, "input").items() if name == LABELS),
+    ]
+
+
+def list_class_layouts(outputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+    """Return outputs with the classes in the last axis, in each layout that fits the labels; as they are if none does.
+
+    PyTorch's loss functions have the classes in the second axis.
+    """
+    moved = np.moveaxis(outputs, 1, -1)
+    fitting = [array for array in (outputs, moved) if _shape_labels(labels, array).shape == array.shape[:-1]]
+    return [outputs, moved] if len(fitting) == 2 and outputs.ndim > 2 else fitting[:1] or [outputs]
+
+
+def list_label_forms(labels: np.ndarray, outputs: np.ndarray) -> list[np.ndarray]:
+    """Return labels in the shape of the outputs without the classes, and those that are one-hot also as classes."""
+    labels = _shape_labels(labels, outputs)
+    is_one_hot = labels.shape == outputs.shape and labels.ndim > 1 and labels.shape[-1] > 1
+    is_one_hot = is_one_hot and bool(np.isin(labels, (0, 1)).all() and (labels.sum(-1) == 1).all())
+    return [labels, labels.argmax(-1)] if is_one_hot else [labels]
+
+
+def _shape_labels(labels: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    """Return labels in the shape of the outputs without the classes, also if the script flattened them."""
+    if labels.ndim > 1 and labels.shape[-1] == 1 < outputs.shape[-1]:
+        labels = labels[..., 0]
+    is_flat = labels.ndim == 1 and outputs.ndim > 2 and labels.size == outputs[..., 0].size
+    return labels.reshape(outputs.shape[:-1]) if is_flat else labels
