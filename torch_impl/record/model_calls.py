@@ -178,6 +178,11 @@ class CallObserver:
                 call.layers[f"followed/{path}"] = self.copies.copy(followed)
 
     @property
+    def may_compute_loss(self) -> bool:
+        """Return whether the script may compute a loss now: after a call of the model, and outside of it."""
+        return bool(self.pending) and not self._stack and not self.is_paused
+
+    @property
     def _observes_layers(self) -> bool:
         """Return whether the calls of layers are observed."""
         return self.records_layers and self._has_layers

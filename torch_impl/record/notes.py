@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from torch_impl.record.model_calls import ModelCall
-from torch_impl.record.step import LossCall, Step
+from torch_impl.record.step import LossCall, Operand, Step
 
 NO_STEP = (
     "steps: the script ended, and the recorder saw no step of the optimizer; pass the optimizer that the loop steps, "
@@ -52,8 +52,10 @@ def list_notes(is_sharded: bool, has_layers: bool, entry: torch.nn.Module) -> li
     return sentences
 
 
-def list_batch_notes(calls: Sequence[ModelCall], loss_calls: Sequence[LossCall]) -> list[str]:
-    """Return the sentences about a micro-batch: its forward passes and its calls of loss functions."""
+def list_batch_notes(
+    calls: Sequence[ModelCall], loss_calls: Sequence[LossCall], operands: Sequence[Operand]
+) -> list[str]:
+    """Return the sentences about a micro-batch: its forward passes, its loss functions, and what replaces them."""
     sentences = []
     if not calls:
         sentences.append(
@@ -70,7 +72,12 @@ def list_batch_notes(calls: Sequence[ModelCall], loss_calls: Sequence[LossCall])
             f"inputs and outputs: the script calls layers of the model ({paths}) instead of the model; the inputs of "
             "the first one and the outputs of the last one are recorded; call the model itself to record its own"
         )
-    if not loss_calls:
+    if not loss_calls and operands:
+        sentences.append(
+            "loss function: the script computes the loss without one of torch.nn.functional; what it combines with the "
+            "outputs of the model by -, *, indexing or gather is recorded as the labels"
+        )
+    elif not loss_calls:
         sentences.append(
             "labels and loss function: the recorder saw no call of a loss function of torch.nn.functional; compute the "
             "loss with one of them to record its labels"

@@ -17,8 +17,13 @@ LOSS_FUNCTIONS = (
     "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
     "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
 )  # fmt: skip
+# Methods by which a loss that a script writes itself combines labels with the outputs of a model
+OPERATIONS = ("__getitem__", "__mul__", "__rmul__", "__rsub__", "__sub__", "gather", "mul", "sub")
 Before = Callable[..., object]  # receives the arguments of the observed function
 After = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], object]  # function, result, args, kwargs
+
+
+INHERITED = object()  # stands for the original if a class inherits it
 
 
 class Patches:
@@ -40,7 +45,7 @@ class Patches:
             after: Receives the function, its result, its positional and its keyword arguments. It is called even if
                 the function raises; the result is then None.
         """
-        self._replace(owner, name, _surround(vars(owner)[name], before, after))
+        self._replace(owner, name, _surround(getattr(owner, name), before, after))
 
     def observe_everywhere(self, observers: dict[Callable[..., object], tuple[Before | None, After]]) -> None:
         """Observe functions in every module that has them, also under `from x import f`.
@@ -56,7 +61,7 @@ class Patches:
         """Restore the functions. Those that another recorder replaced in the meantime are restored with its own."""
         for owner, name, original, replacement in reversed(self._replaced):
             if vars(owner).get(name) is replacement:
-                setattr(owner, name, self._find_original(original))
+                _restore(owner, name, self._find_original(original))
             else:
                 self._retired[id(replacement)] = replacement, original
         originals = {id(replacement): original for _, _, original, replacement in self._replaced}
@@ -71,8 +76,15 @@ class Patches:
         return function
 
     def _replace(self, owner: Any, name: str, replacement: Callable[..., object]) -> None:  # noqa: ANN401
-        self._replaced.append((owner, name, vars(owner)[name], replacement))
+        self._replaced.append((owner, name, vars(owner).get(name, INHERITED), replacement))
         setattr(owner, name, replacement)
+
+
+def _restore(owner: Any, name: str, original: object) -> None:  # noqa: ANN401  module or class
+    if original is INHERITED:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, original)
 
 
 def list_module_values(identities: Collection[int]) -> list[tuple[Any, str, Any]]:

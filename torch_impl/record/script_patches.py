@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torch_impl.record.patches import (
+    OPERATIONS,
     Patches,
     bind_arguments,
     find_scaler_class,
@@ -45,6 +46,8 @@ class ScriptPatches:
         observe(torch.autograd, "backward", guard(self._before_backward), guard(self._after_backward))
         observe(find_scaler_class(), "scale", None, guard(self._on_scale))
         observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))
+        for name in OPERATIONS:
+            observe(torch.Tensor, name, None, guard(observer.on_operation))
         for kind in list_scheduler_classes():
             observe(kind, "step", guard(self._on_scheduler_step))
 

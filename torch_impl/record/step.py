@@ -11,6 +11,7 @@ import torch
 
 from common.recording.record_format import LossFacts, LossTerm, StepFacts, name_call
 from common.recording.record_writer import Sample, list_plain_values
+from torch_impl.record.arrays import name_tensors
 from torch_impl.record.copies import Copies
 from torch_impl.record.gradients import RecordedGradients
 from torch_impl.record.graph import MarkReference, mark_nodes
@@ -62,12 +63,33 @@ class LossCall:
 
 
 @dataclass
+class Operand:
+    """A tensor without a gradient with which a script combines an output of the model, such as labels.
+
+    Attributes:
+        array: Its copy.
+        marks: The marks of the result in the graph.
+    """
+
+    array: np.ndarray | Sample
+    marks: list[MarkReference]
+
+
+@dataclass
 class MicroBatch:
-    """The forward passes and the loss of a backward pass."""
+    """The forward passes and the loss of a backward pass.
+
+    Attributes:
+        calls: The forward passes.
+        loss_calls: The calls of loss functions.
+        loss: The loss.
+        operands: What a script combines with the outputs if it computes the loss without a loss function.
+    """
 
     calls: list[ModelCall]
     loss_calls: list[LossCall]
     loss: float | None
+    operands: list[Operand]
 
     def name_arrays(self, number: int) -> Arrays:
         """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
@@ -78,11 +100,13 @@ class MicroBatch:
         return {f"{kind}/{name}": array for kind, arrays in kinds.items() for name, array in arrays.items()}
 
     def _name_labels(self) -> Arrays:
-        return {
+        labels = {
             f"{name}.{index}" if index else name: label
             for index, call in enumerate(self.loss_calls)
             for name, label in call.labels.items()
         }
+        operands = {id(operand.array): operand.array for operand in self.operands}  # a script may use one several times
+        return labels or {f"operand_{index}": array for index, array in enumerate(operands.values())}
 
 
 @dataclass
@@ -93,6 +117,7 @@ class Step:
         number: The number of the step, from 1.
         micro_batches: The micro-batches so far.
         loss_calls: The calls of loss functions for which no backward pass was seen yet.
+        operands: What the script combined with outputs of the model since then.
         scaled_loss: The last loss that a gradient scaler received.
         loss_scale: The factor by which the scaler multiplied the loss.
         max_norm: The norm to which the script clipped the gradients.
@@ -107,6 +132,7 @@ class Step:
     number: int
     micro_batches: list[MicroBatch] = field(default_factory=list)
     loss_calls: list[LossCall] = field(default_factory=list)
+    operands: list[Operand] = field(default_factory=list)
     scaled_loss: torch.Tensor | None = None
     loss_scale: float | None = None
     max_norm: float | None = None
@@ -170,6 +196,20 @@ def describe_loss_call(
     call = LossCall(facts, labels, mark_nodes([result]), _copy_numbers(result).mean())
     call.observe_gradient(result)
     return call
+
+
+def describe_operands(result: object, args: tuple[object, ...], copies: Copies) -> list[Operand]:
+    """Return the operands without a gradient of an operation; none if its result has no gradient."""
+    if not (isinstance(result, torch.Tensor) and result.grad_fn is not None):
+        return []
+    tensors = [tensor for _, tensor in name_tensors(args) if not tensor.requires_grad and tensor.numel() > 1]
+    return [Operand(copies.copy(tensor), mark_nodes([result])) for tensor in tensors if not _are_rows(tensor)]
+
+
+def _are_rows(tensor: torch.Tensor) -> bool:
+    """Check whether a tensor has the numbers of all rows, as in `scores[torch.arange(len(labels)), labels]`."""
+    is_index = tensor.dtype == torch.int64 and tensor.ndim == 1
+    return is_index and torch.equal(tensor, torch.arange(len(tensor), device=tensor.device))
 
 
 def _copy_numbers(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch_impl.record.gradients import GradientObserver
 from torch_impl.record.graph import find_marks, list_marks, split_used
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
-from torch_impl.record.step import MicroBatch, Step, describe_loss_call
+from torch_impl.record.step import MicroBatch, Operand, Step, describe_loss_call, describe_operands
 from torch_impl.record.update_hooks import Arguments
 
 
@@ -58,6 +59,15 @@ class StepObserver:
             kept_calls = [known for known in self.step.loss_calls if list_marks([known])]  # others are of evaluations
             self.step.loss_calls = [*kept_calls, *([call] if call is not None else [])]
 
+    def on_operation(self, _: object, result: object, args: tuple[Any, ...], __: dict[str, Any]) -> None:
+        """Notice an operation: a script may compute its loss without a loss function."""
+        if self._calls.may_compute_loss and torch.is_grad_enabled():
+            operands: list[Operand] = []
+            with contextlib.suppress(RuntimeError):  # a tensor of torch.func has no values to copy
+                operands = describe_operands(result, args, self._calls.copies)
+            kept_operands = [known for known in self.step.operands if list_marks([known])] if operands else []
+            self.step.operands = [*kept_operands, *operands] if operands else self.step.operands
+
     def on_scaled_loss(self, scaler: Any, loss: Any) -> None:  # noqa: ANN401  its class depends on the version
         """Notice that a gradient scaler multiplied a loss."""
         if scaler.is_enabled():
@@ -66,20 +76,21 @@ class StepObserver:
     def before_backward(self, tensors: Any) -> None:  # noqa: ANN401  a tensor or several
         """Notice the begin of a backward pass: the end of a micro-batch."""
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        marks = find_marks(losses, list_marks([*self._calls.pending, *self.step.loss_calls]))
+        marks = find_marks(losses, list_marks([*self._calls.pending, *self.step.loss_calls, *self.step.operands]))
         has_pending_calls = bool(self._calls.pending)
         calls = self._calls.take(marks)
         loss_calls, self.step.loss_calls = split_used(self.step.loss_calls, marks)
+        operands, self.step.operands = split_used(self.step.operands, marks)
         loss = self.step.take_loss(losses)
         self._calls.is_paused = True
         if has_pending_calls and not calls:
             self._notes_of_pass = [notes.OTHER_BACKWARD]
             return
-        self._notes_of_pass = notes.list_batch_notes(calls, loss_calls)
+        self._notes_of_pass = notes.list_batch_notes(calls, loss_calls, operands)
         if self.step.micro_batches and self._gradients.are_cleared():
             self._forget_passes_of_others()
             self.step.dropped_micro_batches = len(self.step.micro_batches)
-        self.step.micro_batches.append(MicroBatch(calls, loss_calls, loss))
+        self.step.micro_batches.append(MicroBatch(calls, loss_calls, loss, operands))
         if loss_calls and self.loss is None:
             self.loss = loss_calls[0].facts
         if calls and self.layers is None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.recorded.carried_states import explain_reset, list_carried_states
+from common.diagnose.recorded.changed_batches import note_changed_batches
 from common.diagnose.recorded.differing_calls import (
     DifferingCall,
     describe_other_pairs,
@@ -170,7 +171,7 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     for array in arrays:
         if array.a.shape != array.b.shape or not np.allclose(array.a, array.b, rtol=1e-5, atol=1e-7, equal_nan=True):
             explanations.append((array, explain_preparation(array.a, array.b, array.is_label)))
-    if pair.has_followed and _note_changed_batches(stage, explanations):
+    if pair.has_followed and note_changed_batches(stage, explanations):
         return
     explanations.sort(key=lambda entry: not entry[1].confirmed)
     for array, _ in explanations:
@@ -182,15 +183,39 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
             "computes inputs with the model that it trains"
         )
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
-    # Labels do not count here: they have few values, so that those of other examples may be equal by chance
-    causes = [explanation.cause for array, explanation in explanations if not array.is_label]
-    if {*causes} == {"other_values"}:
-        sentence = f"step {step}: B has other examples"
-        stage.add_cause("other_examples", "b", "examples", sentence, confirmed=False)
+    if _explain_together(stage, step, explanations, is_first=step == pair.steps[0]):
         return
     for array, explanation in explanations:
         if explanation.confirmed or is_unknown:
             stage.add_explanation(array.title, explanation, prefix=f"step {step}: {array.title} of B ")
+
+
+def _explain_together(
+    stage: Stage, step: int, explanations: list[tuple[ArrayPair, Explanation]], *, is_first: bool
+) -> bool:
+    """Add one cause for all arrays that differ if B has other examples or computes its labels. Return whether it does.
+
+    Args:
+        stage: The stage.
+        step: The step.
+        explanations: The arrays that differ, with the explanation of each.
+        is_first: Whether it is the first step.
+    """
+    # Labels do not count here: they have few values, so that those of other examples may be equal by chance
+    causes = {explanation.cause for array, explanation in explanations if not array.is_label}
+    if causes == {"other_values"}:
+        stage.add_cause("other_examples", "b", "examples", f"step {step}: B has other examples", confirmed=False)
+        return True
+    are_computed = all(x.is_label and x.a.dtype.kind == "f" and not known.confirmed for x, known in explanations)
+    if not explanations or is_first or not are_computed:
+        return False
+    title = explanations[0][0].title
+    sentence = (
+        f"step {step}: {title} of B has other values for equal inputs, and in earlier steps the same: it depends on "
+        "something that changes in another way, such as a target network"
+    )
+    stage.add_cause("other_state_of_loss", "b", title, sentence, confirmed=False)
+    return True
 
 
 def _explain_call(stage: Stage, step: int, differing: DifferingCall) -> None:
@@ -217,37 +242,6 @@ def _explain_call(stage: Stage, step: int, differing: DifferingCall) -> None:
             sentence = f"step {step}: {differing.title} receives the examples of {differing.repeated_call} again in B"
         is_known = bool(differing.repeated_call)
         stage.add_cause("other_inputs_of_call", "b", differing.arrays[0].title, sentence, confirmed=is_known)
-
-
-def _note_changed_batches(stage: Stage, explanations: list[tuple[ArrayPair, Explanation]]) -> bool:
-    """Note that B's script changes the batches of the record that it follows. Return whether it cuts them.
-
-    The script of a language model may cut tokens into x[:-1] and x[1:]. The recorded batches are what A's model
-    received. They are cut already, so that a script that follows them cuts them a second time.
-    """
-    if (cut := next((array for array, _ in explanations if _is_cut(array)), None)) is not None:
-        stage.checks.clear()
-        stage.omit(
-            "B's script takes batches from A's record, and passes only a part of them to its model, "
-            f"{list(cut.b.shape)} of {list(cut.a.shape)} in {cut.title}: recorder.batches(...) returns what A's model "
-            "received, which is cut already; cut the script's own batches before it, not its results"
-        )
-        return True
-    if any(not array.is_label for array, _ in explanations):
-        stage.note = (
-            "B's script changes the batches that it takes from A's record, which are what A's model received: do what "
-            "both scripts do to a batch, such as adding noise, before recorder.batches(...)"
-        )
-    return False
-
-
-def _is_cut(array: ArrayPair) -> bool:
-    """Check whether B's input is A's without its first or last elements along the second axis, such as the tokens."""
-    a, b = array.a, array.b
-    if array.is_label or a.ndim < 2 or a.ndim != b.ndim or b.shape[1] >= a.shape[1]:
-        return False
-    count = b.shape[1]
-    return any(x.shape == b.shape and np.array_equal(x, b) for x in (a[:, :count], a[:, -count:]))
 
 
 def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair], count: int) -> bool:

@@ -291,7 +291,11 @@ def test_the_call_that_differs_is_named(other: Any, cause: str, sentence: str, t
     assert sentence in diagnosis.causes[0].sentence
 
 
-def test_a_target_network_that_moves_in_another_way_is_located(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hides_labels", [False, True])
+def test_a_target_network_that_moves_in_another_way_is_located(hides_labels: bool, tmp_path: Path) -> None:
+    def compute_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return ((torch.sub(outputs, targets) if hides_labels else outputs - targets) ** 2).mean()
+
     def train(directory: Path, share: float) -> Path:
         online, target = build_encoder(), build_encoder()
         optimizer = torch.optim.SGD(online.parameters(), lr=0.1)
@@ -300,7 +304,7 @@ def test_a_target_network_that_moves_in_another_way_is_located(tmp_path: Path) -
             x, y = draw_views(step)
             optimizer.zero_grad()
             slow_outputs = target(y).detach(), target(x).detach()
-            loss = torch.stack([((online(view) - z) ** 2).mean() for view, z in zip((x, y), slow_outputs, strict=True)])
+            loss = torch.stack([compute_error(online(view), z) for view, z in zip((x, y), slow_outputs, strict=True)])
             loss = loss.sum()
             loss.backward()
             optimizer.step()

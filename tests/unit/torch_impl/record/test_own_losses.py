@@ -1,0 +1,92 @@
+"""Scripts that compute their loss without a loss function of PyTorch."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from common.diagnose.recorded.walk import diagnose_records
+from tests.unit.torch_impl.record.scripts import read_facts, read_step
+from torch_impl.record import Recorder
+
+LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+CROSS_ENTROPIES: list[LossFunction] = [
+    lambda logits, y: -(functional.one_hot(y, 3) * logits.log_softmax(1)).sum(1).mean(),
+    lambda logits, y: -logits.log_softmax(1)[torch.arange(8), y].mean(),
+    lambda logits, y: -logits.log_softmax(1).gather(1, y[:, None]).mean(),
+    lambda logits, y: -logits.log_softmax(1).mul(torch.eye(3)[y]).sum() / len(y),
+]
+SQUARED_ERRORS: list[LossFunction] = [
+    lambda outputs, z: ((outputs - z) ** 2).mean(),
+    lambda outputs, z: (z - outputs).pow(2).mean(),
+    lambda outputs, z: outputs.sub(z).square().mean(),
+]
+
+
+def train(directory: Path | None, compute: LossFunction, are_classes: bool, follow: Path | None = None) -> list[float]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(1 if follow is None else 2)
+    batches = []
+    for _ in range(4):
+        labels = torch.randint(3, (8,), generator=generator) if are_classes else torch.randn(8, 3, generator=generator)
+        batches.append((torch.randn(8, 5, generator=generator), labels))
+    if directory is not None:
+        options = {} if follow is None else {"follow": str(follow)}
+        recorder = Recorder(str(directory), model, optimizer, **options)  # type: ignore[arg-type]
+    losses = []
+    for x, labels in batches if follow is None else recorder.batches(batches):
+        loss = compute(model(x), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("compute", [*CROSS_ENTROPIES, *SQUARED_ERRORS])
+def test_the_labels_of_an_own_loss_are_recorded_compared_and_followed(compute: LossFunction, tmp_path: Path) -> None:
+    are_classes = compute in CROSS_ENTROPIES
+
+    def compute_known(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (functional.cross_entropy if are_classes else functional.mse_loss)(outputs, labels)
+
+    subtract = torch.Tensor.__sub__
+    assert train(tmp_path / "own", compute, are_classes) == train(None, compute, are_classes)
+    assert torch.Tensor.__sub__ is subtract
+    assert "__sub__" not in vars(torch.Tensor)
+    train(tmp_path / "known", compute_known, are_classes)
+    train(tmp_path / "following own", compute_known, are_classes, follow=tmp_path / "own")
+    train(tmp_path / "following known", compute, are_classes, follow=tmp_path / "known")
+    for a, b in (("known", "own"), ("own", "following own"), ("known", "following known")):
+        diagnosis = diagnose_records(tmp_path / a, tmp_path / b)
+        assert diagnosis.is_equal, diagnosis.headline
+
+
+@pytest.mark.parametrize(
+    ("compute", "words"),
+    [
+        (
+            lambda logits, y: -logits.softmax(1).log_softmax(1).gather(1, y[:, None]).mean(),
+            "that of B is cross entropy of probabilities taken as logits, mean",
+        ),
+        (lambda logits, y: -logits.log_softmax(1).gather(1, (2 - y)[:, None]).mean(), "step 1: label target of B"),
+    ],
+)
+def test_a_mistake_in_an_own_loss_is_named(compute: LossFunction, words: str, tmp_path: Path) -> None:
+    train(tmp_path / "known", lambda logits, y: functional.cross_entropy(logits, y), are_classes=True)
+    train(tmp_path / "own", compute, are_classes=True)
+    assert words in diagnose_records(tmp_path / "known", tmp_path / "own").headline
+
+
+def test_tensors_without_values_do_not_end_the_record(tmp_path: Path) -> None:
+    def compute(outputs: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda output, label: ((output - label) ** 2).mean())(outputs, z).mean()
+
+    train(tmp_path, compute, are_classes=False)
+    assert read_facts(tmp_path)["complete"]
+    assert not [name for name in read_step(tmp_path, 1) if "label" in name]
