@@ -25,10 +25,10 @@ def note_changed_batches(stage: Stage, explanations: Sequence[tuple[ArrayPair, E
             "received, which is cut already; cut the script's own batches before it, not its results"
         )
         return True
-    if any(not array.is_label for array, _ in explanations):
+    if explanations:
         stage.note = (
-            "B's script changes the batches that it takes from A's record, which are what A's model received: do what "
-            "both scripts do to a batch, such as adding noise, before recorder.batches(...)"
+            "B's script changes the batches that it takes from A's record, which are what A's model and loss received: "
+            "do what both scripts do to a batch, such as adding noise, before recorder.batches(...)"
         )
     return False
 

@@ -186,7 +186,7 @@ def test_many_calls_are_recorded_and_those_of_an_evaluation_with_gradients_are_n
 
 def test_a_graph_that_the_script_drops_is_not_kept(tmp_path: Path) -> None:
     model = build_encoder()
-    Recorder(str(tmp_path), model, torch.optim.SGD(model.parameters(), lr=0.1))
+    recorder = Recorder(str(tmp_path), model, torch.optim.SGD(model.parameters(), lr=0.1))
     outputs = model(draw_views(0)[0])
     node = outputs.grad_fn.next_functions[0][0]
     mark = Mark()
@@ -194,6 +194,7 @@ def test_a_graph_that_the_script_drops_is_not_kept(tmp_path: Path) -> None:
     reference = weakref.ref(mark)
     del outputs, node, mark
     assert reference() is None
+    recorder.close()
 
 
 def forget_calls(directory: Path) -> None:
