@@ -30,6 +30,8 @@ SEVERAL = "several"  # name of the loss if a model of several outputs has severa
 BY_SCRIPT = "none"  # the script itself reduces the losses; the stage "loss" finds out how
 # Common names of reductions that Keras names differently
 REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_weight": "mean", None: BY_SCRIPT}
+# The reductions of PyTorch's kl_div: Keras's KLDivergence sums over the classes before it averages
+KL_REDUCTIONS = {"batchmean": "mean", "mean": "mean over examples and classes"}
 NOT_IGNORED = (-100, None)  # values of ignore_index with which no class is ignored
 CAUSES = {  # the cause in diagnosis.json by the name of the setting that differs
     "label smoothing": "label_smoothing", "reduction": "loss_reduction", "ignored class": "ignored_labels",
@@ -52,6 +54,8 @@ def read_loss_settings(loss: LossFacts) -> dict[str, object]:
     name = _normalize(loss["name"])
     arguments: Mapping[str, object] = loss["arguments"]
     reduction = arguments.get("reduction", "auto")
+    if name == "kldiv" and isinstance(reduction, str):
+        reduction = KL_REDUCTIONS.get(reduction, reduction)
     ignored = arguments.get("ignore_index", arguments.get("ignore_class"))
     return {
         "kind": KINDS.get(name, name),

@@ -1,0 +1,14 @@
+"""Arguments of loss functions under common names."""
+
+import pytest
+
+from common.diagnose.recorded.loss_settings import read_loss_settings
+from common.recording.record_format import LossFacts
+
+KERAS: LossFacts = {"name": "keras.losses.KLDivergence", "arguments": {"reduction": "sum_over_batch_size"}}
+
+
+@pytest.mark.parametrize(("reduction", "is_equal"), [("batchmean", True), ("mean", False), ("sum", False)])
+def test_a_kl_divergence_of_pytorch_averages_over_the_examples_with_batchmean(reduction: str, is_equal: bool) -> None:
+    settings = read_loss_settings({"name": "kl_div", "arguments": {"reduction": reduction}})
+    assert (settings == read_loss_settings(KERAS)) == is_equal
