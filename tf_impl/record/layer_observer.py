@@ -243,4 +243,29 @@ def describe_layers(observed: LayerObserver | None, names: Mapping[int, str]) ->
     for layer in facts:
         assert observed is not None
         layer["variables"] = describe_layer(observed.layers[layer["path"]], layer["path"], names)["variables"]
-    return facts
+    return _order_heads(observed, facts, list(names.values())) if observed is not None else facts
+
+
+def _order_heads(observed: LayerObserver, facts: Sequence[LayerFacts], names: Sequence[str]) -> list[LayerFacts]:
+    """Return the layers, with those of a functional model that receive one tensor in the order of their variables.
+
+    Keras calls them in an order of its own, such as the second of two heads before the first one.
+
+    Args:
+        observed: The observer of the pass.
+        facts: The layers in the order in which the pass entered them.
+        names: The names of the model's variables in their order.
+    """
+    graphs = [layer for layer in observed.layers.values() if get_kind(layer) == "Functional"]
+    members = {id(layer) for graph in graphs for layer in graph.layers}
+    groups: dict[object, list[LayerFacts]] = {}
+    for layer in facts:
+        received = observed.arrays.get(f"layer/{layer['path']}/input")
+        is_head = received is not None and layer["variables"] and id(observed.layers[layer["path"]]) in members
+        groups.setdefault(id(received) if is_head else layer["path"], []).append(layer)
+    ordered = {
+        key: iter(sorted(group, key=lambda layer: min(map(names.index, layer["variables"].values()), default=0)))
+        for key, group in groups.items()
+    }
+    keys = {layer["path"]: key for key, group in groups.items() for layer in group}
+    return [next(ordered[keys[layer["path"]]]) for layer in facts]

@@ -88,6 +88,17 @@ def test_the_weight_of_a_loss_is_compared(weight: float, tmp_path: Path) -> None
         assert "the weight of the squared error in the loss is 0.5 in A and 0.05 in B" in diagnosis.headline
 
 
+def test_equal_heads_are_recorded_in_the_order_of_their_variables(tmp_path: Path) -> None:
+    inputs = keras.Input([4])
+    hidden = keras.layers.Dense(4, name="body")(inputs)
+    heads = [keras.layers.Dense(3, name=name)(hidden) for name in ("first", "second", "third")]
+    model = keras.Model(inputs, heads)
+    model.compile(keras.optimizers.SGD(), ["mse"] * 3)
+    model.fit(REAL, [REAL[:, :3]] * 3, batch_size=8, verbose=0, callbacks=[FitRecorder(str(tmp_path))])
+    layers = [layer["path"] for layer in read_facts(tmp_path)["model"]["layers"]]
+    assert [path for path in layers if path != "model"] == ["body", "first", "second", "third"]
+
+
 def test_recorders_of_both_models_of_a_gan_record_one_step(tmp_path: Path) -> None:
     functions = list_functions()
     assert train_gan(tmp_path / "a", seed=0) == train_gan(None, seed=0)
