@@ -42,11 +42,8 @@ SHARED_PACKAGES = (
     "typing-extensions>=4.4",
     "xxhash>=3.4",
 )
-PACKAGES = {
-    "torch": ("torch>=2.11,<3", "transformers>=5.0", *SHARED_PACKAGES),
-    "tf": ("tensorflow>=2.16,<2.22", "keras>=3.3,<4", *SHARED_PACKAGES),
-}
-KERAS_HUB = "keras-hub>=0.21"  # TensorFlow's BERT needs it
+FRAMEWORKS = {"torch": ("torch>=2.11,<3",), "tf": ("tensorflow>=2.16,<2.22", "keras>=3.3,<4")}
+LIBRARIES = {"transformers": "transformers>=5.0", "keras_hub": "keras-hub>=0.21"}  # what BERT needs, by module
 MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}
 VARIABLES = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
 CHECKED_INTERPRETERS = "LOCKSTEP_INTERPRETERS"  # environment variable: what a command or its parent has checked, JSON
@@ -59,7 +56,7 @@ class NoAnswerError(UserError):
     """A program of another interpreter did not end in time."""
 
 
-def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> dict[str, str]:
+def check_interpreter(key: str, python: str, framework: str, library: str | None = None) -> dict[str, str]:
     """Check that an interpreter has the packages of the processes of a side, and return their versions.
 
     No framework is imported. The commands that this command starts do not check it again.
@@ -68,26 +65,28 @@ def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bo
         key: The key of the config or the command that names the interpreter, for errors, such as "a.python".
         python: The path of the interpreter, or its name on PATH.
         framework: "torch" or "tf".
-        needs_keras_hub: Whether the side trains a model of KerasHub.
+        library: The key of LIBRARIES that the side's model needs too; None for a model of the user, who knows what it
+            needs.
 
     Raises:
         UserError: It cannot be started, lacks a package, or has a version that is too old or too new.
     """
     checked = json.loads(os.environ.get(CHECKED_INTERPRETERS, "{}"))
-    if (name := f"{framework} {python} {needs_keras_hub}") not in checked:
-        requirements = [Requirement(text) for text in (*PACKAGES[framework], *([KERAS_HUB] if needs_keras_hub else []))]
+    if (name := f"{framework} {python} {library}") not in checked:
+        texts = *FRAMEWORKS[framework], *([LIBRARIES[library]] if library else []), *SHARED_PACKAGES
+        requirements = [Requirement(text) for text in texts]
         checked[name] = _find_versions(f"{key}={python}", python, framework, requirements)
         os.environ[CHECKED_INTERPRETERS] = json.dumps(checked)
     versions: dict[str, str] = checked[name]
     return versions
 
 
-def check_import(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> None:
+def check_import(key: str, python: str, framework: str, library: str | None = None) -> None:
     """Raise UserError if an interpreter cannot import the framework of a side. The arguments are `check_interpreter`'s.
 
     Call this function after a process of the interpreter has failed.
     """
-    modules = (*MODULES[framework], *(["keras_hub"] if needs_keras_hub else []))
+    modules = (*MODULES[framework], *([library] if library else []))
     probe = _run_probe(f"{key}={python}", python, framework, ["--import", *modules])
     if probe.returncode or IMPORTED not in probe.stdout.splitlines():
         raise UserError(
@@ -122,7 +121,7 @@ def find_different_files(module: str, python_a: str | None, python_b: str | None
 
 def _find_versions(label: str, python: str, framework: str, requirements: Sequence[Requirement]) -> dict[str, str]:
     """Return the versions of the packages of an interpreter. Raise UserError as `check_interpreter` does."""
-    names = {requirement.name: None for requirement in (*requirements, Requirement(KERAS_HUB))}
+    names = dict.fromkeys(requirement.name for requirement in (*requirements, *map(Requirement, LIBRARIES.values())))
     probe = _run_probe(label, python, framework, ["--versions", *names])
     reports = [line.removeprefix(REPORT) for line in probe.stdout.splitlines() if line.startswith(REPORT)]
     if not reports and not probe.returncode:
@@ -223,5 +222,5 @@ def _describe_end(probe: "subprocess.CompletedProcess[str]") -> str:
 
 
 def _advise(framework: str) -> str:
-    needs = " and ".join(str(Requirement(text)) for text in PACKAGES[framework][:2])
+    needs = " and ".join(str(Requirement(text)) for text in FRAMEWORKS[framework])
     return f"name the Python {PYTHON.specifier} of an environment with {needs}"

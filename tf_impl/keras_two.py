@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 import tensorflow.compat.v2 as tensorflow_v2
 from keras.src.utils.naming import reset_uids
+from packaging.version import Version
 from typing_extensions import override
 
 from common.config.import_object import import_function
@@ -26,6 +27,7 @@ from common.map.keras_classes import KERAS_2, find_keras_class
 from common.map.keras_paths import make_unique
 from common.models.checkpoint_kinds import find_tensorflow_prefix
 
+OLDEST_KERAS = Version("3.6")  # of those that were tried; the layers of Keras 3.3 have no paths
 TENSORFLOW_MODULES = (tf, tensorflow_v2)  # both have all functions; Keras 2 calls those of the second
 
 
@@ -174,8 +176,13 @@ def build_user_model(key: str, factory: str, arguments: Mapping[str, object]) ->
         arguments: Its keyword arguments.
 
     Raises:
-        UserError: The factory failed, or returned no model.
+        UserError: The factory failed, or returned no model, or Keras is too old.
     """
+    if Version(keras.__version__) < OLDEST_KERAS:
+        raise UserError(
+            f"{key}={factory}: needs Keras {OLDEST_KERAS} or newer, and the environment has Keras {keras.__version__}; "
+            "upgrade it, or name the interpreter of another one"
+        )
     reset_uids()  # the numbers in names of layers start again, so that a model has the same names in every process
     import_function(key, factory)
     is_prepared = _prepare_keras_two()

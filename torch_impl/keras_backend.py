@@ -4,17 +4,13 @@ A process imports only one framework. On this backend, Keras imports TensorFlow 
 always imports TensorFlow for its tokenizers, unless it is not installed. So this file hides TensorFlow from KerasHub.
 """
 
-import importlib.abc
-import importlib.machinery
 import os
-import sys
-from collections.abc import Mapping, Sequence
-from types import ModuleType
+from collections.abc import Mapping
 
 import torch
-from typing_extensions import override
 
 from common.errors import UserError
+from common.hidden_packages import hide_packages
 from common.map.factory import call_factory
 from common.map.keras_attributes import is_keras_layer
 from common.map.keras_classes import KERAS_2, find_keras_class
@@ -24,15 +20,16 @@ from torch_impl.keras_module import KerasModule
 from torch_impl.unregistered_modules import check_registration
 
 BACKEND = "torch"
-HIDDEN_PACKAGES = ("tensorflow", "tensorflow_text")
-IMPORTER = "keras_hub"
 
 
 def select_keras_backend() -> None:
-    """Make Keras, if this process imports it, compute with PyTorch, whatever the user has set for other programs."""
+    """Make Keras, if this process imports it, compute with PyTorch, whatever the user has set for other programs.
+
+    The same holds for transformers 4, which supports both frameworks.
+    """
     os.environ["KERAS_BACKEND"] = BACKEND
-    if not any(isinstance(finder, _HubFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _HubFinder())
+    os.environ["USE_TF"] = "0"  # otherwise transformers 4 imports TensorFlow if it is installed
+    hide_packages("keras_hub", ("tensorflow", "tensorflow_text"))
 
 
 def prepare_keras(precision: str, seed: int) -> None:
@@ -99,40 +96,3 @@ def build_module(key: str, factory: str, arguments: Mapping[str, object], seed: 
         )
     check_registration(f"{key}={factory}", model)
     return model
-
-
-class _HubFinder(importlib.abc.MetaPathFinder):
-    """A finder that hides TensorFlow from KerasHub while KerasHub is imported."""
-
-    @override
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != IMPORTER:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _HubLoader(spec.loader)
-        return spec
-
-
-class _HubLoader(importlib.abc.Loader):
-    """A loader of KerasHub that makes imports of TensorFlow fail, as if TensorFlow were not installed."""
-
-    def __init__(self, loader: importlib.abc.Loader) -> None:
-        self._loader = loader
-
-    @override
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    @override
-    def exec_module(self, module: ModuleType) -> None:
-        hidden = [name for name in HIDDEN_PACKAGES if name not in sys.modules]
-        for name in hidden:
-            sys.modules[name] = None  # type: ignore[assignment]  # Python's documented way to block an import
-        try:
-            self._loader.exec_module(module)
-        finally:
-            for name in hidden:
-                del sys.modules[name]

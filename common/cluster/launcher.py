@@ -17,7 +17,7 @@ from common.cluster.peer_monitor import PeerMonitor
 from common.cluster.processes import RUN_TOKEN
 from common.cluster.supervisor import Outcome, PeerStatus, Process, supervise
 from common.cluster.topology import HostGroup
-from common.config.models import needs_keras_hub
+from common.config.models import find_library
 from common.errors import FAILURE, USER_ERROR, Interrupted, PeerTimeout, UserError, report_write_errors
 from common.interpreter import NoAnswerError, check_import
 from common.records.summary import SUMMARY_FILE
@@ -97,7 +97,7 @@ def _check_import(context: RunContext) -> None:
     if config.python is None or (context.run_dir / "metrics.jsonl").exists():
         return
     with suppress(NoAnswerError):  # the failure itself says more
-        check_import("python", config.python, framework, needs_keras_hub(config.model, framework))
+        check_import("python", config.python, framework, find_library(config.model, framework))
 
 
 def _run_attempt(

@@ -11,7 +11,7 @@ from pathlib import Path
 from common.cluster.processes import exit_if_interrupted
 from common.cluster.topology import ClusterMember, DiscoveredCluster, HostGroup, RayNodes
 from common.config.command_line import PLAN
-from common.config.models import needs_keras_hub
+from common.config.models import find_library
 from common.config.schema import Config
 from common.errors import UserError
 from common.interpreter import check_interpreter
@@ -73,7 +73,7 @@ def _check_python(config: Config, cluster: DiscoveredCluster, framework: str) ->
             f"python={config.python}: another program has started this process already; start the command itself with "
             "that interpreter, and remove python"
         )
-    check_interpreter("python", config.python, framework, needs_keras_hub(config.model, framework))
+    check_interpreter("python", config.python, framework, find_library(config.model, framework))
 
 
 def join_run(config: Config, framework: str, is_chief: bool, train: Callable[[RunContext], int]) -> int:

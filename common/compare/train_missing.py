@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from common.cluster.discovery import compose_config
 from common.cluster.training_process import read_failure_reason, start_training, stop_training
 from common.config.compose import collect_values
-from common.config.models import needs_keras_hub
+from common.config.models import find_library
 from common.config.overrides import expand_sweep, normalize_arguments
 from common.config.strategies import PACKAGES, list_strategies
 from common.errors import USER_ERROR, UserError
@@ -44,7 +44,7 @@ class PlannedRun:
     overrides: tuple[str, ...]  # overrides of the training config
     steps: int | None  # None if the size of the data decides
     directory: Path
-    needs_keras_hub: bool = False
+    library: str | None = None  # the module of the library that the model is from
 
     @property
     def log(self) -> Path:
@@ -101,8 +101,8 @@ def _plan_run(framework: str, strategy: str, chosen: Sequence[str], swept: Seque
     fingerprint = hashlib.sha256(json.dumps(resolved, sort_keys=True, default=str).encode()).hexdigest()[:8]
     directory = root.absolute() / f"{framework}-{strategy}-{fingerprint}"
     title = " ".join([framework, strategy, *swept])
-    needs_hub = needs_keras_hub(config.model, framework)
-    return PlannedRun(title, framework, overrides, config.train.steps, directory, needs_hub)
+    library = find_library(config.model, framework)
+    return PlannedRun(title, framework, overrides, config.train.steps, directory, library)
 
 
 def _shorten(override: str) -> str:
@@ -137,7 +137,7 @@ def _check_environments(names: Sequence[str], environments: Mapping[str, str]) -
 
 def _move_to_environment(run: PlannedRun, name: str, python: str) -> PlannedRun:
     """Return a planned run that trains in another environment. Its directory depends on the versions of packages."""
-    versions = check_interpreter(f"environments.{name}", python, run.framework, run.needs_keras_hub)
+    versions = check_interpreter(f"environments.{name}", python, run.framework, run.library)
     text = json.dumps([run.directory.name, str(Path(python).expanduser().absolute()), versions], sort_keys=True)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()[:8]
     strategy = run.overrides[0].partition("=")[2]

@@ -200,10 +200,12 @@ MODELS: dict[str, type[ModelSettings]] = {
     "custom": CustomModelSettings,
 }
 
+BERT_LIBRARIES = {"torch": "transformers", "tf": "keras_hub"}
 
-def needs_keras_hub(model: ModelSettings, framework: str) -> bool:
-    """Check whether the processes of a run import KerasHub."""
-    return framework == "tf" and isinstance(model, BertSettings)
+
+def find_library(model: ModelSettings, framework: str) -> str | None:
+    """Return the module of the library that a side's BERT is from; None for other models."""
+    return BERT_LIBRARIES[framework] if isinstance(model, BertSettings) else None
 
 
 def check_max_length(max_length: int, positions: int) -> None:

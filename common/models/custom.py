@@ -101,19 +101,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
     factories = settings.factories
     ids = np.arange(min(PROOF_EXAMPLES, len(cache.train)))
     examples = cache.train.gather(ids, ids)
-    input_specs, input_arrays = _make_inputs(config, cache, examples)
-    request = PairingRequest(
-        torch=factories.get("torch", ""),
-        tf=factories.get("tf", ""),
-        inputs=input_specs,
-        arguments=settings.arguments,
-        map=Path(settings.map) if settings.map else None,
-        seed=config.train.seed % 2**32,
-        arrays=input_arrays,
-        prove=settings.prove,
-        allow_unpaired=settings.allow_unpaired,
-        is_one_factory=settings.keras is not None,
-    )
+    request = make_request(config, cache, examples)
     with ExitStack() as stack:
         sides = {side: stack.enter_context(Side(PACKAGES[side], device=config.train.device)) for side in factories}
         models = pair_models(sides["torch"], sides["tf"], request) if len(sides) == 2 else None
@@ -150,8 +138,8 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "factories": factories,
         "keras_on_torch": any(description.is_keras for description in descriptions.values()),
         "arguments": dict(settings.arguments),
-        "inputs": {name: [spec.dtype, spec.shape[1:]] for name, spec in input_specs.items()},
-        "channels": [name for name, spec in input_specs.items() if spec.channels],
+        "inputs": {name: [spec.dtype, spec.shape[1:]] for name, spec in request.inputs.items()},
+        "channels": [name for name, spec in request.inputs.items() if spec.channels],
         **outputs,
         "probabilities": probabilities,
         "map": write_parameter_map(models.parameter_map) if models else None,
@@ -180,6 +168,26 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
         "shapes": {name: list(array.shape) for name, array in weights.items()},
     }
     return UserModel(round_to_float32(weights), hf_config, files)
+
+
+def make_request(config: Config, cache: ArrayCache, examples: Mapping[str, np.ndarray]) -> PairingRequest:
+    """Return what the sides need to build the models and to compute them on some examples."""
+    settings = config.model
+    assert isinstance(settings, CustomModelSettings)
+    factories = settings.factories
+    input_specs, input_arrays = _make_inputs(config, cache, examples)
+    return PairingRequest(
+        torch=factories.get("torch", ""),
+        tf=factories.get("tf", ""),
+        inputs=input_specs,
+        arguments=settings.arguments,
+        map=Path(settings.map) if settings.map else None,
+        seed=config.train.seed % 2**32,
+        arrays=input_arrays,
+        prove=settings.prove,
+        allow_unpaired=settings.allow_unpaired,
+        is_one_factory=settings.keras is not None,
+    )
 
 
 def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:

@@ -19,6 +19,7 @@ from common.config.schema import Config
 from common.data.arrays.stream_split import StreamSplit
 from common.data.cache import open_cache, reopen_cache
 from common.errors import UserError, report_write_errors
+from common.interpreter import check_interpreter
 from common.metrics.compute import check_predictions
 from common.models.batch_norm_checks import check_batch_sizes
 from common.models.initial_weights import open_initial_checkpoint
@@ -26,6 +27,7 @@ from common.models.keras_layouts import list_keras_layouts
 from common.models.label_checks import check_classes, check_labels
 from common.models.pretrained import find_source, open_source
 from common.models.spec import count_parameters, get_trained_shapes, load_spec
+from common.models.user_environment import check_in_environment
 from common.records.summary import read_final_summary
 from common.run.checkpoint import Checkpoint
 from common.run.context import RunContext
@@ -77,6 +79,10 @@ def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int =
     if checkpoint is not None:
         check_native_slots(config, framework, checkpoint)
     config, inputs = _build_inputs(config, checkpoint)
+    if config.python is not None and isinstance(config.model, CustomModelSettings):
+        check_in_environment(
+            config, framework, inputs.cache, inputs.initial, check_interpreter("python", config.python, framework)
+        )
     if inputs.checkpoint is not None:
         log.info("resuming from %s", inputs.checkpoint.directory)
         if is_first_host:

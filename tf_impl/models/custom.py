@@ -13,7 +13,6 @@ from functools import partial
 import keras
 import numpy as np
 import tensorflow as tf
-from packaging.version import Version
 from typing_extensions import override
 
 from common.errors import UserError
@@ -36,7 +35,6 @@ from tf_impl.nested_tensors import name_tensors
 Move = tuple[int, int] | None  # an axis and its new position; None if no axis moves
 
 PART = r"/part_\d+$"  # end of the path of a part of a variable that Keras 2 divides over parameter servers
-OLDEST_KERAS = Version("3.6")  # of those that were tried; the layers of Keras 3.3 have no paths
 
 
 class CustomModel(keras.Model):
@@ -77,11 +75,6 @@ def _select_outputs(names: Sequence[str], moves: Sequence[Move], returned: objec
 
 def build(initial: InitialCheckpoint) -> keras.Model:
     """Build the model; the caller loads the initial weights."""
-    if Version(keras.__version__) < OLDEST_KERAS:
-        raise UserError(
-            f"model=custom: needs Keras {OLDEST_KERAS} or newer, and the environment has Keras {keras.__version__}; "
-            "upgrade it, or name the interpreter of another one"
-        )
     settings = initial.hf_config
     is_float64 = keras.config.dtype_policy().variable_dtype == "float64"
     if is_float64:

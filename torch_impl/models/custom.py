@@ -19,7 +19,7 @@ from torch_impl.batch_norm import use_real_rows
 from torch_impl.changing_buffers import mark_changing_buffers
 from torch_impl.float64 import keep_float64
 from torch_impl.input_adapter import Arguments, InputAdapter, build_input_adapter
-from torch_impl.keras_backend import reset_layer_names
+from torch_impl.keras_backend import reset_layer_names, select_keras_backend
 from torch_impl.keras_module import KerasModule
 from torch_impl.models.weights import load_weights
 from torch_impl.nested_tensors import name_tensors
@@ -33,6 +33,7 @@ def build(initial: InitialCheckpoint) -> Module:
     settings = initial.hf_config
     key, names = "model.torch", list(settings["inputs"])
     is_keras, is_float64 = settings.get("keras_on_torch", False), torch.get_default_dtype() == torch.float64
+    select_keras_backend()
     if is_keras:
         reset_layer_names()  # layers get the same names as when the parameter map was proven
     with keep_float64() if is_float64 else nullcontext():

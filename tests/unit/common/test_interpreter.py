@@ -11,7 +11,16 @@ import pytest
 
 from common import interpreter
 from common.errors import UserError
-from common.interpreter import MODULES, PACKAGES, PYTHON, check_import, check_interpreter, find_different_files
+from common.interpreter import (
+    FRAMEWORKS,
+    LIBRARIES,
+    MODULES,
+    PYTHON,
+    SHARED_PACKAGES,
+    check_import,
+    check_interpreter,
+    find_different_files,
+)
 from tests.conftest import ROOT
 
 
@@ -41,10 +50,10 @@ class FakeEnvironment:
 
 def test_the_versions_are_those_of_the_package() -> None:
     project = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["project"]
-    required = {*PACKAGES["torch"], *PACKAGES["tf"]}
+    required = {*FRAMEWORKS["torch"], *FRAMEWORKS["tf"], *LIBRARIES.values(), *SHARED_PACKAGES}
     assert required <= set(project["dependencies"])
     assert set(str(PYTHON.specifier).split(",")) == set(project["requires-python"].split(","))
-    assert MODULES.keys() == PACKAGES.keys()
+    assert MODULES.keys() == FRAMEWORKS.keys()
 
 
 def test_an_environment_with_all_packages_is_accepted_and_checked_once(tmp_path: Path) -> None:
@@ -89,9 +98,7 @@ def test_a_path_that_is_no_interpreter_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_packages_are_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"has no torch \(needs <3,>=2.11\), no transformers .*; .*python -m pip install '"
-    ):
+    with pytest.raises(UserError, match=r"has no torch \(needs <3,>=2.11\), no filelock .*; .*python -m pip install '"):
         check_interpreter("python", FakeEnvironment(tmp_path, "-S").python, "torch")
 
 
@@ -103,10 +110,10 @@ def test_a_bert_of_tensorflow_needs_keras_hub(tmp_path: Path) -> None:
     assert check_interpreter("python", environment.python, "tf")["keras-hub"] == "0.32.0"
     check_import("python", environment.python, "tf")
     with pytest.raises(UserError, match=r"cannot import tensorflow and keras and keras_hub \(.*needs a newer Keras\)"):
-        check_import("python", environment.python, "tf", needs_keras_hub=True)
+        check_import("python", environment.python, "tf", library="keras_hub")
     (environment.packages / "keras_hub-0.32.0.dist-info" / "METADATA").write_text("Name: keras_hub\nVersion: 0.1\n")
     with pytest.raises(UserError, match=r"has keras-hub 0.1 \(needs >=0.21\)"):
-        check_interpreter("python", environment.python, "tf", needs_keras_hub=True)
+        check_interpreter("python", environment.python, "tf", library="keras_hub")
 
 
 def test_the_home_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.run_module import ROOT, module_command
+from common.run_module import ROOT, UNUSED_PACKAGES, module_command
 
 PROBE = """
 import json, sys
@@ -42,3 +42,17 @@ def test_lockstep_is_found_and_then_the_modules_of_the_directory(directory: Path
 def test_a_safe_path_stays_safe(directory: Path) -> None:
     """PYTHONSAFEPATH says that the current directory is not searched."""
     assert "No module named probe" in run(directory, safe_path="1").stderr
+
+
+def test_keras_imports_no_packages_for_pictures_and_for_scikit_learn(directory: Path) -> None:
+    """The user's code may import them later."""
+    for package in UNUSED_PACKAGES:
+        (directory / f"{package}.py").touch()
+    code = "try:\n    import sklearn\n    from matplotlib import pyplot\nexcept ImportError:\n    sklearn = None\n"
+    (directory / "keras.py").write_text(code)
+    (directory / "probe.py").write_text(
+        "import keras\nprint(keras.sklearn)\nimport sklearn, matplotlib\nprint(sklearn)"
+    )
+    done = run(directory)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["None", f"<module 'sklearn' from '{directory}/sklearn.py'>"]

@@ -59,7 +59,7 @@ def launch(small_config: MakeConfig, run_dir: Path, monkeypatch: pytest.MonkeyPa
 def test_an_interpreter_that_cannot_import_is_named_after_the_first_attempt_without_a_step(
     launch: Launch, run_dir: Path, monkeypatch: pytest.MonkeyPatch, code: str, override: str, expected: str | None
 ) -> None:
-    def check_import(key: str, python: str, framework: str, needs_keras_hub: bool) -> None:
+    def check_import(key: str, python: str, framework: str, library: str) -> None:
         raise UserError(f"{key}={python}: cannot import {framework}")
 
     monkeypatch.setattr(launcher, "check_import", check_import)

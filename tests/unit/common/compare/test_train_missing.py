@@ -106,8 +106,8 @@ def test_the_import_of_an_environment_is_tried_once_before_any_run(monkeypatch: 
 def test_a_bert_of_tensorflow_needs_keras_hub_in_its_environment(
     name: str, needs_hub: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def check_interpreter(key: str, python: str, framework: str, needs_keras_hub: bool = False) -> dict[str, str]:
-        if needs_keras_hub:
+    def check_interpreter(key: str, python: str, framework: str, library: str | None = None) -> dict[str, str]:
+        if library == "keras_hub":
             raise UserError(f"{key}={python}: has no keras-hub")
         return {}
 
