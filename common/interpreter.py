@@ -42,6 +42,7 @@ SHARED_PACKAGES = (
     "typing-extensions>=4.4",
     "xxhash>=3.4",
 )
+SHARED_MODULES = ("numpy", "ml_dtypes", "psutil")  # those of SHARED_PACKAGES with compiled code, which may not fit
 FRAMEWORKS = {"torch": ("torch>=2.11,<3",), "tf": ("tensorflow>=2.16,<2.22", "keras>=3.3,<4")}
 LIBRARIES = {"transformers": "transformers>=5.0", "keras_hub": "keras-hub>=0.21"}  # what BERT needs, by module
 MODULES = {"torch": ("torch",), "tf": ("tensorflow", "keras")}
@@ -86,12 +87,12 @@ def check_import(key: str, python: str, framework: str, library: str | None = No
 
     Call this function after a process of the interpreter has failed.
     """
-    modules = (*MODULES[framework], *([library] if library else []))
+    modules = (*SHARED_MODULES, *MODULES[framework], *([library] if library else []))
     probe = _run_probe(f"{key}={python}", python, framework, ["--import", *modules])
-    if probe.returncode or IMPORTED not in probe.stdout.splitlines():
-        raise UserError(
-            f"{key}={python}: cannot import {' and '.join(modules)} ({_describe_end(probe)}); repair that environment"
-        )
+    imported = [line.removeprefix(IMPORTED) for line in probe.stdout.splitlines() if line.startswith(IMPORTED)]
+    if probe.returncode or len(imported) < len(modules):
+        module = modules[min(len(imported), len(modules) - 1)]
+        raise UserError(f"{key}={python}: cannot import {module} ({_describe_end(probe)}); repair that environment")
 
 
 def find_different_files(module: str, python_a: str | None, python_b: str | None) -> list[str]:

@@ -1,7 +1,7 @@
 """Program that reports the packages of an environment, in which any package may be missing.
 
 python -m common.interpreter_probe --versions PACKAGE... prints the versions of packages.
-python -m common.interpreter_probe --import MODULE... imports modules and confirms it.
+python -m common.interpreter_probe --import MODULE... imports modules and confirms each.
 python -m common.interpreter_probe --sources MODULE prints the fingerprints of the files of a package.
 
 `common.interpreter` runs it with the interpreter of the environment. It imports the standard library first of all.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from common.versions import find_versions
 
-REPORT, IMPORTED = "lockstep-probe: ", "lockstep-probe: imported"  # beginnings of the lines that the program prints
+REPORT, IMPORTED = "lockstep-probe: ", "lockstep-probe: imported "  # beginnings of the lines that the program prints
 
 
 def hash_sources(module: str) -> dict[str, str]:
@@ -47,10 +47,13 @@ def report_versions(packages: list[str]) -> None:
 
 
 def import_modules(modules: list[str]) -> None:
-    """Import modules, and print that this has succeeded."""
+    """Import modules, and print the name of each after its import. Exit after the first that fails."""
     for module in modules:
-        importlib.import_module(module)
-    print("\n" + IMPORTED, flush=True)
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            sys.exit(f"{type(error).__name__}: {error}")
+        print("\n" + IMPORTED + module, flush=True)
 
 
 def exit_with(parent: int) -> None:

@@ -10,10 +10,12 @@ import importlib
 import os
 import runpy
 import sys
+import traceback
 from pathlib import Path
 
 PACKAGES = ("common", "torch_impl", "tf_impl")
 UNUSED_PACKAGES = ("matplotlib", "sklearn")  # of Keras: their import takes a fourth of Keras's
+IMPORT_SYSTEM = ("importlib", "runpy")  # the beginnings of the names of its modules
 ROOT = str(Path(__file__).resolve().parents[1])  # the directory of the packages
 
 
@@ -31,6 +33,23 @@ def import_own_packages() -> None:
     sys.path.remove(ROOT)
 
 
+def find_failed_import(error: BaseException) -> str:
+    """Return the package of others whose import raised an error that Lockstep's code did not handle.
+
+    The result is empty if the error has another cause.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame in frames if not frame.f_globals["__name__"].startswith(IMPORT_SYSTEM)]
+    own = [index for index, frame in enumerate(frames) if frame.f_code.co_filename.startswith(ROOT + os.sep)]
+    name, outside = "", frames[own[-1] + 1 :]
+    if outside and outside[0].f_code.co_name == "<module>":
+        name = outside[0].f_globals["__name__"]
+    elif not outside and isinstance(error, ModuleNotFoundError):
+        name = error.name or ""
+    package = name.partition(".")[0]
+    return "" if package in (*PACKAGES, "__main__") else package
+
+
 if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = str(Path.cwd())  # `python -m` begins the path with it, not with the directory of this file
@@ -39,4 +58,14 @@ if __name__ == "__main__":
 
     hide_packages("keras", UNUSED_PACKAGES)
     sys.argv = sys.argv[1:]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    except Exception as error:
+        package = find_failed_import(error)
+        if not package:
+            raise
+        from common.errors import USER_ERROR, describe_error
+
+        reason = f"cannot import {package} ({describe_error(error)}); repair that environment"
+        print(f"error: {sys.executable}: {reason}", file=sys.stderr)
+        sys.exit(USER_ERROR)

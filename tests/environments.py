@@ -9,10 +9,10 @@ import sys
 import venv
 from pathlib import Path
 
-ENVIRONMENTS = {  # the packages of each environment that differ; each is for TensorFlow's side
-    "keras-3.6": ("keras==3.6.*",),
-    "keras-3.9": ("keras==3.9.*",),
-    "keras-3.13": ("keras==3.13.*",),
+ENVIRONMENTS = {  # the packages of each environment that differ, with the KerasHub of their time
+    "keras-3.6": ("keras==3.6.*", "keras-hub==0.18.*"),
+    "keras-3.9": ("keras==3.9.*", "keras-hub==0.20.*"),
+    "keras-3.13": ("keras==3.13.*", "keras-hub==0.26.*"),
     "tensorflow-2.16": (
         "tensorflow==2.16.*",
         "keras==3.3.*",
@@ -28,6 +28,8 @@ ENVIRONMENTS = {  # the packages of each environment that differ; each is for Te
         "protobuf==5.*",
         "ml-dtypes==0.4.*",
         "tensorboard==2.18.*",
+        "keras-hub==0.18.*",
+        "tensorflow-text==2.18.*",
     ),
     "tensorflow-2.19": (
         "tensorflow==2.19.*",
@@ -36,8 +38,11 @@ ENVIRONMENTS = {  # the packages of each environment that differ; each is for Te
         "protobuf==5.*",
         "ml-dtypes==0.5.*",
         "tensorboard==2.19.*",
+        "keras-hub==0.21.*",
+        "tensorflow-text==2.19.*",
     ),
-    "tensorflow-2.20": ("tensorflow==2.20.*", "keras==3.11.*"),
+    "transformers-4.57": ("transformers==4.57.*", "huggingface_hub==0.36.*", "tokenizers==0.22.*"),
+    "tensorflow-2.20": ("tensorflow==2.20.*", "keras==3.11.*", "keras-hub==0.22.*", "tensorflow-text==2.20.*"),
 }
 
 

@@ -160,7 +160,7 @@ def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome)
             error = _find_line(run_dir, USER_ERROR_START) or f"{status}: {problem}{point_to_log(run_dir)}"
             print(error, file=sys.stderr)
             problem = error.removeprefix(USER_ERROR_START)
-        elif outcome.exit_code == FAILURE and is_chief_problem:
+        elif status == "failed" and is_chief_problem:
             problem = _find_line(run_dir, FAILED_START).removeprefix(FAILED_START) or problem
         write_aborted_summary(run_dir, context.config, context.framework, status, problem)
     report_end(run_dir, outcome.exit_code)

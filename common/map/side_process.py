@@ -16,8 +16,12 @@ from multiprocessing.connection import Connection
 from threading import Thread
 
 from common.config.strategies import TITLES
-from common.errors import UserError, describe_error
-from common.map.side_messages import encode_message, receive_message, send_parts
+from common.errors import USER_ERROR, UserError, describe_error
+
+try:
+    from common.map.side_messages import encode_message, receive_message, send_parts
+except ImportError:  # another environment's NumPy or ml_dtypes: `Side` finds out which, and says so
+    sys.exit(USER_ERROR)
 
 CLASSES = {  # the class that a module makes available, by the name of the module in torch_impl and tf_impl
     "described_model": "DescribedModel",

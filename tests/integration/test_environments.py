@@ -19,10 +19,13 @@ from common.map.__main__ import main as map_models
 from common.training.rows import read_rows
 from tests.conftest import ROOT
 from tests.environments import ENVIRONMENTS, find_python, link_package, make_environment
+from tests.parity.conftest import make_overrides
 
 MADE = Path(ROOT, "build", "environments")  # by make test-environments
 TESTED_PLANTS = ("epsilon", "initial accumulator")  # of PLANTS: the others are only for make test-environments
 MODEL = """
+import sys
+
 import torch
 from torch import nn
 
@@ -38,6 +41,14 @@ class Filter(nn.Module):
 
     def forward(self, x):
         return self.out(self.conv(x[:, None]).flatten(1))
+
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):  # as another version of a library may do
+        return self.out(nn.functional.dropout(x, 0.1, self.training) if "patched" in sys.prefix else x)
 """
 
 
@@ -188,6 +199,15 @@ def test_runs_in_two_environments_are_compared(patched: str, experiment: Path) -
     assert "torch single @other: completed" in done.stdout
 
 
+def test_noise_that_only_the_other_environment_has_is_refused(patched: str, experiment: Path) -> None:
+    arguments = [*list_arguments(experiment), "model.torch=my_model:Noisy", "strategy=single", "train.steps=2"]
+    here = run("torch_impl.train", *arguments, directory=experiment)
+    assert here.returncode == 0, here.stderr
+    there = run("torch_impl.train", *arguments, f"python={patched}", directory=experiment)
+    expected = f"error: python={patched}: in that environment, model.torch: model (dropout) draws random numbers that"
+    assert there.returncode == 2 and there.stderr.startswith(expected), there.stderr
+
+
 MISTAKES: dict[str, tuple[Callable[[Sequence[str]], int], list[str], str]] = {
     "no Python": (
         diagnose,
@@ -287,6 +307,17 @@ def test_other_versions_are_in_lockstep(name: str, tmp_path: Path) -> None:
     done = run("common.compare", runs, f"environments={{other: {python}}}", *small, "--check", directory=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing exceeds the tolerance" in done.stdout
+
+
+def test_models_of_transformers_four_are_in_lockstep_with_those_of_five(tmp_path: Path) -> None:
+    python = require_environment("transformers-4.57")
+    overrides = [*make_overrides(tmp_path, "hf"), "train.steps=5"]
+    runs = "run=[torch:single,torch:single@other]"
+    done = run("common.compare", runs, f"environments={{other: {python}}}", *overrides, "--check", directory=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run("torch_impl.train", "model=bert_tiny", f"python={python}", directory=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"error: python={python}: has transformers 4.57" in done.stderr
 
 
 def test_own_models_need_a_newer_keras_than_other_models(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ ORDER = [
     "common/__init__.py",
     "common/errors.py",
     "common/terminal.py",
+    "common/hidden_packages.py",
     "common/keras_extras.py",
     "common/run_module.py",
     "common/console.py",

@@ -109,7 +109,7 @@ def test_a_bert_of_tensorflow_needs_keras_hub(tmp_path: Path) -> None:
     environment.add("keras_hub", "0.32.0", "raise ImportError('needs a newer Keras')")
     assert check_interpreter("python", environment.python, "tf")["keras-hub"] == "0.32.0"
     check_import("python", environment.python, "tf")
-    with pytest.raises(UserError, match=r"cannot import tensorflow and keras and keras_hub \(.*needs a newer Keras\)"):
+    with pytest.raises(UserError, match=r"cannot import keras_hub \(.*needs a newer Keras\)"):
         check_import("python", environment.python, "tf", library="keras_hub")
     (environment.packages / "keras_hub-0.32.0.dist-info" / "METADATA").write_text("Name: keras_hub\nVersion: 0.1\n")
     with pytest.raises(UserError, match=r"has keras-hub 0.1 \(needs >=0.21\)"):

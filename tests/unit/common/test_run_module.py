@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,24 @@ def test_keras_imports_no_packages_for_pictures_and_for_scikit_learn(directory: 
     done = run(directory)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["None", f"<module 'sklearn' from '{directory}/sklearn.py'>"]
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("raise OSError('libcudart.so: cannot open')", "OSError: libcudart.so: cannot open"),
+        ("import missing_package", "ModuleNotFoundError: No module named 'missing_package'"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_named_in_one_line(directory: Path, code: str, cause: str) -> None:
+    (directory / "hydra.py").write_text(code)
+    command = module_command("torch_impl.train", "--help")
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"error: {sys.executable}: cannot import hydra ({cause}")
+    assert done.stderr.endswith("; repair that environment\n")
+
+
+def test_an_error_of_a_package_after_its_import_keeps_its_traceback(directory: Path) -> None:
+    (directory / "probe.py").write_text("def fail():\n    raise ImportError('late')\n\nfail()\n")
+    assert "Traceback" in run(directory).stderr
