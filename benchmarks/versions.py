@@ -64,10 +64,11 @@ class Side:
 def list_sides(environments: Sequence[str]) -> list[Side]:
     """Return all sides, in this environment and in others."""
     torch = ["", *(name for name in environments if name.startswith("torch"))]
-    tensorflow = [name for name in environments if name not in torch]
+    transformers = [name for name in environments if name.startswith("transformers")]
+    tensorflow = [name for name in environments if name not in (*torch, *transformers)]
     keras = [name for name in tensorflow if name.startswith("keras")]  # only these have the PyTorch of this environment
     return [
-        *(Side("torch", name) for name in torch),
+        *(Side("torch", name) for name in (*torch, *transformers)),
         *(Side("tf", name) for name in ("", *tensorflow)),
         Side("tf", is_keras_two=True),
         *(Side("torch", name, "keras") for name in (*torch, *keras)),
@@ -139,6 +140,8 @@ def _describe(side: Side, trained: Sequence[str]) -> str:
     backend = f"PyTorch {versions['torch']}" if side.framework == "torch" else f"TensorFlow {versions['tensorflow']}"
     if side.is_keras_two:
         return f"Keras 2 on {backend}"
+    if side.environment.startswith("transformers"):
+        return f"{backend} with transformers {versions['transformers']}"
     return backend if side.framework == side.half == "torch" else f"Keras {versions['keras']} on {backend}"
 
 
