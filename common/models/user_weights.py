@@ -22,7 +22,7 @@ from common.models.weight_files import FLOAT_TYPES, read_weight_file
 
 log = logging.getLogger("lockstep")
 
-TORCH_SUFFIXES, KERAS_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt"), (".h5", ".keras")
+TORCH_SUFFIXES, KERAS_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt"), (".h5", ".hdf5", ".keras")
 ACCEPTED_FILES = f"a file of .safetensors, {', '.join((*TORCH_SUFFIXES, *KERAS_SUFFIXES))}"
 # Tolerance for a constant, a buffer that is not trained: the rounding of bfloat16, the coarsest type of a checkpoint
 CONSTANT_ROUNDING = 2**-8

@@ -51,13 +51,13 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -
         read(tmp_path / "diverged.safetensors", {"bias": bias})
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_keras_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
-    stored = DRAWN | {"bias": np.array([0, value], np.float32)}
+@pytest.mark.parametrize("name", ["own.weights.h5", "own.keras", "of_keras_two.hdf5"])
+def test_keras_weights_that_are_not_finite_are_refused(tmp_path: Path, name: str) -> None:
+    stored = DRAWN | {"bias": np.array([0, np.nan], np.float32)}
     side = Mock(call=lambda name, **_: dict(stored if name == "read_checkpoint" else DRAWN))
     descriptions = {"tf": ModelDescription([], VARIABLES, [], False)}
     with pytest.raises(UserError, match="bias has values that are infinite or not a number"):
-        read_weights(Mock(checkpoint=str(tmp_path / "own.weights.h5")), {"tf": side}, descriptions, None)
+        read_weights(Mock(checkpoint=str(tmp_path / name)), {"tf": side}, descriptions, None)
 
 
 def test_a_buffer_may_have_infinite_values_if_the_model_builds_it_so(
