@@ -16,6 +16,7 @@ from common.config.schema import Config
 from common.config.strategies import PACKAGES
 from common.data.arrays.array_cache import ArrayCache
 from common.data.atomic_directory import compute_fingerprint
+from common.data.cache import Cache
 from common.errors import UserError
 from common.map.description import ModelDescription
 from common.map.pair_models import describe_models
@@ -27,7 +28,7 @@ from common.models.user_noise import check_noise
 
 
 def check_in_environment(
-    config: Config, framework: str, cache: ArrayCache, initial: InitialCheckpoint, versions: Mapping[str, str]
+    config: Config, framework: str, cache: Cache, initial: InitialCheckpoint, versions: Mapping[str, str]
 ) -> None:
     """Raise UserError if the environment of `config.python` builds a model that training cannot align.
 
@@ -39,7 +40,7 @@ def check_in_environment(
         versions: The versions of the environment's packages.
     """
     settings = config.model
-    assert isinstance(settings, CustomModelSettings) and config.python is not None
+    assert isinstance(settings, CustomModelSettings) and isinstance(cache, ArrayCache) and config.python is not None
     facts = {"model": initial.directory.name, "framework": framework, "python": config.python, "versions": {**versions}}
     checked = Path(config.cache_dir) / f"environment-{compute_fingerprint(facts)}"
     if checked.exists():
