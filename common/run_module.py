@@ -14,7 +14,6 @@ import traceback
 from pathlib import Path
 
 PACKAGES = ("common", "torch_impl", "tf_impl")
-UNUSED_PACKAGES = ("matplotlib", "sklearn")  # of Keras: their import takes a fourth of Keras's
 IMPORT_SYSTEM = ("importlib", "runpy")  # the beginnings of the names of its modules
 ROOT = str(Path(__file__).resolve().parents[1])  # the directory of the packages
 
@@ -54,9 +53,9 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = str(Path.cwd())  # `python -m` begins the path with it, not with the directory of this file
     import_own_packages()
-    from common.hidden_packages import hide_packages
+    from common.hidden_packages import hide_packages_of_keras
 
-    hide_packages("keras", UNUSED_PACKAGES)
+    hide_packages_of_keras()
     sys.argv = sys.argv[1:]
     try:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

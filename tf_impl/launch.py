@@ -33,7 +33,7 @@ from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.config.strategies import ParameterServerSettings
 from common.hardware import hide_gpus, keep_freed_memory, select_gpu
-from common.keras_extras import leave_out_extras
+from common.hidden_packages import hide_packages_of_keras
 from common.run.context import RunContext, open_context
 from common.run.worker import SideRuntime, record_failed_start, train_rank
 from common.run_module import module_command
@@ -134,7 +134,7 @@ def _serve(config: Config) -> int:
 def _import_tensorflow() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    leave_out_extras()  # a scheduler may have started this process, not Lockstep
+    hide_packages_of_keras()  # a scheduler may have started this process, not Lockstep
     with _without_startup_messages():
         import tensorflow as tf
 

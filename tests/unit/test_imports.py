@@ -11,7 +11,6 @@ ORDER = [
     "common/errors.py",
     "common/terminal.py",
     "common/hidden_packages.py",
-    "common/keras_extras.py",
     "common/run_module.py",
     "common/console.py",
     "common/output.py",

@@ -1,11 +1,7 @@
 """Tests of the imports of a command and of a launcher. Imports take most of the start-up time."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from common.run_module import module_command
 from tests.conftest import Python
 
 pytestmark = pytest.mark.slow
@@ -80,21 +76,4 @@ def test_tensorflow_starts_without_packages_that_only_keras_imports(python: Pyth
     """A model may still import them."""
     modules = read_imported_modules(python(TENSORFLOW))
     assert {"tensorflow", "keras"} <= modules
-    assert not modules & {"matplotlib", "sklearn"}
-
-
-KERAS = """
-import sys
-import keras
-print("imported:", *sys.modules)
-"""
-
-
-def test_keras_starts_without_them_on_pytorch_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "keras_user.py").write_text(KERAS)
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    command = module_command("keras_user")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    modules = read_imported_modules(done.stdout)
-    assert {"torch", "keras"} <= modules, done.stderr
     assert not modules & {"matplotlib", "sklearn"}

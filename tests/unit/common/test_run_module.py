@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.run_module import ROOT, UNUSED_PACKAGES, module_command
+from common.hidden_packages import UNUSED_BY_KERAS
+from common.run_module import ROOT, module_command
 
 PROBE = """
 import json, sys
@@ -47,7 +48,7 @@ def test_a_safe_path_stays_safe(directory: Path) -> None:
 
 def test_keras_imports_no_packages_for_pictures_and_for_scikit_learn(directory: Path) -> None:
     """The user's code may import them later."""
-    for package in UNUSED_PACKAGES:
+    for package in UNUSED_BY_KERAS:
         (directory / f"{package}.py").touch()
     code = "try:\n    import sklearn\n    from matplotlib import pyplot\nexcept ImportError:\n    sklearn = None\n"
     (directory / "keras.py").write_text(code)
