@@ -42,8 +42,8 @@ class Resize(ImageTransform):
             nearest = [((np.arange(n) + 0.5) * (m / n)).astype(int) for n, m in ((rows, height), (columns, width))]
             return image[np.ix_(*nearest)]
         dtype, channels = image.dtype, image.shape[2:]  # an array [height, width] is one plane
-        if dtype.kind != "f":
-            image = read_levels(self.title(), name, image)
+        # A function of the user may return float64.
+        image = image.astype(np.float32, copy=False) if dtype.kind == "f" else read_levels(self.title(), name, image)
         if image.dtype == np.uint8 and channels == (3,):
             pixels = self._resize_image("RGB", image, rows, columns)
         else:  # Pillow has no images of several channels of floats
@@ -52,7 +52,7 @@ class Resize(ImageTransform):
             pixels = np.empty((rows, columns, len(planes)), image.dtype)
             for channel, plane in enumerate(planes):
                 pixels[..., channel] = self._resize_image(mode, plane, rows, columns)
-        return pixels.reshape(rows, columns, *channels).astype(dtype, copy=False)
+        return pixels.reshape(rows, columns, *channels).astype(dtype)  # a copy, because Pillow's arrays are read-only
 
     def _resize_image(self, mode: str, image: np.ndarray, rows: int, columns: int) -> np.ndarray:
         """Return an image of a mode of Pillow in another size."""

@@ -49,6 +49,14 @@ def test_images_of_uint8_are_resized_as_pillow_does() -> None:
     for image in (IMAGE, IMAGE.astype(np.int32)):
         resized = Resize([80, 17]).apply(image, None, "images")
         assert np.array_equal(resized, np.asarray(expected)) and resized.dtype == image.dtype
+        assert resized.flags.writeable  # a function of the user may change it in place
+
+
+def test_float64_of_a_function_is_resized_like_float32() -> None:
+    image = (IMAGE / 255).astype(np.float32)
+    for antialias in (True, False):
+        resize = Resize([80, 17], antialias)
+        assert np.array_equal(resize.apply(image.astype(float), None, "images"), resize.apply(image, None, "images"))
 
 
 def augment(operation: str, index: int, sign: int = 1) -> np.ndarray:
