@@ -25,7 +25,6 @@ from tf_impl.batches import to_tensors
 from tf_impl.device import select_replica_devices
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.models import build_model
-from tf_impl.models.layout import TransformedParameter
 from tf_impl.models.weights import load_weights
 from tf_impl.step import MicroBatch, backward, compute_outputs, sum_losses
 from tf_impl.task import build_task_functions
@@ -153,15 +152,15 @@ class ObservedModel:
     def _convert_to_torch(self, gradients: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Return the gradients of the trainable variables by name, in PyTorch's layout.
 
-        If a variable is the sum of two biases of PyTorch, only the first bias has a gradient.
+        If a variable is the sum of biases of PyTorch, only the first bias has a gradient.
         """
         parameters = {id(parameter.variable): parameter for parameter in self.model.named_parameters}
         arrays: dict[str, np.ndarray] = {}
         for variable, gradient in zip(self.model.trainable_variables, gradients, strict=True):
             parameter = parameters[id(variable)]
             parameter.to_torch(gradient, arrays)
-            if isinstance(parameter, TransformedParameter) and parameter.transformation.joined == "+":  # such a sum
-                del arrays[parameter.transformation.sources[1].name]
+            for name in {*parameter.names} - parameter.updated_shapes.keys():
+                arrays.pop(name, None)
         return arrays
 
     def _forward(self, micro_batch: MicroBatch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:

@@ -261,25 +261,27 @@ def _compare_trainable(
     errors = []
     for pair in parameter_map.variable_pairs:
         names = [source.name for source in pair.transformation.sources]
-        torch_trainable = {torch_description.variables[name].trainable for name in names}
-        if keras_description.variables[pair.keras].trainable not in torch_trainable:
-            side = "Keras and not in PyTorch" if torch_trainable == {False} else "PyTorch and not in Keras"
+        trained = [name for name in names if torch_description.variables[name].trainable]
+        is_whole = len(trained) in (0, len(names)) or pair.transformation.joined == "+"  # one term changes a sum
+        if not is_whole or keras_description.variables[pair.keras].trainable != bool(trained):
+            side = "PyTorch and not in Keras" if trained else "Keras and not in PyTorch"
+            side = side if is_whole else f"PyTorch only in {' and '.join(trained)}"
             errors.append(f"{' + '.join(names)} (PyTorch) and {pair.keras} (Keras): trained in {side}")
     return errors
 
 
 def _note_sums(parameter_map: ParameterMap) -> list[str]:
-    """Return a note on pairs of biases in PyTorch that are one bias in Keras, or no note if there are none."""
+    """Return a note on biases in PyTorch that are one bias in Keras, or no note if there are none."""
     transformations = [
         pair.transformation for pair in parameter_map.variable_pairs if pair.transformation.joined == "+"
     ]
     if not transformations:
         return []
     sums = ", ".join(transformation.join_sources() for transformation in transformations)
-    second_terms = ", ".join(str(transformation.sources[1]) for transformation in transformations)
+    other_terms = ", ".join(str(source) for transformation in transformations for source in transformation.sources[1:])
     return [
         f"{sums}: two biases in PyTorch are one bias in Keras, their sum. Both get its gradient, so that SGD moves the "
-        f"sum twice as far; to train alike, set to zero and freeze {second_terms}"
+        f"sum twice as far; to train alike, set to zero and freeze {other_terms}"
     ]
 
 

@@ -53,5 +53,5 @@ def _describe_sums(models: PairedModels, to_keras: bool) -> list[str]:
         return []
     if to_keras:
         return [f"{list_names([transformation.join_sources() for transformation in sums])}: one bias in Keras, the sum"]
-    seconds = [str(transformation.sources[1]) for transformation in sums]
-    return [f"{list_names(seconds)}: zero, because Keras's bias is the sum of two, and the first one gets it"]
+    others = [str(source) for transformation in sums for source in transformation.sources[1:]]
+    return [f"{list_names(others)}: zero, because Keras's bias is the sum of two, and the first one gets it"]

@@ -34,6 +34,7 @@ from common.models.hf_config import HfConfig
 from common.models.mixing import check_mixing, check_restricted
 from common.models.paired_layers import list_paired_layers
 from common.models.probability_outputs import find_probabilities, warn_of_probabilities
+from common.models.summed_biases import check_sums, list_other_terms
 from common.models.task_outputs import describe_outputs
 from common.models.unpaired_variables import (
     has_only_missing_layers,
@@ -48,7 +49,7 @@ from common.versions import find_versions
 
 log = logging.getLogger("lockstep")
 
-FORMAT = 16  # raise it whenever `build` returns something else, so that models of the old format are built again
+FORMAT = 17  # raise it whenever `build` returns something else, so that models of the old format are built again
 PROOF_EXAMPLES = 4  # the number of examples that both models compute for the proof
 LIBRARIES = ("torch", "tensorflow", "keras", "keras-hub", "transformers")  # a new version may draw other weights
 
@@ -268,6 +269,7 @@ def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
         raise UserError(f"model.torch, model.tf: {lines[0]} ({len(lines)} in all); {advice}")
     if models.proof is not None and models.proof.errors:
         raise UserError(f"model.torch, model.tf: are not the same: {models.proof.errors[0]}; {advice}")
+    check_sums(models)
     for sentence in describe_unused(models.parameter_map, models.torch_description, models.keras_description):
         log.warning("%s", sentence)
 
@@ -275,15 +277,14 @@ def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
 def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDescription]) -> list[str]:
     """Return the parameters of PyTorch's model that are not trained.
 
-    These are parameters that the model declares as frozen, unused parameters, and the second of two biases whose sum is
-    one bias in Keras.
+    These are parameters that the model declares as frozen, unused parameters, and all biases but the first of those
+    whose sum is one bias in Keras.
     """
     if "torch" not in descriptions:
         return []
-    pairs = models.parameter_map.variable_pairs if models else []
-    second_biases = [pair.transformation.sources[1].name for pair in pairs if pair.transformation.joined == "+"]
+    other_terms = list_other_terms(models.parameter_map if models else None)
     description = descriptions["torch"]
     fixed = [
         name for name, variable in description.variables.items() if not (variable.trainable or variable.is_constant)
     ]
-    return sorted({*second_biases, *description.unused, *fixed} - {*description.statistics})
+    return sorted({*other_terms, *description.unused, *fixed} - {*description.statistics})

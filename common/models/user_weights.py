@@ -17,6 +17,7 @@ from common.map.pair_variables import ParameterMap
 from common.map.side import Side
 from common.models.checkpoint_kinds import describe_checkpoint, find_tensorflow_prefix
 from common.models.loaded_weights import check_finite
+from common.models.summed_biases import list_other_terms
 from common.models.tensor_names import match_names
 from common.models.weight_files import FLOAT_TYPES, read_weight_file
 
@@ -62,16 +63,16 @@ def read_weights(
 
 
 def fold_sums(weights: dict[str, np.ndarray], parameter_map: ParameterMap | None) -> dict[str, np.ndarray]:
-    """If two biases of PyTorch are one bias in Keras, set the first to their sum, and the second to zero.
+    """If biases of PyTorch are one bias in Keras, set the first to their sum, and the others to zero.
 
     Keras can hold only the sum. With this choice, both frameworks start and continue with the same values.
     """
-    for pair in parameter_map.variable_pairs if parameter_map else ():
-        if pair.transformation.joined == "+":
-            first, *others = pair.transformation.sources
-            weights[first.name] = np.sum([weights[source.name] for source in pair.transformation.sources], axis=0)
-            weights |= {source.name: np.zeros_like(weights[source.name]) for source in others}
-    return weights
+    pairs = parameter_map.variable_pairs if parameter_map else ()
+    terms = [
+        [source.name for source in pair.transformation.sources] for pair in pairs if pair.transformation.joined == "+"
+    ]
+    sums = {names[0]: np.sum([weights[name] for name in names], axis=0) for names in terms}
+    return weights | sums | {name: np.zeros_like(weights[name]) for name in list_other_terms(parameter_map)}
 
 
 def _read_checkpoint(

@@ -113,6 +113,11 @@ def _choose_among(choice: RandomChoice) -> RandomChoice:
     """Return a choice with the transforms that it names, which must be transforms of images, or functions."""
     members = []
     for name, arguments in parse_transforms(choice.transforms):
+        if name in MIXINGS:
+            raise UserError(
+                f"{KEY}: {CHOICE}: cannot choose {name} here; a choice among {' and '.join(MIXINGS)} has no other "
+                "members, and is the last transform"
+            )
         if ":" not in name and (name not in TRANSFORMS or not issubclass(TRANSFORMS[name], CHOSEN)):
             names = [key for key, schema in TRANSFORMS.items() if issubclass(schema, CHOSEN)]
             raise UserError(f"{KEY}: {CHOICE}: cannot choose {name}; it takes {', '.join(names)}, and module:function")

@@ -72,9 +72,14 @@ def explain(*transforms: Any, **options: Any) -> str:
         ),
         (
             {"random_choice": ["vertical_flip", "mixup"]},
-            "random_choice: cannot choose mixup; it takes random_crop, center_crop, horizontal_flip, vertical_flip, "
-            "resize, random_resized_crop, color_jitter, random_erase, trivial_augment, random_choice, and "
-            "module:function",
+            "random_choice: cannot choose mixup here; a choice among mixup and cutmix has no other members, and is "
+            "the last transform",
+        ),
+        (
+            {"random_choice": ["vertical_flip", "normalize"]},
+            "random_choice: cannot choose normalize; it takes random_crop, center_crop, horizontal_flip, "
+            "vertical_flip, resize, random_resized_crop, color_jitter, random_erase, trivial_augment, random_choice, "
+            "and module:function",
         ),
         ({"normalize": [0.5]}, "normalize: needs std; give {normalize: {std: ...}}"),
         ({"normalize": {"mean": [0.5], "std": [0]}}, "normalize: std=[0]: must be a list of numbers above 0"),
