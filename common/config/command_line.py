@@ -223,6 +223,12 @@ def _explain_value(error: OmegaConfBaseException, key: str) -> str:
 
 
 def _explain_unknown_key(name: str) -> str:
+    if name in ("data.transforms", "data.transform_evaluation"):
+        return (
+            f"{name}: no such key here; images, arrays, custom and lines have it. Sentence pairs have no transforms, "
+            "because those of tokens replace the labels, but a pair has a class; for a function of your own, store the "
+            "tokens of the pairs as data=arrays"
+        )
     others = [key for key in collect_keys() if key != name]
     similar = get_close_matches(name, others, 1, 0.8) or [key for key in others if key.endswith(name)]
     return f"{name}: no such key here; " + (f"did you mean {similar[0]}? " if similar else "") + KEYS_HINT

@@ -95,6 +95,10 @@ def test_a_missing_package_is_refused() -> None:
         (["+stepz=3"], "stepz: no such key here; "),
         (["model.checkpoint=x"], "model.checkpoint: no such key here; "),
         (["+data.train=x"], "data.train: no such key here; "),
+        (
+            ["data.transforms=[]"],
+            "data.transforms: no such key here; images, arrays, custom and lines have it. Sentence",
+        ),
         (["train.steps=many"], "train.steps: Value 'many' of type 'str' could not be converted to Integer"),
         (["train.steps=1.5"], "train.steps: Value '1.5' of type 'float' could not be converted to Integer"),
         (["train.steps=null"], "train.steps: "),
