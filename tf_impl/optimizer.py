@@ -222,7 +222,10 @@ class Optimizer:
             for slot in self.config.slots
         }
         for slot in self._find_slots():
-            whole = slot.parameter.to_keras(by_slot[slot.name]) * slot.factor
+            # PyTorch has no slots of the terms of a sum that it does not train.
+            untrained = slot.parameter.shapes.keys() - slot.parameter.updated_shapes.keys()
+            zeros = {name: np.zeros(slot.parameter.shapes[name]) for name in untrained}
+            whole = slot.parameter.to_keras(zeros | by_slot[slot.name]) * slot.factor
             bounds = np.cumsum([variable.shape[0] for variable in slot.shards[:-1]], dtype=int)
             shards = np.split(whole, bounds) if len(bounds) else [whole]  # a scalar cannot be split
             for variable, shard in zip(slot.shards, shards, strict=True):

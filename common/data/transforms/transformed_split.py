@@ -152,7 +152,8 @@ class TransformedSplit:
                     f"task and the model need labels {limits}; correct it"
                 )
         for name, array in arrays.items():
-            if array.dtype.kind == "f" and len(wrong := np.argwhere(~np.isfinite(array))):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                wrong = np.argwhere(~np.isfinite(array))
                 title = self._find_step(ids[wrong[0][0]], name, lambda values: ~np.isfinite(values))
                 raise UserError(f"{KEY}: {title} returns nan or infinity in {name} of example {ids[wrong[0][0]]}")
         return {**{name: array for name, array in source.items() if name not in examples[0]}, **arrays}

@@ -17,7 +17,8 @@ import numpy as np
 import tensorflow as tf
 from common.config.compose import load_config
 from common.training.state import Position
-from tf_impl.models.layout import NamedParameter
+from common.map.transformation import parse_transformation
+from tf_impl.models.layout import NamedParameter, TransformedParameter
 from tf_impl.optimizer import SCALARS, Optimizer
 
 config = load_config(Path(sys.argv[1]))
@@ -57,6 +58,13 @@ optimizer.swap_averages()
 assert all((a == b).all() for a, b in zip(model.get_weights(), weights))
 
 resumed = Optimizer(config, build())
+resumed.load(slots, Position(6, 6))
+assert all((resumed.slots()[name] == array).all() for name, array in slots.items())
+
+with_sum, shapes = build(), {"bias": (2,), "other": (2,)}  # PyTorch's checkpoints have no slots of the other term
+variable = with_sum.named_parameters[1].variable
+with_sum.named_parameters[1] = TransformedParameter(variable, parse_transformation("bias + other"), shapes)
+resumed = Optimizer(config, with_sum)
 resumed.load(slots, Position(6, 6))
 assert all((resumed.slots()[name] == array).all() for name, array in slots.items())
 """
