@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.parity.conftest import EXPERIMENTS, SINGLES, STRATEGIES, Planned, Runs, list_pairs, train
+from tests.parity.conftest import EXPERIMENTS, SINGLES, Planned, Runs, list_pairs, train
+from tests.parity.strategies import STRATEGIES
 from tests.parity.test_parity import assert_lockstep
 
 EXPERIMENT_NAMES = ("adamw", "adamw64", "dropout", "dropout64", "convnet", "convnet64", "convnet_dropout")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parity.conftest import STRATEGIES
+from tests.parity.strategies import STRATEGIES
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "mnist"
 
