@@ -21,7 +21,6 @@ from tests.unit.common.data.transforms.samples import (
     RAGGED_SPLIT,
     TOKEN_SPLIT,
     TOKENS,
-    gather,
     transformed,
 )
 
@@ -294,10 +293,3 @@ def test_functions_of_the_user_are_listed() -> None:
     assert list_functions([*transforms, nested]) == ["a:f", "b:g", "c:h", "d:i"]
     assert parse_transforms(transforms)[2:] == [("a:f", {}), ("b:g", {"x": 1})]
     assert list_functions(None) == list_functions(["horizontal_flip"]) == []
-
-
-def test_a_later_example_with_nan_is_named_with_its_transform() -> None:
-    split = transformed("horizontal_flip", f"{HERE}:undefined", {"normalize": {"mean": [0.5], "std": [0.2]}})
-    gather(split, [0, 1, 3])
-    with pytest.raises(UserError, match=f"^data.transforms: {HERE}:undefined returns nan or infinity in images of exa"):
-        gather(split, [0, 1, 11, 3])

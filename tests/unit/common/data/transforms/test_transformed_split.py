@@ -13,6 +13,7 @@ from common.data import batch_plan
 from common.data.batches import GlobalBatch
 from common.data.transforms import streams
 from common.data.transforms.transformed_split import TransformedSplit
+from common.errors import UserError
 from common.training.look_ahead import look_ahead
 from tests.unit.common.data.transforms.samples import COUNT, HERE, TOKEN_SPLIT, gather, transformed
 
@@ -115,3 +116,10 @@ def test_labels_that_a_function_changes_are_those_that_count() -> None:
     (part,) = batch.shard(0, 1)
     assert part["labels"].tolist() == batch.labels.tolist() == [1, 2, 0, 1, 2, 0]
     assert part["weights"].tolist() == [10, 100, 1, 10, 100, 1] and batch.weight == 222
+
+
+def test_a_later_example_with_nan_is_named_with_its_transform() -> None:
+    split = transformed("horizontal_flip", f"{HERE}:undefined", {"normalize": {"mean": [0.5], "std": [0.2]}})
+    gather(split, [0, 1, 3])
+    with pytest.raises(UserError, match=f"^data.transforms: {HERE}:undefined returns nan or infinity in images of exa"):
+        gather(split, [0, 1, 11, 3])
