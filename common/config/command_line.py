@@ -226,8 +226,8 @@ def _explain_unknown_key(name: str) -> str:
     if name in ("data.transforms", "data.transform_evaluation"):
         return (
             f"{name}: no such key here; images, arrays, custom and lines have it. Sentence pairs have no transforms, "
-            "because those of tokens replace the labels, but a pair has a class; for a function of your own, store the "
-            "tokens of the pairs as data=arrays"
+            "because token_masking and span_corruption replace the labels, but the label of a pair is its class; for a "
+            "function of your own, store the tokens of the pairs as data=arrays"
         )
     others = [key for key in collect_keys() if key != name]
     similar = get_close_matches(name, others, 1, 0.8) or [key for key in others if key.endswith(name)]
