@@ -23,7 +23,7 @@ class InputSpec:
         channels: Whether the last axis has channels, which PyTorch's model gets as its second axis.
         above: The integers are greater than this number.
         below: The integers are less than this number.
-        prefix: Whether the bools are true up to a random length of the last axis and false after it, as a padding mask.
+        prefix: Whether the array is a mask of padding: ones up to a random length of the last axis, and zeros after it.
         open_axes: The axes whose sizes differ from batch to batch, so that a compiled step does not know them. The
             inputs of a custom model set them; a parsed description has none.
     """
@@ -50,10 +50,13 @@ def parse_input_spec(name: str, text: str) -> InputSpec:
         raise UserError(f"inputs.{name}={text}: every size must be at least 1")
     if channels and len(shape) == 1:
         raise UserError(f"inputs.{name}={text}: channels= needs an axis before it, such as float32[8,channels=3]")
-    if prefix and dtype != "bool":
-        raise UserError(f"inputs.{name}={text}: prefix is for a mask of bools, such as bool[4,12,prefix]")
+    if prefix and (dtype.startswith("float") or below is not None):
+        raise UserError(
+            f"inputs.{name}={text}: prefix is for a mask of bools or of integers without limits, such as "
+            "bool[4,12,prefix] or int32[4,12,prefix]"
+        )
     smallest = int(above) + 1 if above else 0
-    if dtype.startswith("int"):
+    if dtype.startswith("int") and not prefix:
         if below is None or int(below) <= smallest:
             raise UserError(f"inputs.{name}={text}: needs a limit above its values, such as <1000 or >0<1000")
         if int(below) - 1 > np.iinfo(dtype).max:
@@ -72,7 +75,7 @@ def draw_inputs(inputs: Mapping[str, InputSpec], seed: int) -> dict[str, np.ndar
             arrays[name] = stream.standard_normal(spec.shape)
         elif spec.prefix:
             lengths = stream.integers(1, spec.shape[-1] + 1, (*spec.shape[:-1], 1))
-            arrays[name] = np.arange(spec.shape[-1]) < lengths
+            arrays[name] = (np.arange(spec.shape[-1]) < lengths).astype(spec.dtype)
         elif spec.dtype == "bool":
             arrays[name] = stream.random(spec.shape) < 0.5
         else:

@@ -12,25 +12,32 @@ from common.compare.external.external_values import is_absent, read_number
 def count_steps_before(table: ExternalTable, columns: Mapping[str, str]) -> list[int]:
     """Return, for each row, the number of steps of the earlier epochs if steps start again in each epoch; else 0.
 
-    An epoch has last - first + interval steps: the steps of its last and first rows, and the interval between its
-    first two rows.
+    An epoch has last - first + interval steps: its largest and its smallest step, and the interval between its two
+    smallest ones. An epoch with a single row has the step of this row as its length.
     """
     offsets = [0] * len(table.rows)
     epoch_column = _find_epoch_column(table)
     if epoch_column is None or columns.get("step") in (None, epoch_column):
         return offsets
-    offset, epoch, epoch_steps = 0, math.nan, list[float]()
+    offset, epoch, epoch_steps = 0, math.nan, set[float]()
+    offset_by_epoch: dict[float, int] = {}  # rows of an earlier epoch may follow, such as those of its evaluation
+    had_loss = False
     for number, (position, values) in enumerate(table.rows):
         entries = [values.get(name) for name in (epoch_column, columns["step"])]
         if not any(map(is_absent, entries)):
             step = read_number(position, columns, "step", values)
             row_epoch = read_number(position, {"epoch": epoch_column}, "epoch", values)
-            if row_epoch > epoch and epoch_steps and step < epoch_steps[-1]:
-                interval = epoch_steps[1] - epoch_steps[0] if len(epoch_steps) > 1 else 1.0
-                offset += int(epoch_steps[-1] - epoch_steps[0] + interval)
-                epoch_steps = []
-            epoch = row_epoch
-            epoch_steps += [step] if step not in epoch_steps[-1:] else []
+            has_loss = not is_absent(values.get(columns.get("loss", "")))
+            if row_epoch in offset_by_epoch and row_epoch != epoch:
+                offsets[number] = offset_by_epoch[row_epoch]
+                continue
+            if row_epoch > epoch and (step < max(epoch_steps) or ({step} == epoch_steps and has_loss and had_loss)):
+                first, second, *_ = [*sorted(epoch_steps), 2 * min(epoch_steps) or 1]
+                offset += int(max(epoch_steps) - first + second - first)
+                epoch_steps = set()
+            epoch, had_loss = row_epoch, has_loss
+            offset_by_epoch[epoch] = offset
+            epoch_steps.add(step)
         offsets[number] = offset
     if offset:
         table.notes.append(f"{columns['step']} starts again in each epoch; counted on from the epoch before")

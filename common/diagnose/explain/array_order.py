@@ -18,6 +18,7 @@ MOST_BLOCKS = 8  # along an axis, whose order is searched
 MOST_AXES = 5  # whose permutations are tried
 # Another order does not round, so that the tolerance of low precisions would only let other values pass.
 TOLERANCE = EXPLANATION_TOLERANCE["float32"]
+LEAST_VALUES = 3  # since vectors of zeros and ones, such as classes, often have the same values in another order
 ORDER_SHARE = 0.01  # the most of the difference of two arrays that may remain after sorting, if their order differs
 
 
@@ -39,7 +40,8 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
             "padding_position", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places"
         )
     # Sorting dense values lowers the difference of values in one order too, but not by as much
-    if is_close(a, b) or _sort_and_compare(a, b) > min(TOLERANCE, ORDER_SHARE * relative_difference(a, b)):
+    limit = min(TOLERANCE, ORDER_SHARE * relative_difference(a, b))
+    if is_close(a, b) or not _sort_and_compare(a, b) <= limit:  # NaN if the numbers are too large for a norm
         return None
     for title, array in ((title, array) for title, array in reversed(terms) if array.shape == a.shape):
         for x in (array, np.maximum(array, 0)):
@@ -53,7 +55,8 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
         return Explanation("reshape_order", f"{tensor} is A's, {change}")
     if change := _find_rolled(a, b) or _find_reordered_blocks(a, b):
         return Explanation("joined_order", f"{tensor} is A's, {change}")
-    return Explanation("flatten_order", f"{tensor} has the same values in another order: flattened differently")
+    explanation = Explanation("flatten_order", f"{tensor} has the same values in another order: flattened differently")
+    return explanation if len(np.unique(a)) >= LEAST_VALUES else None
 
 
 def _sort_and_compare(a: np.ndarray, b: np.ndarray) -> float:

@@ -28,7 +28,7 @@ from common.diagnose.explain.scored_sums import explain_scored_sum
 from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
 from common.diagnose.explain.sums import compute_sum, describe_sum, find_sum
 from common.diagnose.explain.time_axis import explain_time_axis
-from common.diagnose.explain.vector_functions import explain_vector_function, find_vector_function
+from common.diagnose.explain.vector_functions import AXES_OF_VECTORS, explain_vector_function, find_vector_function
 from common.diagnose.explain.window_pooling import find_window_pooling
 from common.diagnose.findings import Explanation
 from common.diagnose.layout_conversion import unpack_tokens
@@ -45,7 +45,7 @@ def explain_code(section: CodeSection) -> list[Explanation]:
         return [_explain_shapes(section)]
     if explanation := explain_numbers(section.tensor, section.a, section.b):
         return [explanation]
-    for part in section.list_parts() if section.a.ndim else ():
+    for part in section.limit_examples().list_parts() if section.a.ndim else ():
         if (explanations := _explain_part(part)) is not None:
             return explanations
     sentence = f"{section.place}: the code computes another {section.tensor} from the same outputs of layers"
@@ -119,6 +119,8 @@ def _explain_layer_order(section: CodeSection) -> Explanation | None:
 def _explain_changed_activation(section: CodeSection) -> Explanation | None:
     """Check whether a = f_a(x) and b = f_b(x) for activations f and one x, which is no earlier array."""
     names = find_changed_activation(section.a, section.b)
+    if names and {*names} == {"softmax", "exp"}:  # of any positive array, which one side divides by its sum
+        return None
     return names and Explanation("activation", f"{section.place}: A has {names[0]} at the end, B {names[1]}")
 
 
@@ -201,5 +203,13 @@ def _explain_function(section: CodeSection) -> Explanation | None:
             function_b = find(output, section.b) if function_a else None
             if function_a and function_b and function_a != function_b:
                 sentence = f"between {title} and {section.title}: A has {function_a}, B {function_b}"
-                return Explanation(cause, sentence)
+                return Explanation(_find_cause((function_a, function_b)) or cause, sentence)
     return None
+
+
+def _find_cause(functions: tuple[str, str]) -> str | None:
+    """Return the cause of two functions if one of them is a function of vectors; softmax alone is an activation."""
+    vector_functions = [name for name in functions if AXES_OF_VECTORS in name]
+    if any("softmax" not in name for name in vector_functions):
+        return "vector_function"
+    return "softmax_axis" if len({name.partition(AXES_OF_VECTORS)[0] for name in functions}) == 1 else None

@@ -6,6 +6,7 @@ A is the reference run of a diagnosis, and B the run that is compared with it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,9 +15,15 @@ from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.explain.sums import Terms
 from common.diagnose.rounding import is_close
 from common.diagnose.zero_borders import strip_borders
+from common.map.array_differences import compute_norm
 
 NO_INPUTS = ("labels", "weights", "dropout_keys")  # arrays of a batch that no model receives
+MOST_ELEMENTS = 2**20  # of an array; of larger ones, some examples are explained, since all would take minutes
+PLACES = "places"  # array of a batch without padding
 EARLIER_LAYERS = 4  # number of preceding layers whose outputs the code may use
+
+
+ChosenArray = TypeVar("ChosenArray", np.ndarray, np.ndarray | None)
 
 
 @dataclass(frozen=True)
@@ -155,6 +162,39 @@ class CodeSection:
         """Name of the array in reports, with its part."""
         return f"{self.tensor}, {self.part}," if self.part else self.tensor
 
+    def limit_examples(self) -> "CodeSection":
+        """Return the section itself, or if its arrays are large, that of the examples that differ most."""
+        total = len(self.a) if self.a.ndim > 1 else 0
+        count = max(2, MOST_ELEMENTS * total // max(self.a.size, 1))
+        if count >= total or PLACES in self.batch:  # tokens without padding do not say where an example begins
+            return self
+        gaps = [compute_norm(a - b) for a, b in zip(self.a, self.b, strict=True)]
+        chosen = np.sort(np.argsort(gaps)[-count:])
+
+        def choose(array: ChosenArray) -> ChosenArray:
+            return array if array is None or len(array) != total else array[chosen]
+
+        def choose_of_layers(outputs: Sequence[LayerOutput]) -> list[LayerOutput]:
+            return [
+                LayerOutput(
+                    output.title,
+                    choose(output.returned),
+                    choose(output.received_in_a),
+                    choose(output.received_in_b),
+                )
+                for output in outputs
+            ]
+
+        return replace(
+            self,
+            a=choose(self.a),
+            b=choose(self.b),
+            earlier_outputs=choose_of_layers(self.earlier_outputs),
+            reordered_outputs=choose_of_layers(self.reordered_outputs),
+            batch={name: choose(array) for name, array in self.batch.items()},
+            part=f"in the {count} examples that differ most",
+        )
+
     def list_parts(self) -> Iterator["CodeSection"]:
         """Yield the section, and parts of it that may be explained although the whole cannot be.
 
@@ -177,5 +217,6 @@ class CodeSection:
             if 0 < end - start == len(differing) < self.a.shape[axis]:
                 chosen = tuple(slice(start, end) if other == axis else slice(None) for other in range(self.a.ndim))
                 offset = self.removed[axis] if self.removed else 0
-                part = f"in the elements {start + offset} to {end - 1 + offset} of axis {axis}"
+                elements = f"in the elements {start + offset} to {end - 1 + offset} of axis {axis}"
+                part = f"{self.part}, {elements}" if self.part else elements
                 yield replace(self, a=self.a[chosen], b=self.b[chosen], part=part)

@@ -30,8 +30,12 @@ def find_gate_order(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray,
     arrays = _list_weights(name, weights, x)
     count = len(arrays[1]) // arrays[1].shape[1] if arrays else 0
     for order in permutations(range(count)) if count in GATES else ():
-        states = _compute_states(x, [_reorder_blocks(array, order) for array in arrays])
-        if is_close(states if result.ndim == 3 else states[:, -1], result):
+        reordered = [_reorder_blocks(array, order) for array in arrays]
+        for examples in (slice(1), slice(None)):  # the first one rejects most orders
+            states = _compute_states(x[examples], reordered)
+            if not is_close(states if result.ndim == 3 else states[:, -1], result[examples]):
+                break
+        else:
             return describe_order(order)
     return None
 

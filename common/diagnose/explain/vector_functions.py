@@ -16,11 +16,18 @@ from common.diagnose.rounding import is_close
 VectorFunction = Callable[[np.ndarray, Axes], np.ndarray]
 
 TOLERANCE = 1e-5  # relative, since the code may add an epsilon to a norm
+AXES_OF_VECTORS = " over "  # between the name of a function and its axes in reports
 NORMALIZATION, SQUASH = "L2 normalization", "squash"
 
 
 def _compute_norm(x: np.ndarray, axes: Axes) -> np.ndarray:
     return np.sqrt(np.square(x).sum(axes, keepdims=True))
+
+
+def _divide_by_norm(x: np.ndarray, axes: Axes) -> np.ndarray:
+    """Return vectors of length 1, and zeros if a vector has only zeros, as both frameworks do."""
+    norms = _compute_norm(x, axes)
+    return np.asarray(x / np.where(norms > 0, norms, 1.0))
 
 
 def _center(x: np.ndarray, axes: Axes) -> np.ndarray:
@@ -31,7 +38,7 @@ def _center(x: np.ndarray, axes: Axes) -> np.ndarray:
 VECTOR_FUNCTIONS: dict[str, VectorFunction] = {
     "softmax": lambda x, axes: softmax(x, axes),
     "log_softmax": lambda x, axes: log_softmax(x, axes),
-    NORMALIZATION: lambda x, axes: x / _compute_norm(x, axes),
+    NORMALIZATION: lambda x, axes: _divide_by_norm(x, axes),
     SQUASH: lambda x, axes: x * _compute_norm(x, axes) / (1 + _compute_norm(x, axes) ** 2),
     "division by the root of the mean square": lambda x, axes: x / np.sqrt(np.square(x).mean(axes, keepdims=True)),
     "division by the sum": lambda x, axes: x / x.sum(axes, keepdims=True),
@@ -67,7 +74,7 @@ def find_vector_function(x: np.ndarray, result: np.ndarray) -> str | None:
             continue
         names = (name for name, function in VECTOR_FUNCTIONS.items() if _computes(function, x, axes, result))
         if name := next(names, None) or _find_standardization(x, axes, result):
-            return f"{name} over {_join_axes(axes)}"
+            return f"{name}{AXES_OF_VECTORS}{_join_axes(axes)}"
     return None
 
 

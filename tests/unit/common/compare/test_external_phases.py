@@ -39,7 +39,7 @@ def test_rows_of_both_losses_one_after_another(load: Load) -> None:
 def test_rows_of_a_test_split_are_left_out(load: Load) -> None:
     run = load("log.csv", join_rows("step,split,loss", "1,train,0.5", "2,train,0.4", "2,val,0.6", "2,test,0.7"))
     assert run.metrics["loss"].tolist() == [0.5, 0.4] and run.evals["loss"].tolist() == [0.6]
-    assert "mine: 1 rows left out whose split is test" in run.notes
+    assert "mine: 1 row left out whose split is test" in run.notes
 
 
 def test_other_modes_are_no_phases(load: Load) -> None:
@@ -59,3 +59,54 @@ def test_a_log_as_text_is_refused_as_such(load: Load) -> None:
     line = "2022-05-07 13:14:22,908 - INFO - Epoch [1][50/200]\tlr: 0.01000, eta: 1 day, loss_cls: 1.2, loss: 1.7"
     with pytest.raises(UserError, match=r"a\.log: lines of a log as text, which are not read; expected a CSV"):
         load("a.log", join_rows(line, line))
+
+
+STEPS_OF_EPOCHS = [(epoch, step) for epoch in (0, 1) for step in (0, 1, 2)]
+TRAINING_ROWS = [f"{epoch},{step},train,{3 * epoch + step + 1}" for epoch, step in STEPS_OF_EPOCHS]
+EVALUATION_ROWS = [f"{epoch},{step},val,{9 + step}" for epoch, step in STEPS_OF_EPOCHS if step < 2]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        TRAINING_ROWS + EVALUATION_ROWS,
+        [*TRAINING_ROWS[:3], *EVALUATION_ROWS[:2], *TRAINING_ROWS[3:], *EVALUATION_ROWS[2:]],
+    ],
+)
+def test_evaluations_do_not_change_the_length_of_an_epoch(load: Load, rows: list[str]) -> None:
+    run = load("log.csv", join_rows("epoch,step,phase,loss", *rows))
+    assert run.steps.tolist() == run.metrics["loss"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert run.eval_steps.tolist() == [1, 2, 4, 5] and run.evals["loss"].tolist() == [9, 10, 9, 10]
+
+
+def test_epochs_with_a_single_row(load: Load) -> None:
+    rows = [{"mode": "train", "epoch": epoch, "iter": 100, "loss": 1 / epoch} for epoch in (1, 2, 3)]
+    run = load("a.log.json", join_rows(*map(json.dumps, [{"env_info": ""}, *rows])))
+    assert run.steps.tolist() == [100, 200, 300]
+
+
+def test_an_evaluation_keeps_a_step_between_rows_of_training(load: Load) -> None:
+    rows = ["50,train,0.5", "100,train,0.4", "117,val,0.9", "150,train,0.3", "200,train,0.2", "234,val,0.8"]
+    assert load("log.csv", join_rows("step,split,loss", *rows)).eval_steps.tolist() == [117, 234]
+
+
+def test_metrics_with_a_prefix_keep_their_names(load: Load) -> None:
+    run = load("log.csv", join_rows("step,phase,train_loss,val_loss", "1,train,0.5,", "1,val,,0.7", "2,train,0.4,"))
+    assert run.metrics["loss"].tolist() == [0.5, 0.4] and run.evals["loss"].tolist() == [0.7]
+
+
+def test_rows_of_an_unknown_phase_are_left_out(load: Load) -> None:
+    rows = ["1,train,0.5", "1,train_eval,0.3", "1,validate,0.8", "2,train,0.4", "2,train_eval,0.2"]
+    run = load("log.csv", join_rows("step,phase,loss", *rows))
+    assert run.metrics["loss"].tolist() == [0.5, 0.4] and run.evals["loss"].tolist() == [0.8]
+    assert "mine: 2 rows left out whose phase is train_eval" in run.notes
+
+
+def test_a_file_of_a_test_split_is_refused(load: Load) -> None:
+    with pytest.raises(UserError, match=r"log\.csv:2: split is test in all rows, which is neither training nor valid"):
+        load("log.csv", join_rows("step,split,loss", "1,test,0.5", "2,test,0.4"))
+
+
+def test_a_column_with_a_number_after_loss_is_no_log(load: Load) -> None:
+    """TensorFlow 1 names tensors in this way."""
+    assert load("log.csv", join_rows("step,loss,aux_loss:0", "1,0.5,0.1")).steps.tolist() == [1]

@@ -113,7 +113,8 @@ def test_a_mistake_in_a_map_file_is_named(pair_models: PairModels, line: str, ex
         ("int32[2]>3", "not a dtype with a shape"),
         ("float32[channels=3]", "needs an axis before it"),
         ("int32[2]<3000000000", "int32 cannot hold its values"),
-        ("int32[2,3,prefix]<5", "prefix is for a mask of bools"),
+        ("int32[2,3,prefix]<5", "prefix is for a mask of bools or of integers without limits"),
+        ("float32[2,3,prefix]", "prefix is for a mask of bools or of integers without limits"),
     ],
 )
 def test_a_mistake_in_an_input_is_named(text: str, expected: str) -> None:
@@ -125,14 +126,17 @@ def test_inputs_are_drawn_as_described() -> None:
     inputs = {name: parse_input_spec(name, text) for specs in MODELS.values() for name, text in specs.items()}
     inputs["mask"] = parse_input_spec("mask", "bool[2, 3]")
     inputs["padding"] = parse_input_spec("padding", "bool[9,6,prefix]")
+    inputs["integers"] = parse_input_spec("integers", "int32[9,6,prefix]")
     drawn = draw_inputs(inputs, 1)
     assert {name: array.shape for name, array in drawn.items()} == {name: spec.shape for name, spec in inputs.items()}
     assert drawn["tokens"].dtype == "int32"
     assert drawn["tokens"].max() < 11
     assert drawn["mask"].dtype == drawn["padding"].dtype == bool
-    lengths = drawn["padding"].sum(1)
-    np.testing.assert_array_equal(drawn["padding"], np.arange(6) < lengths[:, None])
-    assert lengths.min() >= 1 and len(set(lengths)) > 1
+    assert drawn["integers"].dtype == "int32"
+    for mask in (drawn["padding"], drawn["integers"]):
+        lengths = mask.sum(1)
+        np.testing.assert_array_equal(mask, np.arange(6) < lengths[:, None])
+        assert lengths.min() >= 1 and len(set(lengths)) > 1
     assert drawn["x"].dtype == "float64"
 
 

@@ -16,7 +16,7 @@ from tests.unit.common.map.test_pairs import STEPS, TOKENS, WIDE
 pytestmark = pytest.mark.slow
 
 ENDS_IN_PADDING = {"tokens": np.array([[3, 4, 0, 0, 0], [5, 1, 2, 9, 7], [8, 0, 0, 0, 0]], np.int32)}
-MASKED = {"tokens": "int32[4,12]>0<20", "tokens_mask": "int32[4,12]>0<2"}
+MASKED = {"tokens": "int32[4,12]>0<20", "tokens_mask": "int32[4,12,prefix]"}
 SAME_NAMES = {  # factories of composite_torch and composite_keras, by name
     "grouped_attention": WIDE,
     "decoder": {"tgt": "float32[3,5,8]", "memory": "float32[3,7,8]"},

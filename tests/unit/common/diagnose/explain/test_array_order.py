@@ -103,3 +103,14 @@ def test_another_order_of_many_values_is_found_fast(monkeypatch: pytest.MonkeyPa
     assert explanation is not None and explanation.cause == "reshape_order"
     assert explain_order("input", flattened[0], flattened[0][:, np.random.default_rng(2).permutation(500)]) is not None
     assert sizes.count(flattened[0].size) < 100
+
+
+def test_classes_are_no_reordered_values() -> None:
+    """Two vectors of a single one always have the same values, whatever the classes are."""
+    stream = np.random.default_rng(2)
+    a, b = (np.eye(6)[stream.integers(6, size=9)] for _ in range(2))
+    assert explain_order("input", a, b) is None
+
+
+def test_too_large_numbers_are_no_reordered_values() -> None:
+    assert explain_order("input", X * 1e200, X * 2e200) is None

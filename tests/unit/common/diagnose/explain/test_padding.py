@@ -74,3 +74,12 @@ def test_the_cropping_of_a_transposed_convolution_is_found(has_channels_last: bo
     for axis in (first_axis, first_axis + 1):
         assert f"1 element fewer along axis {axis}" in explanation.sentence
     assert explain_cropping(a, a[..., ::-1]) is None and explain_cropping(a, np.sin(b)) is None
+
+
+def test_the_cropping_of_equal_rows_is_the_smallest_one() -> None:
+    """All moves along the axis of the rows fit."""
+    row = STREAM.standard_normal((2, 1, 9, 3))
+    a, b = (np.repeat(row[:, :, start : start + 8], 8, axis=1) for start in (1, 0))
+    explanation = explain_cropping(a, b)
+    assert explanation is not None
+    assert explanation.sentence == "before the first element of the output, B crops 1 element fewer along axis 2 than A"

@@ -10,6 +10,7 @@ from common.diagnose.explain.vector_functions import explain_vector_function
 
 STREAM = np.random.default_rng(0)
 X = STREAM.standard_normal((3, 5, 4, 6)) + 0.3
+PADDED = X * (np.arange(5) < 3)[:, None, None]
 
 
 def normalize(x: np.ndarray, axis: int | tuple[int, ...], epsilon: float = 0.0) -> np.ndarray:
@@ -30,6 +31,7 @@ def standardize(x: np.ndarray, axis: int | tuple[int, ...], epsilon: float = 0.0
     [
         (normalize(X, 3, 1e-8), X, "A has L2 normalization over axis 3 at the end, B does not"),
         (X, squash(X, 2, 1e-8), "B has squash over axis 2 at the end, A does not"),
+        (normalize(PADDED, 3, 1e-300), PADDED, "A has L2 normalization over axis 3"),
         (X, softmax(X, 0), "B has softmax over axis 0"),
         (X, softmax(X, (1, 2)), "B has softmax over axis 1 and axis 2"),
         (standardize(X, (1, 2), 1e-3), X, "A has standardization with epsilon 0.001 over axis 1 and axis 2"),
@@ -56,7 +58,7 @@ def test_the_function_and_its_axes_are_named(
 def test_functions_of_the_last_output_are_compared() -> None:
     a, b = standardize(X, (1, 2), 1e-5), standardize(X, (1, 2), 1e-3)
     (explanation,) = explain_code(CodeSection("input of head", "head", a, b, [LayerOutput("norm", X)], {}))
-    assert explanation.cause == "activation"
+    assert explanation.cause == "vector_function"
     assert "A has standardization with epsilon 1e-05 over axis 1 and axis 2, B standardization with epsilon 0.001" in (
         explanation.sentence
     )
@@ -75,3 +77,16 @@ def test_softmax_over_places_instead_of_channels_is_named() -> None:
     (explanation,) = explain_code(CodeSection("outputs", "the outputs", a, b, [], {}))
     assert explanation.cause == "softmax_axis"
     assert "softmax is over axis 1 and axis 2 in A and over axis 3 in B" in explanation.sentence
+
+
+def test_softmax_of_the_last_output_over_another_axis_is_named() -> None:
+    a, b = softmax(X, 3), softmax(X, 1)
+    (explanation,) = explain_code(CodeSection("input of head", "head", a, b, [LayerOutput("scores", X)], {}))
+    assert explanation.cause == "softmax_axis"
+
+
+def test_weights_that_are_divided_by_their_sum_are_no_softmax() -> None:
+    weights = np.abs(X[..., 0].reshape(3, 20))
+    a = weights / weights.sum(1, keepdims=True)
+    (explanation,) = explain_code(CodeSection("input of head", "head", a, weights, [], {}))
+    assert explanation.sentence == "before head: A has division by the sum over axis 1 at the end, B does not"
