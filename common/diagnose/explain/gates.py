@@ -40,15 +40,15 @@ def find_gate_order(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray,
     return None
 
 
-def compute_states_by_time_axis(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray) -> list[np.ndarray]:
-    """Return the states [n, tokens, units] of a layer that takes axis 0 for the time, and of one that takes axis 1.
+def compute_states(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray | None:
+    """Return the states [n, tokens, units] of a recurrent layer.
 
-    The list is empty if the layer is no LSTM or GRU of this input [n, tokens, features] with one direction.
+    The result is None if the layer is no LSTM or GRU of this input [n, tokens, features] with one direction.
     """
     arrays = _list_weights(name, weights, x)
     if not arrays or len(arrays[1]) // arrays[1].shape[1] not in GATES:
-        return []
-    return [_compute_states(x.swapaxes(0, 1), arrays).swapaxes(0, 1), _compute_states(x, arrays)]
+        return None
+    return _compute_states(x, arrays)
 
 
 def _list_weights(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from common.diagnose.explain.code_section import CodeSection
-from common.diagnose.explain.gates import compute_states_by_time_axis
+from common.diagnose.explain.gates import compute_states
 from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
@@ -40,17 +40,19 @@ def compare_time_axes(
         x: Input [n, tokens, features] of both sides.
         results: States of A and of B, or one state of each example.
     """
-    states_by_axis = compute_states_by_time_axis(name, weights, x)
-    axes = [
-        [
-            axis
-            for axis, states in enumerate(states_by_axis)
-            if any(is_close(reduced, result) for _, reduced in list_reduced(states, result.shape))
-        ]
-        for result in results
-    ]
+    first = compute_states(name, weights, x[:1])
+    if first is None or not any(_has_states(result[:1], first) for result in results):
+        return None  # without computing the states of all examples
+    states, swapped = compute_states(name, weights, x), compute_states(name, weights, x.swapaxes(0, 1))
+    assert states is not None and swapped is not None
+    axes = [[_has_states(result, swapped.swapaxes(0, 1)), _has_states(result, states)] for result in results]
     for side, own, other in (("A", *axes), ("B", *reversed(axes))):
-        if own == [0] and other == [1]:
+        if own == [True, False] and other == [False, True]:
             sentence = f"{side}'s layer takes axis 0 for the time, which has the examples: is batch_first=True missing?"
             return Explanation("time_axis", sentence)
     return None
+
+
+def _has_states(result: np.ndarray, states: np.ndarray) -> bool:
+    """Check whether a result is the states [n, tokens, units], or a reduction of them to one for each example."""
+    return any(is_close(reduced, result) for _, reduced in list_reduced(states, result.shape))
