@@ -10,7 +10,8 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
 
     batch/M/input/NAME       what the model received: NAME is a keyword, the position of an argument, or the path of
                              nested keys and positions, joined by dots
-    batch/M/label/NAME       what the loss received besides the model's outputs
+    batch/M/label/NAME       what the loss received besides the model's outputs; operand_0, operand_1 and so on are
+                             what a script combines with the outputs if it computes the loss without a loss function
     batch/M/output/NAME      what the model returned
     batch/M/call/K/...       input/NAME and output/NAME of a later call, if the script calls the model several times in
                              a micro-batch. K is the number of the call, from 1; call 0 has no such prefix
@@ -45,6 +46,8 @@ FORMAT = 2
 READABLE_FORMATS = (1, 2)
 RECORD, START = "record.json", "start.safetensors"
 STEP_PATTERN, RANK_PATTERN = "step-{:08d}.safetensors", "rank-{}"
+
+OPERAND = "operand_"  # begin of the names of labels that may also be masks or weights
 
 
 def name_call(micro_batch: int, call: int) -> str:

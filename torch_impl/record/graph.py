@@ -55,8 +55,9 @@ def find_marks(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> set[
         node = unvisited.pop()
         if node not in visited:
             visited.add(node)
-            found |= missing.intersection(node.metadata.get(KEY, ()))
-            missing -= found
+            found_here = missing.intersection(node.metadata.get(KEY, ()))
+            found |= found_here
+            missing -= found_here
             unvisited += [parent for parent, _ in node.next_functions if parent is not None]
     return found
 
@@ -70,7 +71,8 @@ def split_used(items: Sequence[Item], marks: Collection[Mark]) -> tuple[list[Ite
         items: Calls of the model or of loss functions, in the order of the calls.
         marks: The marks on whose nodes the loss depends.
     """
-    used = [index for index, item in enumerate(items) if list_marks([item]) & {*marks}]
+    used_marks = {*marks}
+    used = [index for index, item in enumerate(items) if list_marks([item]) & used_marks]
     if not used:
         return [], list(items)
     return [items[index] for index in used], list(items[used[-1] + 1 :])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, ClassVar
 
@@ -23,7 +24,33 @@ Before = Callable[..., object]  # receives the arguments of the observed functio
 After = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], object]  # function, result, args, kwargs
 
 
-INHERITED = object()  # stands for the original if a class inherits it
+class ObservedMethod:
+    """Replacement of a method that equals the original: tables of `__torch_function__` have the original as a key."""
+
+    def __init__(self, owner: type, name: str, replacement: Callable[..., object]) -> None:
+        """Replace a method of a class."""
+        self._original, self._replacement, self._path = getattr(owner, name), replacement, (owner, name)
+        functools.update_wrapper(self, self._original)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., object]:
+        """Return the method of an instance, or the function of the class."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call the method of args[0]."""
+        return self._replacement(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        """Check whether the other one is this one, the original, or another replacement of it."""
+        return other is self or bool(self._original == other)
+
+    def __hash__(self) -> int:
+        """Return the hash of the original."""
+        return hash(self._original)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what pickle needs: the class and the name of the method."""
+        return getattr, self._path
 
 
 class Patches:
@@ -46,6 +73,16 @@ class Patches:
                 the function raises; the result is then None.
         """
         self._replace(owner, name, _surround(getattr(owner, name), before, after))
+
+    def observe_operation(self, owner: type, name: str, after: After) -> None:
+        """Call a function after a method that a class with `__torch_function__` may handle in another way.
+
+        Args:
+            owner: The class.
+            name: The name of the method.
+            after: Receives the function, its result, its positional and its keyword arguments.
+        """
+        self._replace(owner, name, ObservedMethod(owner, name, _surround(getattr(owner, name), None, after)))
 
     def observe_everywhere(self, observers: dict[Callable[..., object], tuple[Before | None, After]]) -> None:
         """Observe functions in every module that has them, also under `from x import f`.
@@ -76,12 +113,13 @@ class Patches:
         return function
 
     def _replace(self, owner: Any, name: str, replacement: Callable[..., object]) -> None:  # noqa: ANN401
-        self._replaced.append((owner, name, vars(owner).get(name, INHERITED), replacement))
+        self._replaced.append((owner, name, vars(owner).get(name, getattr(owner, name)), replacement))
         setattr(owner, name, replacement)
 
 
 def _restore(owner: Any, name: str, original: object) -> None:  # noqa: ANN401  module or class
-    if original is INHERITED:
+    bases = owner.__mro__[1:] if inspect.isclass(owner) else ()
+    if any(vars(base).get(name) is original for base in bases):  # the class inherits it
         delattr(owner, name)
     else:
         setattr(owner, name, original)

@@ -47,7 +47,7 @@ class ScriptPatches:
         observe(find_scaler_class(), "scale", None, guard(self._on_scale))
         observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))
         for name in OPERATIONS:
-            observe(torch.Tensor, name, None, guard(observer.on_operation))
+            self._patches.observe_operation(torch.Tensor, name, guard(observer.on_operation))
         for kind in list_scheduler_classes():
             observe(kind, "step", guard(self._on_scheduler_step))
 

@@ -9,7 +9,7 @@ from typing import Union
 import numpy as np
 import torch
 
-from common.recording.record_format import LossFacts, LossTerm, StepFacts, name_call
+from common.recording.record_format import OPERAND, LossFacts, LossTerm, StepFacts, name_call
 from common.recording.record_writer import Sample, list_plain_values
 from torch_impl.record.arrays import name_tensors
 from torch_impl.record.copies import Copies
@@ -106,7 +106,7 @@ class MicroBatch:
             for name, label in call.labels.items()
         }
         operands = {id(operand.array): operand.array for operand in self.operands}  # a script may use one several times
-        return labels or {f"operand_{index}": array for index, array in enumerate(operands.values())}
+        return labels or {f"{OPERAND}{index}": array for index, array in enumerate(operands.values())}
 
 
 @dataclass

@@ -14,8 +14,10 @@ from torch_impl.record.gradients import GradientObserver
 from torch_impl.record.graph import find_marks, list_marks, split_used
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
-from torch_impl.record.step import MicroBatch, Operand, Step, describe_loss_call, describe_operands
+from torch_impl.record.step import LossCall, MicroBatch, Step, describe_loss_call, describe_operands
 from torch_impl.record.update_hooks import Arguments
+
+MAX_OPERANDS = 64  # a loss that combines the outputs with more tensors does not show which of them are labels
 
 
 class StepObserver:
@@ -50,23 +52,31 @@ class StepObserver:
         self._optimizer, self._note = optimizer, note
         self._calls, self._gradients = calls, gradients
         self._notes_of_pass: list[str] = []
+        self._loss_calls_of_pass: list[LossCall] = []
+        self._most_loss_calls = MAX_OPERANDS  # number of loss calls after which those of dropped graphs are forgotten
         self._used_elsewhere = 0  # micro-batches of this step after which another optimizer updated
 
     def on_loss(self, function: object, result: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Notice a call of a loss function."""
         if torch.is_grad_enabled():
-            call = describe_loss_call(function, result, args, kwargs, self._calls.copies)
-            kept_calls = [known for known in self.step.loss_calls if list_marks([known])]  # others are of evaluations
-            self.step.loss_calls = [*kept_calls, *([call] if call is not None else [])]
+            call = None
+            with contextlib.suppress(RuntimeError):  # a tensor of torch.func has no values to copy
+                call = describe_loss_call(function, result, args, kwargs, self._calls.copies)
+            self.step.loss_calls += [call] if call is not None else []
+            if len(self.step.loss_calls) > self._most_loss_calls:
+                # The script has dropped the graphs of the others, such as those of evaluations
+                self.step.loss_calls = [known for known in self.step.loss_calls if list_marks([known])]
+                self._most_loss_calls = max(MAX_OPERANDS, 2 * len(self.step.loss_calls))
 
     def on_operation(self, _: object, result: object, args: tuple[Any, ...], __: dict[str, Any]) -> None:
         """Notice an operation: a script may compute its loss without a loss function."""
-        if self._calls.may_compute_loss and torch.is_grad_enabled():
-            operands: list[Operand] = []
+        if not (self._calls.may_compute_loss and torch.is_grad_enabled()):
+            return
+        if len(self.step.operands) >= MAX_OPERANDS:
+            self.step.operands = [known for known in self.step.operands if list_marks([known])]
+        if len(self.step.operands) < MAX_OPERANDS:
             with contextlib.suppress(RuntimeError):  # a tensor of torch.func has no values to copy
-                operands = describe_operands(result, args, self._calls.copies)
-            kept_operands = [known for known in self.step.operands if list_marks([known])] if operands else []
-            self.step.operands = [*kept_operands, *operands] if operands else self.step.operands
+                self.step.operands += describe_operands(result, args, self._calls.copies)
 
     def on_scaled_loss(self, scaler: Any, loss: Any) -> None:  # noqa: ANN401  its class depends on the version
         """Notice that a gradient scaler multiplied a loss."""
@@ -79,13 +89,21 @@ class StepObserver:
         marks = find_marks(losses, list_marks([*self._calls.pending, *self.step.loss_calls, *self.step.operands]))
         has_pending_calls = bool(self._calls.pending)
         calls = self._calls.take(marks)
-        loss_calls, self.step.loss_calls = split_used(self.step.loss_calls, marks)
+        known_calls = self.step.loss_calls
+        loss_calls, self.step.loss_calls = split_used(known_calls, marks)
+        self._loss_calls_of_pass = loss_calls
+        used = {id(call) for call in loss_calls}
+        for call in known_calls[: len(known_calls) - len(self.step.loss_calls)]:
+            if id(call) not in used:
+                call.forget_hook()
+        has_many_operands = len(self.step.operands) >= MAX_OPERANDS
         operands, self.step.operands = split_used(self.step.operands, marks)
         loss = self.step.take_loss(losses)
         self._calls.is_paused = True
         if has_pending_calls and not calls:
             self._notes_of_pass = [notes.OTHER_BACKWARD]
             return
+        operands = [] if has_many_operands else operands
         self._notes_of_pass = notes.list_batch_notes(calls, loss_calls, operands)
         if self.step.micro_batches and self._gradients.are_cleared():
             self._forget_passes_of_others()
@@ -113,7 +131,8 @@ class StepObserver:
     def after_backward(self) -> None:
         """Notice the end of a backward pass."""
         self._calls.is_paused = False
-        self.forget_hooks()
+        for call in self._loss_calls_of_pass:
+            call.forget_hook()
         has_changed = self._gradients.copy_after_backward()
         batches = self.step.micro_batches
         if not has_changed and batches and not batches[-1].calls:
@@ -124,8 +143,7 @@ class StepObserver:
 
     def forget_hooks(self) -> None:
         """Remove the hooks of the results of loss functions."""
-        batches = self.step.micro_batches[-1:]
-        for call in [*self.step.loss_calls, *(call for batch in batches for call in batch.loss_calls)]:
+        for call in [*self.step.loss_calls, *self._loss_calls_of_pass]:
             call.forget_hook()
 
     def before_clip(self) -> None:

@@ -23,6 +23,7 @@ from common.diagnose.recorded.matched_arrays import (
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import Sizes, find_sizes_of_template, put_examples_first, put_time_first
 from common.errors import UserError
+from common.recording.record_format import OPERAND
 
 Arrays = dict[str, np.ndarray]
 # Names of the same input in transformers and KerasHub
@@ -169,6 +170,11 @@ class FollowedBatches:
         if later := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(LATER_CALL)]:
             self._add_note(
                 f"batches: the followed script calls its model several times: {', '.join(later)}; check that"
+            )
+        if operands := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(f"label {OPERAND}")]:
+            self._add_note(
+                f"batches: the followed script computes its loss itself: {', '.join(operands)}, with which it combines "
+                "the outputs of its model; check that these are the labels"
             )
         for leaf, array in leaves.items():
             if leaf not in matches:

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.loss_formulas import CLOSE
-from common.diagnose.recorded.loss_settings import CAUSES, describe_kind, read_loss_settings
+from common.diagnose.recorded.loss_settings import BY_SCRIPT, CAUSES, describe_kind, read_loss_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.recording.record_format import LossTerm
@@ -113,8 +113,9 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
     if all(len(x.terms) == 1 and abs(x.rest) <= tolerance for x in (a, b)):
         return []
     pairs = _pair_terms(a.terms, b.terms, tolerance)
-    only_a = [term for term in a.terms if all(term is not x for x, _ in pairs)]
-    only_b = [term for term in b.terms if all(term is not y for _, y in pairs)]
+    # A term with the weight 0 contributes nothing
+    only_a = [x for x in a.terms if all(x is not known for known, _ in pairs) and abs(x.share) > tolerance]
+    only_b = [y for y in b.terms if all(y is not known for _, known in pairs) and abs(y.share) > tolerance]
     differing = [(x, y) for x, y in pairs if abs(x.share - y.share) > tolerance]
     has_equal_rest = abs(a.rest - b.rest) <= tolerance
     if not has_equal_rest or (len(only_a), len(only_b)) == (1, 1):
@@ -133,9 +134,10 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
 
 
 def _pair_terms(a: Sequence[Term], b: Sequence[Term], tolerance: float) -> list[tuple[Term, Term]]:
-    """Pair terms of the same kind: those of equal values or shares first, then in their order."""
+    """Pair terms of the same kind: those of equal values and shares first, then of one of both, then in their order."""
     pairs: list[tuple[Term, Term]] = []
     for is_counterpart in (
+        lambda x, y: max(abs(x.value - y.value), abs(x.share - y.share)) <= tolerance,
         lambda x, y: abs(x.value - y.value) <= tolerance,
         lambda x, y: abs(x.share - y.share) <= tolerance,
         lambda x, y: True,
@@ -152,7 +154,10 @@ def _explain_term(a: Term, b: Term) -> Explanation:
     """Return why the shares of a term differ: its weight, a setting, or what it receives."""
     if np.isclose(a.value, b.value, rtol=1e-4):
         sentence = f"the weight of the {a.title} in the loss is {a.weight:.6g} in A and {b.weight:.6g} in B"
-        return Explanation(WEIGHT, sentence)
+        if BY_SCRIPT not in (a.settings["reduction"], b.settings["reduction"]):
+            return Explanation(WEIGHT, sentence)
+        sentence += ", in the mean: a script reduces it itself, perhaps with a mask"
+        return Explanation(WEIGHT, sentence, confirmed=False)
     for name, value in a.settings.items():
         if value != b.settings[name]:
             sentence = f"the {name} of the {a.title} in the loss is {value} in A and {b.settings[name]} in B"

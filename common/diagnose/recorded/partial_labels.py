@@ -1,4 +1,4 @@
-"""Labels that have no row for each example of a step, if a script calls its loss function several times.
+"""Labels that need care: those without a row for each example of a step, and arrays that may be no labels.
 
 A script may compute a second loss from a part of its examples only, such as the labelled ones. A is the reference
 record of a diagnosis, and B the record that is compared with it.
@@ -9,10 +9,12 @@ import re
 import numpy as np
 
 from common.diagnose.findings import Stage
+from common.diagnose.recorded.example_order import ArrayPair
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_batches import LABELS, WEIGHTS_IN_LOSS
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.recording.record_format import OPERAND
 
 LATER_LOSS = re.compile(r"\.\d+$")  # end of the names of labels that a later call of a loss received
 
@@ -40,6 +42,27 @@ def compare_partial_labels(stage: Stage, pair: RecordPair, step: int, order: np.
             continue
         explanation = explain_preparation(a, b, is_label=True)
         stage.add_explanation(f"label {name}", explanation, prefix=f"step {step}: label {name} of B ")
+
+
+def is_label(array: ArrayPair) -> bool:
+    """Check whether an array holds labels: what a script combines with the outputs may also be a mask or weights.
+
+    Such an array of one side holds labels if it equals the other side's, or if a known mistake leads from one to the
+    other.
+    """
+    if not any(name.startswith(OPERAND) for name in (array.name, array.name_b)):
+        return True
+    is_equal = array.a.shape == array.b.shape and np.allclose(array.a, array.b, rtol=1e-5, atol=1e-7, equal_nan=True)
+    return is_equal or _has_renumbered(array) or explain_preparation(array.a, array.b, is_label=True).confirmed
+
+
+def _has_renumbered(array: ArrayPair) -> bool:
+    """Check whether B's labels are A's numbers in another order, each for one of A's."""
+    if array.a.shape != array.b.shape or array.a.dtype.kind not in "iu" or array.b.dtype.kind not in "iu":
+        return False
+    values_a, values_b = np.unique(array.a), np.unique(array.b)
+    pairs = np.unique(np.stack([array.a.ravel(), array.b.ravel()]), axis=1)
+    return np.array_equal(values_a, values_b) and 1 < len(values_a) == pairs.shape[1]
 
 
 def _list_partial_labels(side: RecordedSide, step: int) -> list[tuple[str, np.ndarray]]:

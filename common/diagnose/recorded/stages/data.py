@@ -26,7 +26,7 @@ from common.diagnose.recorded.example_order import (
     project_steps,
 )
 from common.diagnose.recorded.matched_arrays import is_constant
-from common.diagnose.recorded.partial_labels import compare_partial_labels
+from common.diagnose.recorded.partial_labels import compare_partial_labels, is_label
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
@@ -120,7 +120,7 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
         # A model that computes its own loss receives the labels too
         if not any(np.array_equal(source[name], label) for label in labels.values()):
             _report_missing(stage, step, name, source[name], lacking)
-    return inputs + pair_arrays(labels_a, labels_b, are_labels=True)[0]
+    return inputs + [label for label in pair_arrays(labels_a, labels_b, are_labels=True)[0] if is_label(label)]
 
 
 def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacking: str) -> None:

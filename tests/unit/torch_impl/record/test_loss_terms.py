@@ -51,6 +51,11 @@ def replace(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs[0], y) + 0.5 * functional.l1_loss(outputs[1], z)
 
 
+def mask(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    losses, used = functional.cross_entropy(outputs[0], y, reduction="none"), (y > 0).float()
+    return (losses * used).sum() / used.sum() + 0.5 * functional.mse_loss(outputs[1], z)
+
+
 def receive_another(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs[0], y) + 0.5 * functional.mse_loss(outputs[1].sigmoid(), z)
 
@@ -100,6 +105,31 @@ def test_the_recorder_does_not_change_the_gradients(tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
+@pytest.mark.parametrize("is_first_used", [True, False])
+def test_a_loss_that_is_not_used_has_no_hook_afterwards(is_first_used: bool, tmp_path: Path) -> None:
+    model = TwoHeads()
+    recorder = Recorder(str(tmp_path), model, torch.optim.SGD(model.parameters(), lr=0.1))
+    classes, value = model(torch.randn(8, 5))
+    losses = [functional.cross_entropy(classes, torch.arange(8) % 3), functional.mse_loss(value, torch.zeros(8, 2))]
+    losses[0 if is_first_used else 1].backward()
+    recorder.close()
+    assert not any(loss._backward_hooks for loss in losses)
+
+
+def test_losses_of_two_backward_passes_have_shares(tmp_path: Path) -> None:
+    model = TwoHeads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(tmp_path), model, optimizer, steps=1)
+    inputs = torch.randn(8, 5)
+    losses = [functional.cross_entropy(model(inputs)[0], torch.arange(8) % 3)]
+    losses.append(functional.mse_loss(model(inputs)[1], torch.zeros(8, 2)))
+    for loss in losses:
+        loss.backward()
+    optimizer.step()
+    shares = [term["share"] for batch in read_facts(tmp_path)["steps"][0]["terms"] for term in batch]
+    assert shares == pytest.approx([loss.item() for loss in losses])
+
+
 @pytest.mark.parametrize("other", [add(), add_in_other_order])
 def test_equal_sums_are_equal(other: LossFunction, tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, add(), other)
@@ -115,6 +145,7 @@ def test_equal_sums_are_equal(other: LossFunction, tmp_path: Path) -> None:
         (replace, "loss_terms", " + 0.5 times the absolute error (0.8", True),
         (add(penalty=0.1), "loss_terms", "which is computed without a loss function", False),
         (receive_another, "loss_terms", "compare what the functions receive", False),
+        (mask, "loss_weight", "a script reduces it itself, perhaps with a mask", False),
     ],
 )
 def test_the_term_that_differs_is_named(
@@ -123,3 +154,20 @@ def test_the_term_that_differs_is_named(
     diagnosis = diagnose(tmp_path, add(), other)
     assert [(found.cause, found.confirmed) for found in diagnosis.causes] == [(cause, is_confirmed)]
     assert words in diagnosis.causes[0].sentence
+
+
+def add_equal_terms(weights: list[float], penalty: float = 0.0) -> LossFunction:
+    def compute(outputs: Outputs, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        loss = torch.zeros(())
+        for weight in weights:  # of equal values, as those of heads that begin with zeros
+            loss = loss + weight * functional.mse_loss(outputs[1], z)
+        return loss + penalty * functional.l1_loss(outputs[1], z) if penalty else loss
+
+    return compute
+
+
+@pytest.mark.parametrize("weights", [[1, 0.5], [0.5, 1], [1, 0.5, 0]])
+def test_terms_of_equal_values_in_another_order_are_no_cause(weights: list[float], tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, add_equal_terms([1, 0.5]), add_equal_terms(weights, penalty=0.1))
+    assert [found.cause for found in diagnosis.causes] == ["missing_loss_term"]
+    assert "the loss of B has 0.1 times the absolute error" in diagnosis.causes[0].sentence

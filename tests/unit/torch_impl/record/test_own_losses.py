@@ -82,6 +82,40 @@ def test_a_mistake_in_an_own_loss_is_named(compute: LossFunction, words: str, tm
     assert words in diagnose_records(tmp_path / "known", tmp_path / "own").headline
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        # The recorder does not see `torch.gather`, so that the only operand is a mask
+        lambda logits, y: -(torch.gather(logits.log_softmax(1), 1, y[:, None])[:, 0] * torch.ones(8)).mean(),
+        lambda logits, y: -(torch.gather(logits.log_softmax(1), 1, y[:, None])[:, 0] * (y >= 0)).mean(),
+        lambda logits, y: -(torch.gather(logits.log_softmax(1), 1, y[:, None])[:, 0] * (y * 0 + 1)).mean(),
+    ],
+)
+def test_a_mask_is_no_label(compute: LossFunction, tmp_path: Path) -> None:
+    train(tmp_path / "known", functional.cross_entropy, are_classes=True)
+    train(tmp_path / "own", compute, are_classes=True)
+    for a, b in (("known", "own"), ("own", "known")):
+        diagnosis = diagnose_records(tmp_path / a, tmp_path / b)
+        assert diagnosis.is_equal, diagnosis.headline
+
+
+def test_a_script_that_follows_says_that_its_labels_may_be_none(tmp_path: Path) -> None:
+    train(tmp_path / "own", CROSS_ENTROPIES[1], are_classes=True)
+    train(tmp_path / "following", functional.cross_entropy, are_classes=True, follow=tmp_path / "own")
+    notes = read_facts(tmp_path / "following")["not_recorded"]
+    assert any("1 gets label operand_0" in note for note in notes)
+
+
+def test_a_loss_of_many_operations_has_no_labels(tmp_path: Path) -> None:
+    def compute(outputs: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        losses = [((outputs[row] - z[row]) ** 2).mean() for row in range(8) for _ in range(10)]
+        return torch.stack(losses).mean()
+
+    train(tmp_path, compute, are_classes=False)
+    assert not [name for name in read_step(tmp_path, 1) if "label" in name]
+    assert any(note.startswith("labels and loss function") for note in read_facts(tmp_path)["not_recorded"])
+
+
 def test_tensors_without_values_do_not_end_the_record(tmp_path: Path) -> None:
     def compute(outputs: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         return torch.func.vmap(lambda output, label: ((output - label) ** 2).mean())(outputs, z).mean()

@@ -1,0 +1,65 @@
+"""Classes and modules of a script that know the operations of tensors while a recorder replaces them."""
+
+import pickle
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torch_impl.record import Recorder
+
+KNOWN: dict[Callable[..., object], str] = {
+    torch.Tensor.mul: "mul",
+    torch.Tensor.sub: "sub",
+    torch.Tensor.gather: "gather",
+    torch.Tensor.__getitem__: "index",
+}
+
+
+class KnownOperations(torch.Tensor):
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., object], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> object:
+        known = KNOWN.get(function)
+        return known or super().__torch_function__(function, types, args, kwargs or {})
+
+
+def start(directory: Path) -> Recorder:
+    model = nn.Linear(2, 2)
+    return Recorder(str(directory), model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_class_finds_operations_in_its_table(count: int, tmp_path: Path) -> None:
+    tensor = torch.ones(1, 1).as_subclass(KnownOperations)
+    recorders = [start(tmp_path / str(number)) for number in range(count)]
+    index = torch.zeros(1, 1, dtype=torch.int64)
+    results = [tensor.mul(2), tensor.sub(1), tensor.gather(0, index), tensor[0]]
+    for recorder in recorders:
+        recorder.close()
+    assert results == ["mul", "sub", "gather", "index"]
+
+
+def test_a_replaced_operation_can_be_pickled(tmp_path: Path) -> None:
+    recorder = start(tmp_path)
+    data = pickle.dumps(torch.Tensor.mul)
+    recorder.close()
+    assert pickle.loads(data) is torch.Tensor.mul
+
+
+def test_a_module_that_imports_an_operation_while_recording_keeps_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    methods, module = {**vars(torch.Tensor)}, types.ModuleType("imported")
+    recorder = start(tmp_path)
+    module.multiply = torch.Tensor.mul  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "imported", module)
+    recorder.close()
+    assert module.multiply is torch.Tensor.mul
+    assert {**vars(torch.Tensor)} == methods
