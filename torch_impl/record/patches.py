@@ -29,8 +29,9 @@ class ObservedMethod:
 
     def __init__(self, owner: type, name: str, replacement: Callable[..., object]) -> None:
         """Replace a method of a class."""
-        self._original, self._replacement, self._path = getattr(owner, name), replacement, (owner, name)
-        functools.update_wrapper(self, self._original)
+        original = getattr(owner, name)
+        functools.update_wrapper(self, original)  # copies the attributes of the replacement of another recorder, too
+        self._original, self._replacement, self._path = original, replacement, (owner, name)
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., object]:
         """Return the method of an instance, or the function of the class."""

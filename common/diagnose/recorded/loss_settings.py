@@ -11,6 +11,7 @@ import numpy as np
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.errors import one_line
 from common.recording.record_format import LossFacts
 
 CROSS_ENTROPY, BINARY, SQUARED, ABSOLUTE, HUBER = "cross entropy", "binary", "squared error", "absolute error", "huber"
@@ -32,6 +33,7 @@ BY_SCRIPT = "none"  # the script itself reduces the losses; the stage "loss" fin
 REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_weight": "mean", None: BY_SCRIPT}
 # The reductions of PyTorch's kl_div: Keras's KLDivergence sums over the classes before it averages
 KL_REDUCTIONS = {"batchmean": "mean", "mean": "mean over examples and classes"}
+MOST_LETTERS = 60  # of the name of a function in a sentence
 NOT_IGNORED = (-100, None)  # values of ignore_index with which no class is ignored
 CAUSES = {  # the cause in diagnosis.json by the name of the setting that differs
     "label smoothing": "label_smoothing", "reduction": "loss_reduction", "ignored class": "ignored_labels",
@@ -42,7 +44,8 @@ CAUSES = {  # the cause in diagnosis.json by the name of the setting that differ
 def describe_kind(loss: LossFacts) -> str:
     """Return words for the kind of a loss function; its name if the kind is not known."""
     kind = KINDS.get(_normalize(loss["name"]))
-    return {None: loss["name"].rpartition(".")[2], BINARY: "binary cross entropy"}.get(kind, str(kind))
+    name = one_line(loss["name"].rpartition(".")[2])[:MOST_LETTERS]
+    return {None: name, BINARY: "binary cross entropy"}.get(kind, str(kind))
 
 
 def _normalize(name: str) -> str:

@@ -17,6 +17,7 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 from common.recording.record_format import LossTerm
 
 MISSING, WEIGHT, TERMS = "missing_loss_term", "loss_weight", "loss_terms"  # names of the causes
+MOST_TERMS = 8  # number of terms that a sentence names
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Sum:
 
     def describe(self, smallest: float) -> str:
         """Return words for the sum. smallest: a rest that is not larger is left out."""
-        words = [term.description for term in self.terms]
+        words = [term.description for term in self.terms[:MOST_TERMS]]
+        words += [f"{len(self.terms) - MOST_TERMS} more terms"] if len(self.terms) > MOST_TERMS else []
         rest = [f"{self.rest:.6g}, which is computed without a loss function"] if abs(self.rest) > smallest else []
         return " + ".join([*words, *rest])
 

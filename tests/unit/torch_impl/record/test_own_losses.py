@@ -116,6 +116,14 @@ def test_a_loss_of_many_operations_has_no_labels(tmp_path: Path) -> None:
     assert any(note.startswith("labels and loss function") for note in read_facts(tmp_path)["not_recorded"])
 
 
+def test_the_recorder_of_another_model_does_not_hide_the_labels(tmp_path: Path) -> None:
+    other = nn.Linear(2, 2)
+    recorder = Recorder(str(tmp_path / "other"), other, torch.optim.SGD(other.parameters(), lr=0.1))
+    train(tmp_path / "own", SQUARED_ERRORS[0], are_classes=False)
+    recorder.close()
+    assert "batch/0/label/operand_0" in read_step(tmp_path / "own", 1)
+
+
 def test_tensors_without_values_do_not_end_the_record(tmp_path: Path) -> None:
     def compute(outputs: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         return torch.func.vmap(lambda output, label: ((output - label) ** 2).mean())(outputs, z).mean()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.diagnose.recorded.loss_settings import read_loss_settings
+from common.diagnose.recorded.loss_settings import describe_kind, read_loss_settings
 from common.recording.record_format import LossFacts
 
 KERAS: LossFacts = {"name": "keras.losses.KLDivergence", "arguments": {"reduction": "sum_over_batch_size"}}
@@ -12,3 +12,7 @@ KERAS: LossFacts = {"name": "keras.losses.KLDivergence", "arguments": {"reductio
 def test_a_kl_divergence_of_pytorch_averages_over_the_examples_with_batchmean(reduction: str, is_equal: bool) -> None:
     settings = read_loss_settings({"name": "kl_div", "arguments": {"reduction": reduction}})
     assert (settings == read_loss_settings(KERAS)) == is_equal
+
+
+def test_the_words_for_a_function_of_a_damaged_record_are_short_and_on_one_line() -> None:
+    assert describe_kind({"name": "keras.losses.Own\n" + 1000 * "x", "arguments": {}}) == "Own " + 56 * "x"
