@@ -16,6 +16,7 @@ FAILURE, USER_ERROR = 1, 2  # exit codes; the second says that the user can fix 
 # Control characters but for tabs and ends of lines, and those that change the direction of a text.
 CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")  # Keras colours its errors
+PACKAGE_FOLDERS = frozenset(("site-packages", "dist-packages"))  # names of folders of installed packages
 FRAME = re.compile(r'^ *File "([^"]+)", line (\d+)', re.MULTILINE)  # a line of a stack trace in an error's message
 TRACED = "in user code:"  # begins the message of an error that TensorFlow meets when it traces a function
 GENERATED = "__autograph_generated_file"  # a copy of a function that TensorFlow writes, and removes when it exits
@@ -112,8 +113,10 @@ def find_user_file(name: str) -> str | None:
     path = Path(name)
     if path.suffix != ".py" or path.name.startswith(GENERATED) or not path.is_file():
         return None
-    resolved = str(path.resolve())
-    return None if resolved.startswith(_list_excluded_folders()) else resolved
+    resolved = path.resolve()
+    if not PACKAGE_FOLDERS.isdisjoint((*path.parts, *resolved.parts)):  # of any environment: PYTHONPATH may name one
+        return None
+    return None if str(resolved).startswith(_list_excluded_folders()) else str(resolved)
 
 
 @cache

@@ -59,16 +59,18 @@ class _Loader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader  # which finds the files of the library
         hidden = [name for name in self._packages if name not in sys.modules]
         for name in hidden:
             sys.modules[name] = None  # type: ignore[assignment]  # Python's documented way to block an import
         try:
             self._loader.exec_module(module)
-        except ImportError as error:
-            names = " and ".join(hidden)
-            raise ImportError(
-                f"{module.__name__} cannot be imported without {names}; upgrade {module.__name__} ({error})"
-            ) from error
+        except ModuleNotFoundError as error:
+            if error.name not in hidden:
+                raise
+            reason = f"{module.__name__} cannot be imported without {error.name}; upgrade {module.__name__}"
+            raise ImportError(reason, name=module.__name__) from error
         finally:
             for name in hidden:
                 del sys.modules[name]

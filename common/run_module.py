@@ -12,10 +12,12 @@ import runpy
 import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 
 PACKAGES = ("common", "torch_impl", "tf_impl")
 IMPORT_SYSTEM = ("importlib", "runpy")  # the beginnings of the names of its modules
 ROOT = str(Path(__file__).resolve().parents[1])  # the directory of the packages
+OWN_FILES = tuple(str(Path(ROOT, package)) + os.sep for package in PACKAGES)  # beginnings of the names of their files
 
 
 def module_command(module: str, *arguments: str, python: str | None = None) -> list[str]:
@@ -32,21 +34,28 @@ def import_own_packages() -> None:
     sys.path.remove(ROOT)
 
 
-def find_failed_import(error: BaseException) -> str:
+def find_failed_import(error: BaseException) -> tuple[str, list[str]]:
     """Return the package of others whose import raised an error that Lockstep's code did not handle.
 
-    The result is empty if the error has another cause.
+    The name is empty if the error has another cause. The list has the files whose code Python was running.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    frames = [frame for frame in frames if not frame.f_globals["__name__"].startswith(IMPORT_SYSTEM)]
-    own = [index for index, frame in enumerate(frames) if frame.f_code.co_filename.startswith(ROOT + os.sep)]
+    frames = [frame for frame in frames if not _get_module(frame).startswith(IMPORT_SYSTEM)]
+    own = [index for index, frame in enumerate(frames) if frame.f_code.co_filename.startswith(OWN_FILES)]
     name, outside = "", frames[own[-1] + 1 :]
     if outside and outside[0].f_code.co_name == "<module>":
-        name = outside[0].f_globals["__name__"]
-    elif not outside and isinstance(error, ModuleNotFoundError):
+        name = _get_module(outside[0])
+    elif not outside and isinstance(error, ImportError):
         name = error.name or ""
     package = name.partition(".")[0]
-    return "" if package in (*PACKAGES, "__main__") else package
+    files = [frame.f_code.co_filename for frame in outside]
+    return "" if package in (*PACKAGES, "__main__") else package, files
+
+
+def _get_module(frame: FrameType) -> str:
+    """Return the name of the module of a frame; "" for code that a program has compiled itself."""
+    name: str = frame.f_globals.get("__name__", "")
+    return name
 
 
 if __name__ == "__main__":
@@ -60,11 +69,13 @@ if __name__ == "__main__":
     try:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     except Exception as error:
-        package = find_failed_import(error)
+        package, files = find_failed_import(error)
         if not package:
             raise
-        from common.errors import USER_ERROR, describe_error
+        from common.errors import USER_ERROR, describe_error, find_user_file
 
-        reason = f"cannot import {package} ({describe_error(error)}); repair that environment"
+        # A file of the user may have the name of a package, and then Python imports that file
+        advice = "correct or rename your file" if any(map(find_user_file, files)) else "repair that environment"
+        reason = f"cannot import {package} ({describe_error(error)}); {advice}"
         print(f"error: {sys.executable}: {reason}", file=sys.stderr)
         sys.exit(USER_ERROR)

@@ -19,6 +19,7 @@ from common.config.strategies import TITLES
 from common.errors import USER_ERROR, UserError, describe_error
 
 try:
+    importlib.import_module("numpy")  # if it is broken, ml_dtypes prints a stack trace
     from common.map.side_messages import encode_message, receive_message, send_parts
 except ImportError:  # another environment's NumPy or ml_dtypes: `Side` finds out which, and says so
     sys.exit(USER_ERROR)

@@ -5,7 +5,9 @@ every environment. Another version of a library may build other layers from the 
 environment that trains describes its model too, once for the same code and versions.
 """
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from common.map.side import Side
 from common.models.custom import PROOF_EXAMPLES, make_request
 from common.models.hf_config import HfConfig
 from common.models.initial_weights import InitialCheckpoint
+from common.models.user_code import compute_checksums
 from common.models.user_noise import check_noise
 
 
@@ -41,22 +44,36 @@ def check_in_environment(
     """
     settings = config.model
     assert isinstance(settings, CustomModelSettings) and isinstance(cache, ArrayCache) and config.python is not None
-    facts = {"model": initial.directory.name, "framework": framework, "python": config.python, "versions": {**versions}}
-    checked = Path(config.cache_dir) / f"environment-{compute_fingerprint(facts)}"
-    if checked.exists():
+    python = str(Path(config.python).expanduser().absolute())
+    facts = {"model": initial.hf_config, "framework": framework, "python": python, "versions": {**versions}}
+    checked = Path(config.cache_dir) / f"environment-{compute_fingerprint(facts)}.json"
+    if _has_same_files(checked):
         return
     ids = np.arange(min(PROOF_EXAMPLES, len(cache.train)))
     request = replace(make_request(config, cache, cache.train.gather(ids, ids)), is_one_factory=False)
-    with Side(PACKAGES[framework], python=config.python, device=config.train.device) as side:
-        description = describe_models({framework: side}, request)[framework]
     try:
+        with Side(PACKAGES[framework], python=config.python, device=config.train.device) as side:
+            description = describe_models({framework: side}, request)[framework]
+            files = side.call("list_files")
         if description.unsupported:
             raise UserError(f"{settings.get_key(framework)}: {description.unsupported[0]}")
         check_noise({framework: description}, settings.has_aligned_dropout)
         _check_dropouts(framework, description, initial.hf_config)
     except UserError as error:
+        if config.python in str(error):  # its process has not started, and the error names the interpreter
+            raise
         raise UserError(f"python={config.python}: in that environment, {error}") from error
-    checked.touch()
+    with suppress(OSError):  # without a cache that can be written, every run checks the model
+        checked.write_text(json.dumps(compute_checksums(files)))
+
+
+def _has_same_files(checked: Path) -> bool:
+    """Check whether the user's files are those of an earlier check. checked: the file with their checksums."""
+    try:
+        checksums = json.loads(checked.read_text())
+        return bool(compute_checksums([*checksums]) == checksums)
+    except (OSError, ValueError):
+        return False
 
 
 def _check_dropouts(framework: str, description: ModelDescription, hf_config: HfConfig) -> None:

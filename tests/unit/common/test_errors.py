@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import UserError, build_write_error, describe_error, escape_control_characters
+from common.errors import UserError, build_write_error, describe_error, escape_control_characters, find_user_file
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,15 @@ def test_an_error_names_the_last_line_of_the_user(tmp_path: Path, monkeypatch: p
     with pytest.raises(ValueError, match="Expecting") as raised:
         functions["build"]()
     assert describe_error(raised.value).endswith("(char 1) (model.py, line 4)")
+
+
+def test_packages_of_another_environment_are_not_the_code_of_the_user(tmp_path: Path) -> None:
+    """PYTHONPATH or a .pth file may name their folder, and an installer may link their files."""
+    packages = tmp_path / "venv" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    source = tmp_path / "model.py"
+    source.touch()
+    (packages / "package.py").touch()
+    (packages / "linked.py").symlink_to(source)
+    files = (source, packages / "package.py", packages / "linked.py")
+    assert [find_user_file(str(file)) for file in files] == [str(source), None, None]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.hidden_packages import UNUSED_BY_KERAS
-from common.run_module import ROOT, module_command
+from common.run_module import PACKAGES, ROOT, module_command
 
 PROBE = """
 import json, sys
@@ -30,6 +31,11 @@ def directory(tmp_path: Path) -> Path:
 def run(directory: Path, safe_path: str = "") -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONSAFEPATH": safe_path}
     command = module_command("probe", "--help", "a=b")
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+
+
+def train(directory: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    command, environment = module_command("torch_impl.train", "--help"), {**os.environ, **variables}
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
 
 
@@ -65,15 +71,45 @@ def test_keras_imports_no_packages_for_pictures_and_for_scikit_learn(directory: 
     [
         ("raise OSError('libcudart.so: cannot open')", "OSError: libcudart.so: cannot open"),
         ("import missing_package", "ModuleNotFoundError: No module named 'missing_package'"),
+        ("", "ImportError: cannot import name 'compose' from 'hydra'"),
     ],
 )
 def test_a_package_that_cannot_be_imported_is_named_in_one_line(directory: Path, code: str, cause: str) -> None:
-    (directory / "hydra.py").write_text(code)
-    command = module_command("torch_impl.train", "--help")
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    packages = directory / "site-packages"
+    packages.mkdir()
+    (packages / "hydra.py").write_text(code)
+    done = train(directory, PYTHONPATH=str(packages))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith(f"error: {sys.executable}: cannot import hydra ({cause}")
     assert done.stderr.endswith("; repair that environment\n")
+
+
+def test_packages_beside_lockstep_are_not_its_own(tmp_path: Path) -> None:
+    """They are if Lockstep is installed."""
+    packages = tmp_path / "site-packages"
+    for name in PACKAGES:
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").touch()
+    for name in ("run_module", "hidden_packages", "errors"):
+        shutil.copy(Path(ROOT, "common", f"{name}.py"), packages / "common")
+    (packages / "common" / "probe.py").write_text("import some_package")
+    (packages / "some_package.py").write_text("raise OSError('no library')")
+    command = [sys.executable, str(packages / "common" / "run_module.py"), "common.probe"]
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "cannot import some_package (OSError: no library); repair" in done.stderr
+
+
+def test_a_file_of_the_user_that_hides_a_package_is_named(directory: Path) -> None:
+    (directory / "hydra.py").write_text("\nraise OSError('no data')\n")
+    done = train(directory)
+    expected = f"error: {sys.executable}: cannot import hydra (OSError: no data (hydra.py, line 2)); "
+    assert done.stderr == f"{expected}correct or rename your file\n"
+
+
+def test_an_error_of_code_that_belongs_to_no_module_keeps_its_traceback(directory: Path) -> None:
+    (directory / "probe.py").write_text("exec('raise ValueError(\"of the user\")', {})\n")
+    assert run(directory).stderr.endswith("\nValueError: of the user\n")
 
 
 def test_an_error_of_a_package_after_its_import_keeps_its_traceback(directory: Path) -> None:

@@ -196,6 +196,17 @@ def test_the_interpreter_of_a_process_that_cannot_start_is_named(
         side.call("build")
 
 
+def test_a_process_with_a_broken_numpy_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise ImportError('no libopenblas.so')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    expected = r"cannot import numpy \(ImportError: no libopenblas.so\); repair"
+    with Side("tf_impl", python=sys.executable) as side, pytest.raises(UserError, match=expected):
+        side.call("build")
+    assert capfd.readouterr().err == ""
+
+
 def test_an_import_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import signal; signal.pause()")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
