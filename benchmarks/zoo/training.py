@@ -1,4 +1,4 @@
-"""Training of a proven pair: five steps in float64 as `ddp` x2 and as `mirrored` x2."""
+"""Training of a proven pair: five steps in float64, by default as `ddp` x2 and as `mirrored` x2."""
 
 import json
 import math
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,48 @@ from benchmarks.zoo.result import ZooResult
 from common.map.input_specs import draw_inputs, parse_input_spec
 
 STEPS, BATCH, VALIDATION = 5, 8, 8
-COMMANDS = {"torch_impl.train": "ddp", "tf_impl.train": "mirrored"}  # the strategies by the module of the command
 TIMEOUT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class TrainingCommand:
+    """A training command with its strategy, such as `python -m torch_impl.train strategy=ddp strategy.replicas=2`."""
+
+    package: str
+    overrides: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the command without `python -m`."""
+        return " ".join([f"{self.package}.train", *self.overrides])
+
+
+TWO_REPLICAS = "strategy.replicas=2"
+DDP = TrainingCommand("torch_impl", ("strategy=ddp", TWO_REPLICAS))
+MIRRORED = TrainingCommand("tf_impl", ("strategy=mirrored", TWO_REPLICAS))
 
 
 def train_pair(pair: ZooPair, result: ZooResult) -> ZooResult:
     """Train both models. Return the result with the largest differences, or with the error of a command."""
+    torch_curve, keras_curve = train_curves(pair, [DDP, MIRRORED])
+    if isinstance(torch_curve, str) or isinstance(keras_curve, str):
+        return replace(result, differences=[x for x in (torch_curve, keras_curve) if isinstance(x, str)])
+    losses, norms = compare_curves(torch_curve, keras_curve)
+    return replace(result, losses=losses, gradient_norms=norms)
+
+
+def train_curves(pair: ZooPair, commands: Sequence[TrainingCommand]) -> list[np.ndarray | str]:
+    """Train a pair with each command. Return the losses and the norms of the gradients [2, STEPS], or an error."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as temporary:
         directory = Path(temporary)
         arguments = [*_write_data(pair, directory), f"model.torch={pair.torch}", f"model.tf={pair.keras}"]
         arguments += [f"{key}={value}" for key, value in pair.task.items()]
-        for module, strategy in COMMANDS.items():
-            error = _run(module, strategy, arguments, directory)
-            if error:
-                return replace(result, differences=[error])
-        curves = [_read_curve(directory / module / "metrics.jsonl") for module in COMMANDS]
-    losses, norms = (np.max(np.abs(a - b) / np.abs(a)) for a, b in zip(*curves, strict=True))
-    return replace(result, losses=float(losses), gradient_norms=float(norms))
+        return [_train(command, arguments, directory, f"run-{number}") for number, command in enumerate(commands)]
+
+
+def compare_curves(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """Return the largest relative differences of the losses and of the norms of the gradients."""
+    losses, norms = np.max(np.abs(a - b) / np.abs(a), axis=1)
+    return float(losses), float(norms)
 
 
 def _write_data(pair: ZooPair, directory: Path) -> list[str]:
@@ -52,17 +77,18 @@ def _write_data(pair: ZooPair, directory: Path) -> list[str]:
     return [*keys, f"data.channels=[{','.join(channels)}]", f"data.classes={classes}"]
 
 
-def _run(module: str, strategy: str, arguments: Sequence[str], directory: Path) -> str:
-    """Run a training command. Return the last line of its error, or nothing."""
-    command = [
-        *(sys.executable, "-m", module, "model=custom", f"strategy={strategy}", "strategy.replicas=2"),
+def _train(command: TrainingCommand, arguments: Sequence[str], directory: Path, name: str) -> np.ndarray | str:
+    """Run a training command. Return its curve, or the last line of its error."""
+    module, run_dir = f"{command.package}.train", directory / name
+    words = [
+        *(sys.executable, "-m", module, "model=custom", *command.overrides),
         *(f"train.steps={STEPS}", f"train.global_batch_size={BATCH}", "train.precision=float64", "train.device=cpu"),
-        *(f"run_dir={directory / module}", f"cache_dir={directory / 'cache'}", "schedule=constant"),
+        *(f"run_dir={run_dir}", f"cache_dir={directory / 'cache'}", "schedule=constant"),
         *arguments,
     ]
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    completed = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     if completed.returncode == 0:
-        return ""
+        return _read_curve(run_dir / "metrics.jsonl")
     lines = [line for line in completed.stderr.splitlines() if line.strip()]
     return f"{module}: {lines[-1] if lines else 'no output'}".replace(str(directory), "")
 

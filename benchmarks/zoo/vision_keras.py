@@ -46,13 +46,19 @@ def without_dropout(model: keras.Model) -> keras.Model:
     return model
 
 
-def build_resnet(block_type: str, filters: list[int]) -> keras.Model:
-    """Return a ResNet of KerasHub."""
+def build_resnet(block_type: str, filters: list[int], blocks: list[int]) -> keras.Model:
+    """Return a ResNet of KerasHub.
+
+    Args:
+        block_type: "basic_block" or "bottleneck_block".
+        filters: The width of each stage.
+        blocks: The number of blocks of each stage.
+    """
     backbone = keras_hub.models.ResNetBackbone(
         input_conv_filters=[64],
         input_conv_kernel_sizes=[7],
         stackwise_num_filters=filters,
-        stackwise_num_blocks=[2] * len(filters),
+        stackwise_num_blocks=blocks,
         stackwise_num_strides=[1, *[2] * (len(filters) - 1)],
         block_type=block_type,
         image_shape=IMAGE_SHAPE,
@@ -62,12 +68,17 @@ def build_resnet(block_type: str, filters: list[int]) -> keras.Model:
 
 def resnet_basic() -> keras.Model:
     """Return a ResNet of basic blocks, as ResNet-18 has them."""
-    return build_resnet("basic_block", [64, 64, 128])
+    return build_resnet("basic_block", [64, 64, 128], [2, 2, 2])
 
 
 def resnet_bottleneck() -> keras.Model:
     """Return a ResNet of bottleneck blocks, as ResNet-50 has them."""
-    return build_resnet("bottleneck_block", [64, 128])
+    return build_resnet("bottleneck_block", [64, 128], [2, 2])
+
+
+def resnet50_kerashub() -> keras.Model:
+    """Return ResNet-50 in full size."""
+    return build_resnet("bottleneck_block", [64, 128, 256, 512], [3, 4, 6, 3])
 
 
 def resnet50() -> keras.Model:

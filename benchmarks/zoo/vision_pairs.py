@@ -54,6 +54,7 @@ VISION_PAIRS = (
     _build_unet_pair("unet_bilinear"),
     _build_pair("resnet_basic", "transformers ResNetModel", "KerasHub ResNetBackbone"),
     _build_pair("resnet_bottleneck", "transformers ResNetModel", "KerasHub ResNetBackbone"),
+    _build_pair("resnet50_kerashub", "transformers ResNetModel, ResNet-50", "KerasHub ResNetBackbone, ResNet-50"),
     _build_pair("resnet50", "transformers ResNetForImageClassification", "keras.applications ResNet50"),
     _build_pair("mobilenet_v1", "transformers MobileNetV1ForImageClassification", "keras.applications MobileNet"),
     _build_pair("mobilenet_v2", "transformers MobileNetV2ForImageClassification", "keras.applications MobileNetV2"),

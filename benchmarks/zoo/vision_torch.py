@@ -68,6 +68,11 @@ def resnet_bottleneck() -> nn.Module:
     return PooledClassifier(transformers.ResNetModel(config), 512)
 
 
+def resnet50_kerashub() -> nn.Module:
+    """Return the layers of ResNet-50 in full size, with strides in the second convolution of a block."""
+    return PooledClassifier(transformers.ResNetModel(transformers.ResNetConfig()), 2048)
+
+
 def resnet50() -> nn.Module:
     """Return ResNet-50 with strides in the first convolution of a block."""
     config = transformers.ResNetConfig(downsample_in_bottleneck=True, **LABELS)
