@@ -9,7 +9,16 @@ from keras_hub.src.models.metaclip_2.metaclip_2_vision_encoder import MetaCLIP2V
 from keras_hub.src.models.siglip.siglip_vision_encoder import SigLIPVisionEncoder
 
 from benchmarks.zoo.pairs import CLASSES
-from benchmarks.zoo.vision_sizes import DEPTH, HEADS, IMAGE_SIZE, INCEPTION_SIZE, INNER_WIDTH, PATCH_SIZE, WIDTH
+from benchmarks.zoo.vision_sizes import (
+    DEPTH,
+    HEADS,
+    IMAGE_SIZE,
+    INCEPTION_SIZE,
+    INNER_WIDTH,
+    PATCH_SIZE,
+    RESNET50_SIZE,
+    WIDTH,
+)
 
 IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)
 VIT_SIZES = {
@@ -46,13 +55,14 @@ def without_dropout(model: keras.Model) -> keras.Model:
     return model
 
 
-def build_resnet(block_type: str, filters: list[int], blocks: list[int]) -> keras.Model:
+def build_resnet(block_type: str, filters: list[int], blocks: list[int], image_size: int = IMAGE_SIZE) -> keras.Model:
     """Return a ResNet of KerasHub.
 
     Args:
         block_type: "basic_block" or "bottleneck_block".
         filters: The width of each stage.
         blocks: The number of blocks of each stage.
+        image_size: The height and the width of the images.
     """
     backbone = keras_hub.models.ResNetBackbone(
         input_conv_filters=[64],
@@ -61,7 +71,7 @@ def build_resnet(block_type: str, filters: list[int], blocks: list[int]) -> kera
         stackwise_num_blocks=blocks,
         stackwise_num_strides=[1, *[2] * (len(filters) - 1)],
         block_type=block_type,
-        image_shape=IMAGE_SHAPE,
+        image_shape=(image_size, image_size, 3),
     )
     return add_head(backbone)
 
@@ -78,7 +88,7 @@ def resnet_bottleneck() -> keras.Model:
 
 def resnet50_kerashub() -> keras.Model:
     """Return ResNet-50 in full size."""
-    return build_resnet("bottleneck_block", [64, 128, 256, 512], [3, 4, 6, 3])
+    return build_resnet("bottleneck_block", [64, 128, 256, 512], [3, 4, 6, 3], RESNET50_SIZE)
 
 
 def resnet50() -> keras.Model:

@@ -1,9 +1,10 @@
 """Pairs of models that classify images or their pixels."""
 
 from benchmarks.zoo.pairs import ZooPair
-from benchmarks.zoo.vision_sizes import IMAGE_SIZE, INCEPTION_SIZE
+from benchmarks.zoo.vision_sizes import IMAGE_SIZE, INCEPTION_SIZE, RESNET50_SIZE
 
 HERE = "benchmarks.zoo"
+OTHER_SIZES = {"inception_v3": INCEPTION_SIZE, "resnet50_kerashub": RESNET50_SIZE}
 TORCHVISION_NAMES = {  # the pairs of torchvision, and the models of keras.applications
     "vgg16": "VGG16",
     "vgg19": "VGG19",
@@ -29,7 +30,7 @@ def _build_pair(name: str, torch_source: str, keras_source: str, torch_module: s
         name=name,
         torch=f"{HERE}.{torch_module}:{factory}",
         keras=f"{HERE}.vision_keras:{factory}",
-        inputs=_describe_images(INCEPTION_SIZE if name == "inception_v3" else IMAGE_SIZE),
+        inputs=_describe_images(OTHER_SIZES.get(name, IMAGE_SIZE)),
         torch_source=torch_source,
         keras_source=keras_source,
     )
