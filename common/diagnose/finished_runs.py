@@ -44,7 +44,7 @@ def compare_with_finished(runs: Sequence[SideRun]) -> FinishedRuns:
         difference = ""
         if not run.is_asynchronous:
             recorded_rows.append(read_steps(directory))
-            difference = find_other_curve(run, recorded_rows[-1])
+            difference = find_other_curve(run, recorded_rows[-1], _read_last_step(directory))
         if differences := find_other_environment(directory, run.directory):
             recorded.environment.append(
                 f"{run.name.upper()} ({directory}) was made in another environment, {', '.join(differences)}"
@@ -100,7 +100,13 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
     return [_printable(f"{name} {value} (here {here})") for name, value, here in pairs if value != here]
 
 
-def find_other_curve(run: SideRun, rows: Mapping[int, Row]) -> str:
+def _read_last_step(directory: Path) -> int | None:
+    """Return the last step of a run, or None if its summary does not say."""
+    summary = read_final_summary(directory)
+    return summary.get("steps") if summary is not None else None
+
+
+def find_other_curve(run: SideRun, rows: Mapping[int, Row], last_step: int | None) -> str:
     """Return how the recorded curve of a run differs from the repeated one; empty if it is reproduced.
 
     The precision of the less precise run decides the tolerance.
@@ -108,14 +114,16 @@ def find_other_curve(run: SideRun, rows: Mapping[int, Row]) -> str:
     Args:
         run: The repeated run.
         rows: The rows of the recorded run by step.
+        last_step: The last step of the recorded run, which may have fewer steps than are repeated; None if not known.
     """
-    steps = [row["step"] for row in run.rows]
+    repeated = [row for row in run.rows if last_step is None or row["step"] <= last_step]
+    steps = [row["step"] for row in repeated]
     missing = [step for step in steps if step not in rows]
     if missing or not steps:
         return f"it has no step {missing[0]}" if missing else "no step was repeated"
     precisions = {run.precision, *run.recorded_precisions}
     tolerances = read_tolerances(precisions)
-    for row in run.rows:
+    for row in repeated:
         recorded = rows[int(row["step"])]
         if not have_same_row(recorded, row, tolerances):
             others = run.recorded_precisions - {run.precision}

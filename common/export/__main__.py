@@ -18,7 +18,7 @@ from common.run.export import export_model
 from common.run.export_bundle import export_bundle
 from common.training.stop import interrupt_on_signals
 
-BUNDLE, UNPACK = "bundle=", "unpack="
+BUNDLE, UNPACK, OUT = "bundle=", "unpack=", "out="
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for flag in ("best", "average"):
             if getattr(options, flag) and source.startswith((BUNDLE, UNPACK)):
                 raise UserError(f"--{flag}: is for the weights of a run; remove it")
+        if str(out).startswith(OUT):
+            raise UserError(f"{out}: the path has no key; write {str(out).removeprefix(OUT)}")
         if source.startswith(BUNDLE):
             _export_bundle(Path(source.removeprefix(BUNDLE)), out)
         elif out is None:

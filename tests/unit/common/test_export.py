@@ -14,3 +14,10 @@ def test_command_with_a_users_error(
         main()
     assert left.value.code == 2
     assert capsys.readouterr().err == f"error: {tmp_path}: has no checkpoints/; pass a run directory\n"
+
+
+def test_the_path_to_create_has_no_key(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bundle=run", "out=run.zip"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == "error: out=run.zip: the path has no key; write run.zip\n"

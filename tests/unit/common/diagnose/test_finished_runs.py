@@ -147,6 +147,12 @@ def test_a_curve_that_is_not_reproduced(
     assert any(expected in sentence for sentence in sentences)
 
 
+def test_a_run_of_fewer_steps_than_are_repeated_is_reproduced(composed: Compose, tmp_path: Path) -> None:
+    runs = make_runs(composed, tmp_path, {1: 1.0, 2: 0.5}, LOSSES)
+    write_summary(tmp_path / "b", {**PRESENT, "steps": 2})
+    assert not [sentence for sentence in compare_with_finished(runs).unreproduced if "not reproduced" in sentence]
+
+
 def test_runs_that_repeat_none_have_nothing_to_say(composed: Compose, tmp_path: Path) -> None:
     runs = make_runs(composed, tmp_path, LOSSES, LOSSES)
     fresh = [replace(run, arguments=replace(run.arguments, repeats=None)) for run in runs]
