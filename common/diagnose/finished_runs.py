@@ -44,7 +44,7 @@ def compare_with_finished(runs: Sequence[SideRun]) -> FinishedRuns:
         difference = ""
         if not run.is_asynchronous:
             recorded_rows.append(read_steps(directory))
-            difference = find_other_curve(run, recorded_rows[-1], _read_last_step(directory))
+            difference = find_other_curve(run, recorded_rows[-1], _find_last_step(directory, recorded_rows[-1]))
         if differences := find_other_environment(directory, run.directory):
             recorded.environment.append(
                 f"{run.name.upper()} ({directory}) was made in another environment, {', '.join(differences)}"
@@ -100,10 +100,11 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
     return [_printable(f"{name} {value} (here {here})") for name, value, here in pairs if value != here]
 
 
-def _read_last_step(directory: Path) -> int | None:
-    """Return the last step of a run, or None if its summary does not say."""
+def _find_last_step(directory: Path, rows: Mapping[int, Row]) -> int | None:
+    """Return the last step of a run, whose first rows may be lost; None if its summary has no number of steps."""
     summary = read_final_summary(directory)
-    return summary.get("steps") if summary is not None else None
+    count = summary.get("steps") if summary is not None else None
+    return max(count, *rows) if count is not None and rows else count
 
 
 def find_other_curve(run: SideRun, rows: Mapping[int, Row], last_step: int | None) -> str:
