@@ -327,6 +327,7 @@ def test_own_models_need_a_newer_keras_than_other_models(tmp_path: Path) -> None
     np.savez(tmp_path / "train.npz", x=np.ones((32, 4), np.float32), labels=np.arange(32) % 2)
     data = ["data=arrays", "data.train=train.npz", "data.validation=train.npz", "model=custom"]
     done = run("tf_impl.train", *data, "model.tf=my_model:build", f"python={python}", directory=tmp_path)
-    expected = "error: model.tf=my_model:build: needs Keras 3.6 or newer, and the environment has Keras 3.3"
+    reason = "model.tf=my_model:build: needs Keras 3.6 or newer, and the environment has Keras 3.3"
+    expected = f"error: python={python}: in that environment, {reason}"
     assert done.returncode == 2 and expected in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1

@@ -14,6 +14,7 @@ from common.diagnose.recorded.loss_formulas import CLOSE
 from common.diagnose.recorded.loss_settings import BY_SCRIPT, CAUSES, describe_kind, read_loss_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.regularizers import list_activity_regularizers
 from common.recording.record_format import LossTerm
 
 MISSING, WEIGHT, TERMS = "missing_loss_term", "loss_weight", "loss_terms"  # names of the causes
@@ -122,6 +123,8 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
     has_equal_rest = abs(a.rest - b.rest) <= tolerance
     if not has_equal_rest or (len(only_a), len(only_b)) == (1, 1):
         sentence = f"the loss of A is {a.describe(tolerance)}; that of B is {b.describe(tolerance)}"
+        if not has_equal_rest and (paths := list_activity_regularizers(pair.sides)):
+            sentence += f": compare the activity regularizer of {', '.join(paths)}"
         return [Explanation(TERMS, sentence, confirmed=has_equal_rest)]
     explanations = [_explain_term(x, y) for x, y in differing]
     for terms, side, other in ((only_a, "A", "B"), (only_b, "B", "A")):

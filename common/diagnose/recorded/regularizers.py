@@ -3,7 +3,7 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -37,6 +37,12 @@ def compute_penalty(side: RecordedSide, step: int) -> float:
         for name, (l1, l2) in read_regularizers(side).items()
         if name in weights
     )
+
+
+def list_activity_regularizers(sides: Iterable[RecordedSide]) -> list[str]:
+    """Return the paths of the layers that have an activity regularizer with a factor other than 0."""
+    factors = [(layer["path"], layer["attributes"].get("activity_regularizer")) for x in sides for layer in x.layers]
+    return sorted({path for path, factor in factors if np.any(np.asarray(factor or 0, np.float64))})
 
 
 def compare_regularizers(stage: Stage, pair: RecordPair) -> None:

@@ -28,7 +28,7 @@ from common.diagnose.recorded.loss_formulas import (
 from common.diagnose.recorded.loss_terms import explain_terms
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.regularizers import PENALTY, compute_penalty
+from common.diagnose.recorded.regularizers import PENALTY, compute_penalty, list_activity_regularizers
 from common.map.array_differences import relative_difference
 
 WITH_PENALTY = ", plus the penalty of the regularizers"
@@ -167,16 +167,10 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
             sentence = f"the loss of B is {factor:.6g} times A's: the number of {words} is {number}"
             stage.add_cause("scaled_loss", "b", "loss", sentence)
             return
-    regularized = sorted({path for side in pair.sides for path in _list_activity_regularizers(side)})
+    regularized = list_activity_regularizers(pair.sides)
     regularizers = f", and the activity regularizer of {', '.join(regularized)}" if regularized else ""
     sentence = f"from equal outputs B computes {factor:.6g} times A's loss: compare the loss functions{regularizers}"
     stage.add_cause("loss_function", "b", "loss", sentence, confirmed=False)
-
-
-def _list_activity_regularizers(side: RecordedSide) -> list[str]:
-    """Return the paths of the layers that have an activity regularizer with a factor other than 0."""
-    factors = {layer["path"]: layer["attributes"].get("activity_regularizer") for layer in side.layers}
-    return [path for path, factor in factors.items() if np.any(np.asarray(factor or 0, np.float64))]
 
 
 def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:

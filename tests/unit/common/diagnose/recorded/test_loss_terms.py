@@ -1,0 +1,28 @@
+"""The terms of losses of two records, without the scripts that made them."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from common.diagnose.recorded.loss_terms import explain_terms
+
+
+def make_side(loss: float, factor: float | None) -> Any:
+    """Return a side with one cross entropy of 1, the rest of its loss, and a layer with an activity regularizer."""
+    term = {"name": "cross_entropy", "arguments": {}, "value": 1.0, "share": 1.0}
+    return SimpleNamespace(
+        record=SimpleNamespace(get_step_facts=lambda _: [{"terms": [[term]]}], get_loss=lambda _: loss),
+        batches=SimpleNamespace(list_micro_batches=lambda _: [(0, 0)]),
+        layers=[{"path": "hidden", "attributes": {"activity_regularizer": factor}}],
+    )
+
+
+@pytest.mark.parametrize(("factor", "is_named"), [(0.01, True), (None, False)])
+def test_a_rest_may_come_from_an_activity_regularizer(factor: float | None, is_named: bool) -> None:
+    a, b = make_side(1.5, factor), make_side(1.25, factor)
+    pair = cast(Any, SimpleNamespace(a=a, b=b, sides=(a, b), precision="float32"))
+    (explanation,) = explain_terms(pair, 1)
+    assert explanation.cause == "loss_terms" and not explanation.confirmed
+    expected = ": compare the activity regularizer of hidden"
+    assert explanation.sentence.endswith(expected) is is_named
