@@ -41,8 +41,8 @@ def find_failed_import(error: BaseException) -> tuple[str, list[str]]:
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     frames = [frame for frame in frames if not _get_module(frame).startswith(IMPORT_SYSTEM)]
-    own = [index for index, frame in enumerate(frames) if frame.f_code.co_filename.startswith(OWN_FILES)]
-    name, outside = "", frames[own[-1] + 1 :]
+    indices = [index for index, frame in enumerate(frames) if frame.f_code.co_filename.startswith(OWN_FILES)]
+    name, outside = "", frames[indices[-1] + 1 :]
     if outside and outside[0].f_code.co_name == "<module>":
         name = _get_module(outside[0])
     elif not outside and isinstance(error, ImportError):

@@ -5,11 +5,16 @@ from common.map.pair_models import PairedModels
 from common.map.pair_variables import ParameterMap
 
 
-def list_other_terms(parameter_map: ParameterMap | None) -> set[str]:
-    """Return the names of all terms of sums but the first ones."""
+def list_sums(parameter_map: ParameterMap | None) -> list[list[str]]:
+    """Return the names of the terms of each sum, the first term first."""
     pairs = parameter_map.variable_pairs if parameter_map else ()
     sums = [pair.transformation for pair in pairs if pair.transformation.joined == "+"]
-    return {source.name for transformation in sums for source in transformation.sources[1:]}
+    return [[source.name for source in transformation.sources] for transformation in sums]
+
+
+def list_other_terms(parameter_map: ParameterMap | None) -> set[str]:
+    """Return the names of all terms of sums but the first ones."""
+    return {name for _, *others in list_sums(parameter_map) for name in others}
 
 
 def check_sums(models: PairedModels) -> None:

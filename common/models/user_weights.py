@@ -17,7 +17,7 @@ from common.map.pair_variables import ParameterMap
 from common.map.side import Side
 from common.models.checkpoint_kinds import describe_checkpoint, find_tensorflow_prefix
 from common.models.loaded_weights import check_finite
-from common.models.summed_biases import list_other_terms
+from common.models.summed_biases import list_other_terms, list_sums
 from common.models.tensor_names import match_names
 from common.models.weight_files import FLOAT_TYPES, read_weight_file
 
@@ -67,11 +67,7 @@ def fold_sums(weights: dict[str, np.ndarray], parameter_map: ParameterMap | None
 
     Keras can hold only the sum. With this choice, both frameworks start and continue with the same values.
     """
-    pairs = parameter_map.variable_pairs if parameter_map else ()
-    terms = [
-        [source.name for source in pair.transformation.sources] for pair in pairs if pair.transformation.joined == "+"
-    ]
-    sums = {names[0]: np.sum([weights[name] for name in names], axis=0) for names in terms}
+    sums = {names[0]: np.sum([weights[name] for name in names], axis=0) for names in list_sums(parameter_map)}
     return weights | sums | {name: np.zeros_like(weights[name]) for name in list_other_terms(parameter_map)}
 
 

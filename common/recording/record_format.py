@@ -92,7 +92,7 @@ class LossFacts(TypedDict):
 
 
 class LossTerm(LossFacts):
-    """What a call of a loss function contributed to the loss of a micro-batch."""
+    """A term of the loss of a micro-batch: a call of a loss function."""
 
     value: float  # mean of the numbers that the function returned
     share: float | None  # sum of these numbers times the gradient of the loss by them; None if that was not seen

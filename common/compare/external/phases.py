@@ -41,9 +41,9 @@ def separate_phases(table: ExternalTable) -> None:
         keeps_step = counts_training or _list_position(row.values) in known_positions or not position
         rows.append(ExternalRow(row.position, (own_position if keeps_step else position) | metrics))
     if not rows:
-        found = ", ".join(sorted(counts))
+        phases = ", ".join(sorted(counts))
         raise UserError(
-            f"{table.rows[0].position}: {column} is {found} in all rows, which is neither training nor "
+            f"{table.rows[0].position}: {column} is {phases} in all rows, which is neither training nor "
             "validation; remove the column to read the rows as training"
         )
     table.rows = rows

@@ -166,7 +166,7 @@ class CodeSection:
         """Return the section itself, or if its arrays are large, that of the examples that differ most."""
         total = len(self.a) if self.a.ndim > 1 else 0
         count = max(2, MOST_ELEMENTS * total // max(self.a.size, 1))
-        if count >= total or PLACES in self.batch:  # tokens without padding do not say where an example begins
+        if count >= total or PLACES in self.batch:  # tokens without padding have no first axis of examples
             return self
         gaps = [compute_norm(a - b) for a, b in zip(self.a, self.b, strict=True)]
         chosen = np.sort(np.argsort(gaps)[-count:])

@@ -168,14 +168,14 @@ def _find_pair(
             return pair
     for function in (ACTIVATIONS[name] for name in FINAL_ACTIVATIONS):
         activated = function(first_sums)
-        found = [
+        chosen_a, chosen_b = (
             next((weightings[index] for index in _find_close(activated, first, first)), None)
             for first in (first_a, first_b)
-        ]
-        if found[0] is None or found[1] is None or found[0] is found[1]:
+        )
+        if chosen_a is None or chosen_b is None or chosen_a is chosen_b:
             continue
-        if all(is_close(function(side.array @ rows), array) for side, array in zip(found, (a, b), strict=True) if side):
-            return found[0], found[1]
+        if is_close(function(chosen_a.array @ rows), a) and is_close(function(chosen_b.array @ rows), b):
+            return chosen_a, chosen_b
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a script that follows a record does to the batches that it takes from there.
+"""Changes that a script which follows a record makes to the batches from there.
 
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """

@@ -65,8 +65,9 @@ class Sum:
         """Return words for the sum. smallest: a rest that is not larger is left out."""
         words = [term.description for term in self.terms[:MOST_TERMS]]
         words += [f"{len(self.terms) - MOST_TERMS} more terms"] if len(self.terms) > MOST_TERMS else []
-        rest = [f"{self.rest:.6g}, which is computed without a loss function"] if abs(self.rest) > smallest else []
-        return " + ".join([*words, *rest])
+        if abs(self.rest) > smallest:
+            words.append(f"{self.rest:.6g}, which is computed without a loss function")
+        return " + ".join(words)
 
 
 def read_sum(side: RecordedSide, step: int) -> Sum | None:
