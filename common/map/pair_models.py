@@ -13,7 +13,7 @@ import numpy as np
 from common.errors import UserError
 from common.map.assumed_layout import USUAL_LAYOUT, list_layouts
 from common.map.description import Arrays, ModelDescription, RecordedCall
-from common.map.input_specs import InputSpec, draw_inputs
+from common.map.input_specs import InputSpec, draw_inputs, note_equal_values
 from common.map.keras_backend import check_keras_backend
 from common.map.keras_layers import split_keras_layers
 from common.map.map_file import read_map
@@ -143,6 +143,8 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
     if request.prove and parameter_map.is_complete:
         described_map = torch_description, keras_description, parameter_map
         proof = prove_models(torch_side, keras_side, *described_map, initial_weights, request.seed)
+        if request.arrays is None:
+            proof.notes += note_equal_values(request.inputs, draw_inputs(request.inputs, request.seed))
         models = replace(models, proof=proof)
     elif has_dropout:
         weights = map_weights(parameter_map, initial_weights, keras_description)

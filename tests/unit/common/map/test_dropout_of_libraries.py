@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 HERE = "test_dropout_of_libraries"
 WIDE = {"x": "float32[3,5,8]"}
-TOKENS = {"tokens": "int32[3,6]<20", "real": "int32[3,6]>0<2"}
+TOKENS = {"tokens": "int32[3,6]<20", "real": "int32[3,6,prefix]"}
 
 
 def test_bert_of_transformers_and_of_keras_hub(pair_models: PairModels) -> None:

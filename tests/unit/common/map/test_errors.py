@@ -140,6 +140,17 @@ def test_inputs_are_drawn_as_described() -> None:
     assert drawn["x"].dtype == "float64"
 
 
+def test_an_input_whose_drawn_values_are_all_equal_is_noted(pair_models: PairModels) -> None:
+    ones = pair_models("tied", "tied", {"tokens": "int32[3,5]>0<2"})
+    assert ones.proof is not None and ones.proven
+    assert ones.proof.notes[-1] == (
+        "inputs.tokens: all values are 1, so the proof does not show what the models do with other values; for a mask, "
+        "write int32[3,5,prefix]"
+    )
+    mask = pair_models("tied", "tied", {"tokens": "int32[3,5,prefix]"})
+    assert mask.proof is not None and not [note for note in mask.proof.notes if "all values are" in note]
+
+
 def test_a_process_that_ends_is_reported() -> None:
     with Side("torch_impl") as side:
         side.process.kill()
