@@ -75,6 +75,8 @@ def is_close(a: np.ndarray, b: np.ndarray, tolerance: float | None = None) -> bo
         types = {find_narrowest_type(a), find_narrowest_type(b)}
         precision = next((name for name in ("bfloat16", "float32") if name in types), "float64")
         tolerance = EXPLANATION_TOLERANCE[precision]
+    # NumPy subtracts no bools, and unsigned integers without a sign.
+    a, b = (array.astype(np.float64) if array.dtype.kind in "bu" else array for array in (a, b))
     norm = max(compute_norm(a), compute_norm(b))
     return bool(np.isfinite(norm)) and compute_norm(a - b) <= tolerance * norm
 

@@ -84,10 +84,10 @@ def draw_inputs(inputs: Mapping[str, InputSpec], seed: int) -> dict[str, np.ndar
 
 
 def note_equal_values(inputs: Mapping[str, InputSpec], arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Return a sentence for each input of integers or bools whose drawn values are all equal, such as a mask of ones."""
+    """Return a sentence for each input of integers or bools whose drawn values are all equal."""
     return [
-        f"inputs.{name}: all values are {int(arrays[name].flat[0])}, so the proof does not show what the models do with "
-        f"other values; for a mask, write {spec.dtype}[{','.join(map(str, spec.shape))},prefix]"
+        f"inputs.{name}: all values are {int(arrays[name].flat[0])}, so the proof does not show what the models do "
+        f"with other values; for a mask, write {spec.dtype}[{','.join(map(str, spec.shape))},prefix]"
         for name, spec in inputs.items()
         if arrays[name].dtype.kind in "bi" and arrays[name].size > 1 and len(np.unique(arrays[name])) == 1
     ]

@@ -8,6 +8,7 @@ as text in tables and in map files:
     c_attn.weight | transpose 1 0 | rows 0 16
     gru.bias_ih_l0, gru.bias_hh_l0 | blocks 1 0 2 axis 1
     lstm.bias_ih_l0 + lstm.bias_hh_l0
+    lstm.weight_ih_l0 & lstm.weight_hh_l0 axis 1 | blocks 0 2 1 3 | transpose 1 0
 """
 
 import math
@@ -81,13 +82,16 @@ class ParameterTransformation:
 
     Attributes:
         sources: The parameters of PyTorch.
-        joined: "" for a single source, "+" if the sources are summed, "," if they are stacked along a new first axis.
+        joined: "" for a single source, "+" if the sources are summed, "," if they are stacked along a new first axis,
+            "&" if they are concatenated.
         steps: The steps that follow, in order.
+        axis: The axis along which "&" concatenates.
     """
 
     sources: tuple[SourceParameter, ...]
     joined: str = ""
     steps: tuple[TransformationStep, ...] = ()
+    axis: int = 0
 
     def __str__(self) -> str:
         """Return the transformation as a map file has it."""
@@ -100,20 +104,19 @@ class ParameterTransformation:
 
     def join_sources(self) -> str:
         """Return the sources as text, such as lstm.bias_ih_l0 + lstm.bias_hh_l0."""
-        return {"": "", "+": " + ", ",": ", "}[self.joined].join(map(str, self.sources))
+        names = {"": "", "+": " + ", ",": ", ", "&": " & "}[self.joined].join(map(str, self.sources))
+        return f"{names} axis {self.axis}" if self.joined == "&" else names
 
     def describe_steps(self) -> str:
         """Return the transformation as text without the names of its sources."""
-        joins = {"": [], "+": ["sum"], ",": ["stack"]}[self.joined]
+        joins = {"": [], "+": ["sum"], ",": ["stack"], "&": [f"concatenate axis {self.axis}"]}[self.joined]
         rows = [f"rows {source.rows[0]}:{source.rows[1]}" for source in self.sources if source.rows]
         return ", ".join([*rows, *joins, *map(str, self.steps)]) or "same"
 
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Compute the Keras array from PyTorch's arrays by name. Raise ValueError if a step does not fit."""
         source_arrays = [source.select(arrays) for source in self.sources]
-        if self.joined == ",":
-            return self._apply_steps(np.stack(source_arrays))
-        return self._apply_steps(np.sum(source_arrays, axis=0) if self.joined else source_arrays[0])
+        return self._apply_steps(np.sum(source_arrays, axis=0) if self.joined == "+" else self._join(source_arrays))
 
     def gradient_to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Compute the gradient of the Keras array from PyTorch's gradients by name.
@@ -130,15 +133,24 @@ class ParameterTransformation:
         Elements that the transformation does not select keep their values. If the arrays are the terms of a sum, the
         first term gets the Keras array, and the others get 0.
         """
-        targets = [source.select(torch_arrays) for source in self.sources]
-        stacked = np.stack(targets) if self.joined == "," else targets[0][np.newaxis]
-        # The steps move the index of every element of PyTorch's array to its position in the Keras array.
-        indices = np.arange(stacked.size).reshape(stacked.shape if self.joined == "," else targets[0].shape)
-        flat = stacked.ravel().copy()
-        flat[self._apply_steps(indices).ravel()] = array.ravel()
-        values = flat.reshape(stacked.shape)
-        for number, target in enumerate(targets):
-            target[...] = values[number] if number < len(values) else 0
+        first, *others = [source.select(torch_arrays) for source in self.sources]
+        for target in others if self.joined == "+" else ():
+            target[...] = 0
+        targets = [first] if self.joined == "+" else [first, *others]
+        # The steps move the index of every element of PyTorch's arrays to its position in the Keras array.
+        starts = np.cumsum([0, *(target.size for target in targets)])
+        indices = [np.arange(start, start + target.size) for start, target in zip(starts, targets, strict=False)]
+        joined = self._join([part.reshape(target.shape) for part, target in zip(indices, targets, strict=True)])
+        flat = np.concatenate([target.ravel() for target in targets])
+        flat[self._apply_steps(joined).ravel()] = array.ravel()
+        for part, target in zip(indices, targets, strict=True):
+            target[...] = flat[part].reshape(target.shape)
+
+    def _join(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Stack or concatenate arrays, or return a single one. Raise ValueError if their shapes do not fit."""
+        if self.joined == "&":
+            return np.concatenate(arrays, self.axis)
+        return np.stack(arrays) if self.joined else arrays[0]
 
     def _apply_steps(self, array: np.ndarray) -> np.ndarray:
         for step in self.steps:
@@ -193,10 +205,12 @@ def merge_steps(steps: Sequence[TransformationStep]) -> tuple[TransformationStep
 def parse_transformation(text: str) -> ParameterTransformation:
     """Parse the text that `str` of a transformation returns. Raise UserError if it is no transformation."""
     first, *steps = (part.strip() for part in text.split("|"))
-    joined = "+" if "+" in first else "," if "," in first else ""
-    names = first.split(joined) if joined else [first]
+    joined = next((sign for sign in "+,&" if sign in first), "")
+    axis = re.search(r" +axis +(\d+)$", first) if joined == "&" else None
+    joined_names = first[: axis.start()] if axis else first
+    names = joined_names.split(joined) if joined else [first]
     sources = tuple(_parse_source(name.strip()) for name in names)
-    return ParameterTransformation(sources, joined, tuple(map(_parse_step, steps)))
+    return ParameterTransformation(sources, joined, tuple(map(_parse_step, steps)), int(axis[1]) if axis else 0)
 
 
 def _parse_source(text: str) -> SourceParameter:

@@ -1,6 +1,7 @@
 """Sentences about the variables of two models that have no counterpart."""
 
 from collections.abc import Mapping
+from itertools import combinations
 
 from common.map.description import ModelDescription
 from common.map.pair_variables import ParameterMap
@@ -20,7 +21,13 @@ def describe_unmatched(
         for name in names:
             shape = description.variables[name].shape
             candidates = _find_candidates(parameter_map, torch_description, keras_description, name)
-            if candidates:
+            halves = _find_halves(parameter_map, torch_description, shape) if side == "Keras" else None
+            if halves:
+                advice = (
+                    f"as large as {' and '.join(halves)}: if it is both, concatenate them in a map file, as in "
+                    f"'{name}: {' & '.join(halves)} axis 1 | transpose 1 0'; blocks reorders gates"
+                )
+            elif candidates:
                 listed = ", ".join(f"{path} {list(other.variables[path].shape)}" for path in candidates)
                 advice = f"nearest: {listed}"
             else:
@@ -76,6 +83,25 @@ def _find_candidates(
         path for path in unmatched if len(other.variables[path].shape) == len(sizes) and path not in same_sizes
     ]
     return (same_sizes + same_rank)[:3]
+
+
+def _find_halves(
+    parameter_map: ParameterMap, torch_description: ModelDescription, shape: tuple[int, ...]
+) -> tuple[str, str] | None:
+    """Return two unmatched matrices of PyTorch that multiply the token and the state, if one of Keras multiplies both.
+
+    Args:
+        parameter_map: The parameter map.
+        torch_description: The description of PyTorch's model.
+        shape: The shape of the variable of Keras.
+    """
+    shapes = {name: torch_description.variables[name].shape for name in parameter_map.unmatched_torch}
+    matrices = {name: sizes for name, sizes in shapes.items() if len(sizes) == 2}
+    for first, second in combinations(matrices, 2):
+        rows, columns = zip(matrices[first], matrices[second], strict=True)
+        if len(shape) == 2 and (sum(columns), *rows) == (*shape, shape[1]):
+            return first, second
+    return None
 
 
 def _group_by_role(description: ModelDescription, names: list[str]) -> Mapping[tuple[str, str], list[str]]:

@@ -36,7 +36,7 @@ def list_keras_layouts(
     for text in texts:
         transformation = parse_transformation(text)
         names = {source.name for source in transformation.sources} & shapes.keys()
-        is_stack = transformation.joined == ","  # of a sum, one term is trained, and the others stay 0
+        is_stack = transformation.joined in (",", "&")  # of a sum, one term is trained, and the others stay 0
         if names and (is_stack or len(names) > 1 or transformation.selects_rows):
             raise UserError(f"{prefix}, but one variable is {text}, not one whole parameter; {advice}")
         paired |= names

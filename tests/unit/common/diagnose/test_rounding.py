@@ -50,6 +50,13 @@ def test_an_explanation_needs_the_digits_of_the_array_with_fewer() -> None:
     assert not is_close(FLOAT32, FLOAT64, 1e-9)
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64])
+def test_arrays_without_fractions_are_compared(dtype: type) -> None:
+    a, b = np.array([0, 1, 1, 1], dtype), np.array([1, 0, 1, 1], dtype)
+    assert is_close(a, a) and not is_close(a, b)
+    assert is_close(a, b, 1.0)  # the difference is sqrt(2), the norms are sqrt(3)
+
+
 @pytest.mark.parametrize("precision", SMALLEST_TOLERANCE)
 def test_the_tolerance_is_a_multiple_of_the_noise(precision: str) -> None:
     assert rounding_tolerance(0.0, precision) == SMALLEST_TOLERANCE[precision]

@@ -26,6 +26,23 @@ class OwnCell(keras.layers.Layer):
         return ops.stack(states, 1)
 
 
+class JoinedCell(keras.layers.Layer):
+    """An LSTM with one kernel for the token and the state, and the gates i, j, f, o, as in TensorFlow 1."""
+
+    def build(self, shape: tuple[int, ...]) -> None:
+        self.kernel = self.add_weight(name="kernel", shape=(shape[-1] + 5, 20))
+        self.bias = self.add_weight(name="bias", shape=(20,))
+
+    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
+        state = memory = ops.zeros((ops.shape(x)[0], 5), x.dtype)
+        for token in ops.unstack(x, axis=1):
+            gates = ops.concatenate([token, state], 1) @ self.kernel + self.bias
+            i, j, f, o = ops.split(gates, 4, 1)
+            memory = ops.sigmoid(f) * memory + ops.sigmoid(i) * ops.tanh(j)
+            state = ops.sigmoid(o) * ops.tanh(memory)
+        return state
+
+
 class TransformedPoints(keras.Model):
     """Points that are multiplied by a matrix, which a linear layer computes, and a convolution of them."""
 
@@ -56,6 +73,10 @@ def own_cells(gates: str) -> keras.Model:
 
 def own_keras_cell() -> keras.Model:
     return keras.Sequential([OwnCell(), keras.layers.Dense(2)])
+
+
+def joined_cell() -> keras.Model:
+    return keras.Sequential([keras.Input((5, WIDTH)), JoinedCell(name="cell")])
 
 
 def transformed_points() -> keras.Model:

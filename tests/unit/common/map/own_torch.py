@@ -45,6 +45,18 @@ class Recurrent(nn.Module):
         return self.head(self.gru(x)[0])
 
 
+class LastState(nn.Module):
+    """The last state of an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(WIDTH, 5, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states: Tensor = self.lstm(x)[0]
+        return states[:, -1]
+
+
 class TransformedPoints(nn.Module):
     """Points that are multiplied by a matrix, which a linear layer computes, and a convolution of them."""
 
@@ -74,6 +86,10 @@ def own_cells(gates: str) -> nn.Module:
 
 def own_keras_cell() -> nn.Module:
     return Recurrent()
+
+
+def joined_cell() -> nn.Module:
+    return LastState()
 
 
 def transformed_points() -> nn.Module:

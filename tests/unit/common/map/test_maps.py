@@ -21,6 +21,9 @@ TEXTS = [
     "a, b | blocks 1 0 axis 1 | transpose 2 0 1",
     "a | blocks 1 3 0 2 axis 0 | reshape 12",
     "a | transpose 1 0 | rows 1 3",
+    "a & b axis 0",
+    "a[0:2] & b axis 0 | transpose 1 0",
+    "a & b axis 1 | blocks 1 3 0 2 axis 0 | transpose 1 0",
 ]
 
 
