@@ -1,6 +1,7 @@
 """Files in which a column says whether a row is of training or of an evaluation, and files that are appended to."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -66,17 +67,48 @@ TRAINING_ROWS = [f"{epoch},{step},train,{3 * epoch + step + 1}" for epoch, step 
 EVALUATION_ROWS = [f"{epoch},{step},val,{9 + step}" for epoch, step in STEPS_OF_EPOCHS if step < 2]
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        TRAINING_ROWS + EVALUATION_ROWS,
-        [*TRAINING_ROWS[:3], *EVALUATION_ROWS[:2], *TRAINING_ROWS[3:], *EVALUATION_ROWS[2:]],
-    ],
-)
-def test_evaluations_do_not_change_the_length_of_an_epoch(load: Load, rows: list[str]) -> None:
-    run = load("log.csv", join_rows("epoch,step,phase,loss", *rows))
+def test_evaluations_do_not_change_the_length_of_an_epoch(load: Load) -> None:
+    run = load("log.csv", join_rows("epoch,step,phase,loss", *TRAINING_ROWS, *EVALUATION_ROWS))
     assert run.steps.tolist() == run.metrics["loss"].tolist() == [1, 2, 3, 4, 5, 6]
     assert run.eval_steps.tolist() == [1, 2, 4, 5] and run.evals["loss"].tolist() == [9, 10, 9, 10]
+
+
+AVERAGED = "several rows, such as one for each batch; their values are averaged, each row alike"
+
+
+def test_batches_of_evaluations_in_steps_of_the_epoch_are_averaged(load: Load) -> None:
+    rows = [*TRAINING_ROWS[:3], *EVALUATION_ROWS[:2], *TRAINING_ROWS[3:], *EVALUATION_ROWS[2:]]
+    run = load("log.csv", join_rows("epoch,step,phase,loss", *rows))
+    assert run.steps.tolist() == run.metrics["loss"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert run.eval_steps.tolist() == [3, 6] and run.evals["loss"].tolist() == [9.5, 9.5]
+    assert f"mine: 2 evaluations have {AVERAGED}" in run.notes
+
+
+@pytest.mark.parametrize("step", [lambda number: number, lambda number: number + 1, lambda _: 4])
+def test_batches_of_one_evaluation_are_averaged(load: Load, step: Callable[[int], int]) -> None:
+    """The number of a batch may be the step of a row of training."""
+    evaluation = [f"{step(number)},val,{2.0 + number},{number}" for number in range(5)]
+    run = load("log.csv", join_rows("step,phase,loss,acc", "2,train,0.5,", "4,train,0.4,", *evaluation, "6,train,0.3,"))
+    assert run.steps.tolist() == [2, 4, 6]
+    assert run.eval_steps.tolist() == [4] and run.evals["loss"].tolist() == [4] and run.evals["accuracy"][0] == 2
+    assert f"mine: 1 evaluation has {AVERAGED}" in run.notes
+
+
+@pytest.mark.parametrize(("column", "texts"), [("eval", ("False", "True")), ("is_train", ("1", "0"))])
+def test_a_flag_tells_the_phase(load: Load, column: str, texts: tuple[str, str]) -> None:
+    training, evaluation = texts
+    rows = [f"1,{training},0.5", f"1,{evaluation},0.7", f"2,{training},0.4", f"2,{evaluation},0.6"]
+    run = load("log.csv", join_rows(f"step,{column},loss", *rows))
+    assert run.metrics["loss"].tolist() == [0.5, 0.4] and run.evals["loss"].tolist() == [0.7, 0.6]
+    assert f"mine: rows whose {column} is {evaluation.lower()} are evaluations" in run.notes
+
+
+def test_a_flag_of_json_tells_the_phase_and_a_number_does_not(load: Load) -> None:
+    rows = [{"step": step, "training": flag, "loss": step + flag} for step in (1, 2) for flag in (True, False)]
+    run = load("log.jsonl", join_rows(*map(json.dumps, rows)))
+    assert run.metrics["loss"].tolist() == [2, 3] and run.evals["loss"].tolist() == [1, 2]
+    numbers = load("log.csv", join_rows("step,loss,val", "1,0.5,0", "2,0.4,1"))
+    assert numbers.metrics["loss"].tolist() == [0.5, 0.4] and not len(numbers.eval_steps)
 
 
 def test_epochs_with_a_single_row(load: Load) -> None:
