@@ -1,5 +1,6 @@
 """Poolings that turn the features of tokens or pixels into the features of an example."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,6 +14,8 @@ ACTIVATIONS_BEFORE_POOLING = ("no activation", "relu", "tanh", "exact gelu")
 def find_pooling(x: np.ndarray, result: np.ndarray, masks: Mapping[str, np.ndarray]) -> str | None:
     """Return the name of the pooling that computes the result from x, possibly after an activation; None if none does.
 
+    The name has the pooled axes if both layouts of x have as many features as the result.
+
     Args:
         x: Features [n, ..., features] or [n, features, ...].
         result: Pooled features [n, features].
@@ -20,14 +23,15 @@ def find_pooling(x: np.ndarray, result: np.ndarray, masks: Mapping[str, np.ndarr
     """
     if x.ndim < 3 or result.ndim != 2:
         return None
-    for features_last in (x, np.moveaxis(x, 1, -1)):
-        if result.shape != (len(x), features_last.shape[-1]):
-            continue
+    layouts = ((x, tuple(range(1, x.ndim - 1))), (np.moveaxis(x, 1, -1), tuple(range(2, x.ndim))))
+    fitting = [(array, axes) for array, axes in layouts if result.shape == (len(x), array.shape[-1])]
+    for features_last, axes in fitting:
+        place = f" over {' and '.join(f'axis {axis}' for axis in axes)}" if len(fitting) > 1 else ""
         for activation in ACTIVATIONS_BEFORE_POOLING:
             candidates = _pool(ACTIVATIONS[activation](features_last), masks)
             name = next((name for name, candidate in candidates.items() if is_close(candidate, result)), None)
             if name is not None:
-                return name
+                return name + place
     return None
 
 
@@ -35,6 +39,11 @@ def _pool(x: np.ndarray, masks: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
     """Return x [n, ..., features] pooled to [n, features] in every known way, by the way's name in reports."""
     axes = tuple(range(1, x.ndim - 1))
     pooled = {"the mean": x.mean(axes), "the maximum": x.max(axes), "the sum": x.sum(axes)}
+    for title, correction in (("n", 0), ("n - 1", 1)):
+        if math.prod(x.shape[1:-1]) > correction:
+            variance = x.var(axes, ddof=correction)
+            pooled |= {f"the variance with the divisor {title}": variance}
+            pooled |= {f"the standard deviation with the divisor {title}": np.sqrt(variance)}
     if x.ndim != 3:
         return pooled
     pooled |= {"the first token": x[:, 0], "the last token": x[:, -1]}
