@@ -2,11 +2,46 @@
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 
-from common.compare.external.external_tables import ExternalTable
+from common.compare.external.external_tables import ExternalRow, ExternalTable
 from common.compare.external.external_values import is_absent, read_number
+
+
+def recognize_steps(table: ExternalTable, columns: dict[str, str]) -> None:
+    """Find out whether the rows are epochs, and number them as steps if no column does.
+
+    Without a column of steps, a row is an epoch, unless rows that follow each other have a loss for one epoch.
+    """
+    if "step" not in columns:
+        if table.unit == "step":
+            _number_rows(table, columns, "no column for the step")
+    elif columns["step"].lower() == "epoch":
+        table.unit = "epoch"
+        if _has_rows_of_one_epoch(table, columns):
+            table.unit = "step"
+            _number_rows(table, columns, "several rows of an epoch, and no column for the step")
+
+
+def _has_rows_of_one_epoch(table: ExternalTable, columns: Mapping[str, str]) -> bool:
+    """Check whether two different rows that follow each other have a loss and the same epoch."""
+    rows = [row.values for row in table.rows if not is_absent(row.values.get(columns.get("loss", "")))]
+    epoch = columns["step"]
+    return any(a.get(epoch) == b.get(epoch) and a != b for a, b in pairwise(rows))
+
+
+def _number_rows(table: ExternalTable, columns: dict[str, str], reason: str) -> None:
+    """Give each row a step: the number of rows with a loss up to it, or of all rows if none has one."""
+    columns["step"] = "number of the row"
+    loss = columns.get("loss")
+    rows, number = [], 0
+    for position, values in table.rows:
+        number += loss is None or not is_absent(values.get(loss))
+        rows.append(ExternalRow(position, values | {columns["step"]: number}))
+    table.rows = rows
+    table.notes.append(f"{reason}: each row{'' if loss is None else f' with {loss}'} counts as a step")
 
 
 def count_steps_before(table: ExternalTable, columns: Mapping[str, str]) -> list[int]:

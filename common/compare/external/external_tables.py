@@ -14,8 +14,15 @@ EXPECTED = (  # the end of an error message
     "expected a CSV with a header, a Trainer's trainer_state.json, a Keras history as JSON, or rows as JSON lines"
 )
 MLFLOW_ROW = re.compile(r"\d{10,} \S+ \d+")  # time in ms, value, step
-LOG_LINE = re.compile(r"loss\w*\s*[:=]\s*-?[\d.]", re.IGNORECASE)  # a value after its name is no header of a CSV
-STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter"}  # lower-case names of a column of steps
+LOG_LINE = re.compile(r"loss\w*(\s*[:=]\s*|\s+)-?[\d.]", re.IGNORECASE)  # a value after its name is no header of a CSV
+STEP_COLUMNS = {
+    "step",
+    "steps",
+    "global_step",
+    "iteration",
+    "iter",
+    "num_updates",
+}  # lower-case names of a column of steps
 
 
 class ExternalRow(NamedTuple):
@@ -78,8 +85,6 @@ def _parse_csv(path: Path, text: str) -> ExternalTable:
     if {"epoch", "train_loss", "valid_loss", "time"} <= columns:
         notes = ["its train_loss is an exponential average over steps, not the mean of an epoch"]
         return ExternalTable("fastai's history.csv", rows, unit="epoch", has_seconds_of_epochs=True, notes=notes)
-    if "epoch" in columns and not columns & STEP_COLUMNS:
-        return ExternalTable("a CSV of epochs", rows, unit="epoch")
     return ExternalTable("a CSV", rows)
 
 
@@ -166,6 +171,8 @@ def _parse_json_lines(path: Path, text: str) -> ExternalTable:
         rows.append(ExternalRow(f"{path}:{number}", row))
     if rows and "env_info" in rows[0].values:
         return ExternalTable("mmcv's log", rows, has_means_of_steps=True)
+    if rows and {"num_updates", "loss"} <= rows[0].values.keys():
+        return ExternalTable("fairseq's log", rows, has_means_of_steps=True)
     return ExternalTable("rows as JSON lines", rows)
 
 

@@ -7,12 +7,12 @@ from common.errors import UserError
 GUESSED = "auto"  # value of columns.METRIC if the user names no column
 # For each metric, the lower-case names of its column in other programs, the most specific first.
 KNOWN_COLUMNS = {
-    "step": ("step", "steps", "global_step", "train/global_step", "iteration", "iter", "_step", "epoch"),
+    "step": ("step", "steps", "global_step", "train/global_step", "iteration", "iter", "_step", "num_updates", "epoch"),
     "loss": (
         "loss", "train_loss_step", "train_loss", "train/loss", "training_loss", "train/batch_loss", "batch_loss",
         "train/epoch_loss", "epoch_loss", "train_loss_epoch", "loss/train",
     ),
-    "grad_norm": ("grad_norm", "train/grad_norm", "gradient_norm", "grad_2.0_norm_total"),
+    "grad_norm": ("grad_norm", "train/grad_norm", "gradient_norm", "grad_2.0_norm_total", "gnorm"),
     "learning_rate": ("learning_rate", "lr", "train/learning_rate", "lr-adamw", "lr-adam", "lr-sgd"),
     "examples": ("examples", "samples", "train_samples"),
     "tokens": ("tokens", "num_input_tokens_seen", "train_tokens"),

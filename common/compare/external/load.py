@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from common.compare.columns import Columns
-from common.compare.external.epoch_steps import count_steps_before, find_epoch_ends
+from common.compare.external.epoch_steps import count_steps_before, find_epoch_ends, recognize_steps
 from common.compare.external.external_tables import ExternalTable, read_file
 from common.compare.external.external_values import is_absent, measure_rounding, read_number
 from common.compare.external.known_columns import GUESSED, match_columns
@@ -83,7 +83,8 @@ def load_external_run(
     separate_phases(table)
     names = dict.fromkeys(column for row in table.rows for column in row.values)
     columns = match_columns(str(path), names, chosen_columns, is_only_file)
-    if table.unit == "epoch" and "step" not in columns:
+    recognize_steps(table, columns)
+    if "step" not in columns:
         raise UserError(f"{path}: no column for the step; name it with columns.step=NAME")
     steps_before = count_steps_before(table, columns)
     steps, metrics = _collect_columns(table, columns, steps_before, "loss", TRAINING_COLUMNS)
@@ -178,7 +179,8 @@ def _collect_columns(
 ) -> tuple[np.ndarray, Columns]:
     """Return the sorted steps and the metrics of all rows that have the required metric.
 
-    If several rows have the same step, the last one counts, and the table gets a note.
+    If several rows have the same step, the last one counts. An evaluation without a step has that of the row before.
+    The table gets a note on both.
 
     Args:
         table: The rows.
@@ -188,16 +190,30 @@ def _collect_columns(
         metrics: The metrics to collect.
     """
     rows: dict[int, list[float]] = {}
-    repeated_count = 0
-    for number, ((position, values), offset) in enumerate(zip(table.rows, steps_before, strict=True), start=1):
-        if required not in columns or is_absent(values.get(columns[required])):
+    repeated_count = stepless_count = 0
+    last_step = math.nan
+    for (position, values), offset in zip(table.rows, steps_before, strict=True):
+        is_read, is_training = (
+            name in columns and not is_absent(values.get(columns[name])) for name in (required, "loss")
+        )
+        if not is_read and not is_training:
             continue
-        step = read_number(position, columns, "step", values) if "step" in columns else float(number)
+        step = read_number(position, columns, "step", values) + offset
+        if is_read and math.isnan(step) and required == "eval_loss":
+            step = last_step
+            stepless_count += 1
+        last_step = last_step if math.isnan(step) else step
+        if not is_read:
+            continue
         if not step.is_integer() or step < 0:
-            raise UserError(f"{position}: '{columns['step']}' must be a whole number, found {step!r}")
-        step_in_run = int(step) + offset
-        repeated_count += step_in_run in rows
-        rows[step_in_run] = [read_number(position, columns, metric, values) for metric in metrics]
+            entry = "nothing" if math.isnan(step) else repr(step)
+            raise UserError(f"{position}: '{columns['step']}' must be a whole number, found {entry}")
+        repeated_count += int(step) in rows
+        rows[int(step)] = [read_number(position, columns, metric, values) for metric in metrics]
+    if stepless_count:
+        table.notes.append(
+            f"{stepless_count} rows with {columns[required]} have no {columns['step']} and take that of the row before"
+        )
     if repeated_count:
         table.notes.append(
             f"{repeated_count} rows with {columns[required]} left out, because a later row has the same step"

@@ -48,6 +48,52 @@ def test_steps_that_start_again_in_each_epoch(load: Load) -> None:
     assert "mine: steps counted from 0 there" in from_zero.notes
 
 
+def test_rows_of_json_without_a_step_are_epochs(load: Load) -> None:
+    """DETR and other scripts of its authors write such a log.txt."""
+    rows = [{"train_lr": 1e-4, "train_loss": 20 / (epoch + 1), "test_loss": 25.0, "epoch": epoch} for epoch in range(3)]
+    run = load("log.txt", join_rows(*map(json.dumps, rows)))
+    assert run.unit == "epoch" and run.steps.tolist() == [1, 2, 3] and run.metrics["loss"].tolist() == [20, 10, 20 / 3]
+    assert "mine: its rows are epochs" in run.notes
+
+
+def test_the_log_of_fairseq(load: Load) -> None:
+    """Its numbers are texts, its rows of an evaluation name their updates otherwise, and a row has a mean."""
+    rows: list[dict[str, object]] = []
+    for epoch in (1, 2):
+        for step in (200 * epoch - 100, 200 * epoch):
+            rows.append(
+                {"epoch": epoch, "update": step / 200, "loss": f"{1 - step / 1000:.3f}", "num_updates": str(step)}
+            )
+        rows.append({"epoch": epoch, "train_loss": "0.9", "train_num_updates": str(200 * epoch)})
+        rows.append({"epoch": epoch, "valid_loss": f"{3 - epoch}", "valid_num_updates": str(200 * epoch)})
+    run = load("train.log", join_rows(*map(json.dumps, rows)))
+    assert run.unit == "step" and run.steps.tolist() == [100, 200, 300, 400]
+    assert run.metrics["loss"].tolist() == [0.9, 0.8, 0.7, 0.6]
+    assert run.eval_steps.tolist() == [200, 400] and run.evals["loss"].tolist() == [2, 1]
+    assert run.loss_windows is not None and run.loss_windows.tolist() == [100] * 4
+    assert "mine: 2 rows with valid_loss have no num_updates and take that of the row before" in run.notes
+    with pytest.raises(UserError, match="'num_updates' must be a whole number, found nothing"):
+        load("no.log", join_rows(*map(json.dumps, [*rows, {"epoch": 3, "loss": "0.5"}])))
+
+
+def test_several_rows_of_an_epoch_are_steps(load: Load) -> None:
+    rows = [f"{epoch},{epoch + batch / 10}," for epoch in (0, 1) for batch in (0, 1, 2)]
+    run = load("log.csv", join_rows("epoch,loss,val_loss", *rows[:3], "0,,0.5", *rows[3:], "1,,0.4"))
+    assert run.unit == "step" and run.steps.tolist() == [1, 2, 3, 4, 5, 6]
+    assert run.metrics["loss"].tolist() == [0, 0.1, 0.2, 1, 1.1, 1.2]
+    assert run.eval_steps.tolist() == [3, 6] and run.epoch_ends == [3, 6]
+    assert (
+        "mine: several rows of an epoch, and no column for the step: each row with loss counts as a step" in run.notes
+    )
+
+
+def test_rows_without_a_step_are_counted(load: Load) -> None:
+    rows = [{"loss": 0.5}, {"loss": 0.4}, {"val_loss": 0.6}, {"loss": 0.3}]
+    run = load("log.jsonl", join_rows(*map(json.dumps, rows)))
+    assert run.steps.tolist() == [1, 2, 3] and run.eval_steps.tolist() == [2]
+    assert "mine: no column for the step: each row with loss counts as a step" in run.notes
+
+
 def test_rows_that_are_left_out_are_counted(load: Load) -> None:
     run = load("log.csv", join_rows("step,loss", "1,0.5", "2,0.4", "1,0.3"))
     assert run.metrics["loss"].tolist() == [0.3, 0.4]

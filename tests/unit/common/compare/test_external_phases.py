@@ -58,8 +58,10 @@ def test_a_header_that_gets_more_columns(load: Load) -> None:
 
 def test_a_log_as_text_is_refused_as_such(load: Load) -> None:
     line = "2022-05-07 13:14:22,908 - INFO - Epoch [1][50/200]\tlr: 0.01000, eta: 1 day, loss_cls: 1.2, loss: 1.7"
-    with pytest.raises(UserError, match=r"a\.log: lines of a log as text, which are not read; expected a CSV"):
-        load("a.log", join_rows(line, line))
+    nanogpt = "iter 10: loss 4.1234, time 100.00ms, mfu 10.00%"
+    for text in (line, nanogpt):
+        with pytest.raises(UserError, match=r"a\.log: lines of a log as text, which are not read; expected a CSV"):
+            load("a.log", join_rows(text, text))
 
 
 STEPS_OF_EPOCHS = [(epoch, step) for epoch in (0, 1) for step in (0, 1, 2)]
