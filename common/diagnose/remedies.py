@@ -26,6 +26,7 @@ REMEDY_GROUPS = {
         "the classes"
     ),
     "missing_layer": "add the layer to the other model, or remove it from this one",
+    "layer_sizes": "give both layers the same numbers of units, filters and groups",
     "missing_parameter transposed_kernel swapped_weights other_weights": "compare the parameter map and the checkpoint",
     "gate_order block_order": (
         "correct the code that copies the weights, or the cell: the gates of an LSTM are i, f, g, o in both "

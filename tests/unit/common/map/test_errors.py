@@ -218,6 +218,16 @@ def test_a_process_with_a_broken_numpy_prints_nothing(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
+def test_warnings_about_layers_without_build_are_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    x = parse_input_spec("x", "float32[2,3]")
+    build = {"key": "model.tf", "factory": f"{__name__}:keras_with_a_layer_that_is_not_called", "inputs": {"x": x}}
+    with Side("tf_impl") as side:
+        side.call("build", **build, arguments={}, arrays=draw_inputs({"x": x}, 0), seed=0)
+        side.call("describe")
+    assert "build()" not in capfd.readouterr().err
+
+
 def test_an_import_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import signal; signal.pause()")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -316,3 +326,17 @@ def keras_attention(causal: bool) -> Any:
 
 def keras_other_attention(causal: bool) -> Any:
     return keras_attention(not causal)
+
+
+def keras_with_a_layer_that_is_not_called() -> Any:
+    import keras
+
+    class Model(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.unused = keras.layers.Dense(2), keras.layers.Dense(2)
+
+        def call(self, x: Any) -> Any:
+            return self.head(x)
+
+    return Model()

@@ -29,6 +29,22 @@ def test_a_layer_and_a_parameter_without_a_counterpart_are_causes() -> None:
     ]
 
 
+def test_layers_of_one_kind_have_other_sizes() -> None:
+    squeeze: UnpairedLayer = {"path": "se.fc", "kind": "Linear", "variables": ["se.fc.weight"], "is_whole": True}
+    dense: UnpairedLayer = {"path": "dense", "kind": "Dense", "variables": ["table"], "is_whole": True}
+    (stage,) = compare([squeeze, NORM], [dense], {"se.fc.weight": np.ones((4, 16))})
+    assert [(cause.cause, cause.sentence) for cause in stage.causes] == [
+        (
+            "layer_sizes",
+            "se.fc (Linear) of A has weight [4, 16], dense (Dense) of B has table [2, 3]: other sizes or another "
+            "number of groups",
+        ),
+        ("missing_layer", "B has no counterpart of layer norm2 (LayerNorm)"),
+    ]
+    (stage,) = compare([squeeze, squeeze], [dense], {})
+    assert {cause.cause for cause in stage.causes} == {"missing_layer"}
+
+
 def test_models_with_the_same_layers_have_no_such_stage() -> None:
     assert compare([], [], {}) == []
 
