@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.tasks import TaskSettings
+from common.config.tasks import CustomTaskSettings, TaskSettings
 from common.data.batches import GlobalBatch
 from common.data.splits.array_column import Column
 from common.data.splits.array_split import ArraySplit
@@ -87,3 +87,16 @@ def test_dice_is_the_mean_over_the_examples_with_labels() -> None:
     task, labels = TASKS["dice"], LABELS[:5]
     wanted = expected(task, LOGITS[:5], labels)["losses"].mean()
     assert compute_mean(task, make_batch(task, [*range(5), COUNT - 1]), 2) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_a_loss_of_the_user_is_the_mean_over_the_examples(world_size: int) -> None:
+    task = CustomTaskSettings("custom", f"{__name__}:compute_shares", None)
+    batch = make_batch(task, list(range(8)))
+    expected_loss = (LABELS[:8] == 1).mean((1, 2)).mean()
+    assert expected_loss > 0.1 and compute_mean(task, batch, world_size) == pytest.approx(expected_loss)
+
+
+def compute_shares(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return a value for each example: the share of its pixels that are of class 1."""
+    return (labels == 1).to(outputs.dtype).mean((1, 2))

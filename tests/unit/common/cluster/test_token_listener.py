@@ -3,10 +3,11 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
-from common.cluster import token_listener
+from common.cluster import json_line_socket, token_listener
 from common.cluster.json_line_socket import JsonLineSocket
 from common.cluster.token_listener import TokenListener
 
@@ -109,6 +110,28 @@ def test_one_object_has_a_limit_of_time() -> None:
         assert line_socket.receive_one(SECONDS) == {"a": 1}
         with pytest.raises(TimeoutError):
             line_socket.receive_one(0.01)
+
+
+def test_single_bytes_do_not_stretch_the_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1_000))
+    monkeypatch.setattr(json_line_socket, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(b"{" * 100)
+        line_socket = JsonLineSocket(SlowConnection(here))  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError):
+            line_socket.receive_one(20)
+        assert len(here.recv(100)) > 80, "the limit must end the wait while bytes still arrive"
+
+
+class SlowConnection:
+    """A connection that passes on one byte at each read."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.settimeout = connection, connection.settimeout
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        return self.connection.recv(min(size, 1), flags)
 
 
 def read_end(client: socket.socket) -> bool:

@@ -444,6 +444,10 @@ def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, labels, reduction="none")
 
 
+def compute_losses_of_examples(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return compute_losses(outputs, labels).mean(1)
+
+
 def compute_contrastive_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the losses of examples that are compared with all other examples of the batch."""
     return nn.functional.cross_entropy(outputs @ outputs.T, torch.arange(len(labels)), reduction="none")

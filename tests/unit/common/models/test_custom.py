@@ -271,6 +271,21 @@ def test_a_loss_function_returns_one_loss_for_each_example(configure: ConfigureM
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_sides")
+def test_a_loss_function_returns_one_loss_for_each_example_with_several_labels(
+    configure: ConfigureModels, directory: Path
+) -> None:
+    path = directory / "labels_of_values.npz"
+    x = np.asarray(ARRAYS["x"], np.float32)
+    np.savez(path, x=x, labels=(x > 0).astype(np.int32))
+    data = ("task=custom", f"data.train={path}", f"data.validation={path}")
+    losses = f"task.torch={PACKAGE}.custom_torch:compute_losses"
+    with pytest.raises(UserError, match=r"returns losses of shape \[4, 5\] for 4 examples; return one loss for each"):
+        open_initial(configure("of_each_value", None, *data, losses))
+    open_initial(configure("of_each_value", None, *data, f"{losses}_of_examples"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_sides")
 @pytest.mark.parametrize("name", REFUSED)
 def test_models_that_cannot_be_trained_are_refused(configure: ConfigureModels, name: str) -> None:
     models, more_arrays, message = REFUSED[name]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.tasks import LanguageModelSettings
+from common.config.tasks import CustomTaskSettings, LanguageModelSettings
 from common.data.batches import GlobalBatch
 from common.data.padding import choose_padding, count_computed_tokens
 from common.data.splits.array_column import Column
@@ -86,6 +86,13 @@ def test_loss_counts(labels: Column, expected: list[int]) -> None:
     assert (counts.dtype, counts.tolist()) == (np.float64, expected)
     assert split.loss_counts(ALL[::-1][:3]).tolist() == expected[::-1][:3]
     assert make(labels).loss_counts(ALL).tolist() == [1] * 8
+
+
+def test_a_loss_function_of_the_user_has_one_loss_for_each_example() -> None:
+    """However many labels an example has: their number is no divisor of the loss of a step."""
+    task = CustomTaskSettings("custom", "losses:torch", "losses:tf")
+    for labels in (CLASSES, Column(np.zeros((8, 2, 3), np.int32)), Column(np.full((8, 2), -100, np.int32))):
+        assert replace(make(labels), task=task).loss_counts(ALL).tolist() == [1] * 8
 
 
 def test_loss_counts_of_ragged_classes() -> None:
