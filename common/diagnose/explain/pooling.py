@@ -26,7 +26,7 @@ def find_pooling(x: np.ndarray, result: np.ndarray, masks: Mapping[str, np.ndarr
     layouts = ((x, tuple(range(1, x.ndim - 1))), (np.moveaxis(x, 1, -1), tuple(range(2, x.ndim))))
     fitting = [(array, axes) for array, axes in layouts if result.shape == (len(x), array.shape[-1])]
     for features_last, axes in fitting:
-        place = f" over {' and '.join(f'axis {axis}' for axis in axes)}" if len(fitting) > 1 else ""
+        place = f" along {' and '.join(f'axis {axis}' for axis in axes)}" if len(fitting) > 1 else ""
         for activation in ACTIVATIONS_BEFORE_POOLING:
             candidates = _pool(ACTIVATIONS[activation](features_last), masks)
             name = next((name for name, candidate in candidates.items() if is_close(candidate, result)), None)

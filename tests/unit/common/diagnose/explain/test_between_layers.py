@@ -47,6 +47,13 @@ def test_the_operation_is_named(a: np.ndarray, b: np.ndarray, cause: str, words:
     assert words in sentence
 
 
+def test_a_pooling_of_as_many_tokens_as_features_along_another_axis_is_named() -> None:
+    features = STREAM.standard_normal((3, 8, 8))
+    explanation = explain_alone(features.max(1), features.max(2), features)[0]
+    assert explanation.cause == "pooling"
+    assert explanation.sentence.endswith("A has the maximum along axis 1, B the maximum along axis 2")
+
+
 def test_a_sum_with_an_array_that_differs_before_is_no_cause() -> None:
     assert explain(X + ATTENDED, 2 * X + ATTENDED, received_in_b=2 * X) == []
 

@@ -36,4 +36,4 @@ def test_a_pooling_of_channels_first_after_an_activation_is_found() -> None:
 @pytest.mark.parametrize("axis", [1, 2])
 def test_the_axis_of_a_pooling_of_as_many_tokens_as_features_is_found(axis: int) -> None:
     x = STREAM.standard_normal((4, 6, 6))
-    assert find_pooling(x, x.max(axis), {}) == f"the maximum over axis {axis}"
+    assert find_pooling(x, x.max(axis), {}) == f"the maximum along axis {axis}"
