@@ -22,6 +22,7 @@ from common.records.summary import Summary
 
 TRAINING_COLUMNS = (*STEP_METRICS, *OPTIONAL_METRICS)
 EVALUATION_COLUMNS = ("eval_loss", "eval_accuracy", "examples")
+LARGEST_STEP = 2**53  # larger whole numbers are rounded in float64
 NOTED_ROUNDING = 1e-7  # a smaller error of rounding is not worth a note
 
 
@@ -205,7 +206,7 @@ def _collect_columns(
         last_step = last_step if math.isnan(step) else step
         if not is_read:
             continue
-        if not step.is_integer() or step < 0:
+        if not step.is_integer() or not 0 <= step < LARGEST_STEP:
             entry = "nothing" if math.isnan(step) else repr(step)
             raise UserError(f"{position}: '{columns['step']}' must be a whole number, found {entry}")
         repeated_count += int(step) in rows

@@ -191,6 +191,7 @@ def test_event_files_of_one_directory(tmp_path: Path, first_step: int, losses: l
         ("a.csv", join_rows("step,loss", "1,0.5", "2,abc"), "a.csv:3: 'loss' must be a number, found 'abc'"),
         ("a.csv", join_rows("step,loss", "1,0.5", "2"), "a.csv:3: 1 values, expected 2 as in line 1"),
         ("a.csv", join_rows("step,loss", "1.5,0.5"), "a.csv:2: 'step' must be a whole number, found 1.5"),
+        ("a.csv", join_rows("step,loss", "1e300,0.5"), "a.csv:2: 'step' must be a whole number, found 1e+300"),
         (
             "a.csv",
             join_rows("a,b", "1,2"),
