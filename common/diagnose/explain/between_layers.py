@@ -190,19 +190,26 @@ def _find_function(x: np.ndarray, result: np.ndarray) -> str | None:
     return name if name and "softmax" not in name else find_vector_function(x, result) or name
 
 
+def _find_pooling(x: np.ndarray, result: np.ndarray, section: CodeSection) -> str | None:
+    """Return the name of the pooling that computes the part of the section from a layer's output."""
+    tokens = unpack_tokens(x, section.batch)
+    pooling = find_pooling(tokens, result, section.masks)
+    return pooling or find_pooling(section.choose_features(tokens), result, section.masks)
+
+
 def _explain_function(section: CodeSection) -> Explanation | None:
     """Check whether A and B apply different known functions to the output of a preceding layer."""
-    masks = section.masks
     for title, output in reversed(section.known_outputs):
         for find, cause in (
             (_find_function, "activation"),
             (find_scaled_activation, "scale"),
-            (lambda x, result: find_pooling(unpack_tokens(x, section.batch), result, masks), "pooling"),
+            (lambda x, result: _find_pooling(x, result, section), "pooling"),
         ):
             function_a = find(output, section.a)  # the function's name
             function_b = find(output, section.b) if function_a else None
             if function_a and function_b and function_a != function_b:
-                sentence = f"between {title} and {section.title}: A has {function_a}, B {function_b}"
+                part = f", {section.part}" if section.features else ""
+                sentence = f"between {title} and {section.title}{part}: A has {function_a}, B {function_b}"
                 return Explanation(_find_cause((function_a, function_b)) or cause, sentence)
     return None
 

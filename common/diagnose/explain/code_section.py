@@ -58,6 +58,7 @@ class CodeSection:
         reordered_outputs: Outputs of layers that run before the next layer on one side and after it on the other.
         part: The part of the array that `a` and `b` are, in reports; empty if they are all of it.
         removed: Number of slices of zeros that were removed at the start of each axis; empty if there are none.
+        features: The first of the features [n, features] that the part has, and the one after the last; None for all.
     """
 
     tensor: str
@@ -70,6 +71,7 @@ class CodeSection:
     reordered_outputs: Sequence[LayerOutput] = ()
     part: str = ""
     removed: tuple[int, ...] = ()
+    features: tuple[int, int] | None = None
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
@@ -91,6 +93,12 @@ class CodeSection:
     def _flatten(self, output: np.ndarray) -> np.ndarray:
         is_flattened = self.a.ndim == 2 < output.ndim and len(output) == len(self.a) and output.size == self.a.size
         return output.reshape(self.a.shape) if is_flattened else output
+
+    def choose_features(self, output: np.ndarray) -> np.ndarray:
+        """Return the features of an output [n, ..., features] that the part has, such as those of one direction."""
+        start, end = self.features or (0, output.shape[-1])
+        is_longer = self.features is not None and output.ndim > 2 and output.shape[-1] >= end > self.a.shape[-1]
+        return output[..., start:end] if is_longer else output
 
     def list_terms(self, side: str) -> Terms:
         """Return what the last layers before the code received and returned on a side, in order, with titles."""
@@ -219,4 +227,5 @@ class CodeSection:
                 offset = self.removed[axis] if self.removed else 0
                 elements = f"in the elements {start + offset} to {end - 1 + offset} of axis {axis}"
                 part = f"{self.part}, {elements}" if self.part else elements
-                yield replace(self, a=self.a[chosen], b=self.b[chosen], part=part)
+                features = (start, end) if self.a.ndim == 2 and not self.removed else None
+                yield replace(self, a=self.a[chosen], b=self.b[chosen], part=part, features=features)

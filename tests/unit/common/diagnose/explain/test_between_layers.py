@@ -54,6 +54,15 @@ def test_a_pooling_of_as_many_tokens_as_features_along_another_axis_is_named() -
     assert explanation.sentence.endswith("A has the maximum along axis 1, B the maximum along axis 2")
 
 
+def test_the_last_state_of_one_direction_is_named() -> None:
+    """PyTorch's out[:, -1] has the first state of the backward direction, Keras's layer the last one."""
+    states = STREAM.standard_normal((4, 6, 10))
+    last = np.concatenate([states[:, -1, :5], states[:, 0, 5:]], 1)
+    explanation = explain_alone(states[:, -1], last, states)[0]
+    assert explanation.cause == "pooling" and explanation.confirmed
+    assert explanation.sentence.endswith("in the elements 5 to 9 of axis 1: A has the last token, B the first token")
+
+
 def test_a_sum_with_an_array_that_differs_before_is_no_cause() -> None:
     assert explain(X + ATTENDED, 2 * X + ATTENDED, received_in_b=2 * X) == []
 
