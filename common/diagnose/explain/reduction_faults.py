@@ -23,6 +23,10 @@ def explain_reduction(gradients: StepGradients) -> Explanation:
 
     The least specific check comes last: that of the precision looks only at the size of the error.
     """
+    vectors = (gradients.recovered_vector, *map(gradients.flatten, gradients.shard_gradients))
+    if not all(np.isfinite(vector).all() for vector in vectors):
+        sentence = "the gradients of the step, or those that its update used, have infinite elements or NaN"
+        return Explanation("not_finite", sentence, confirmed=False)
     for explain in (
         _explain_shard_factors,
         _explain_clipping,

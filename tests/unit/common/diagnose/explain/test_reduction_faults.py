@@ -54,6 +54,14 @@ def make_gradients(config: Config, recovered: Arrays, step: int = 2) -> StepGrad
     return StepGradients(settings, step, SHARDS, SHARD_WEIGHTS, recovered, previous, global_norm(TOTAL), WEIGHTS)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_gradients_that_are_not_finite_are_named(value: float, config: Config) -> None:
+    """PyTorch's standard deviation of zeros has no gradient."""
+    name = next(iter(TOTAL))
+    explanation = explain_reduction(make_gradients(config, TOTAL | {name: np.full_like(TOTAL[name], value)}))
+    assert (explanation.cause, explanation.confirmed) == ("not_finite", False)
+
+
 def round_to_bfloat16(gradients: Arrays) -> Arrays:
     rounded = {}
     for name, gradient in gradients.items():
