@@ -52,7 +52,8 @@ def test_an_explanation_needs_the_digits_of_the_array_with_fewer() -> None:
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64])
 def test_arrays_without_fractions_are_compared(dtype: type) -> None:
-    a, b = (np.array(values).astype(dtype) for values in ([0, 1, 1, 1], [1, 0, 1, 1]))
+    a: np.ndarray = np.array([0, 1, 1, 1]).astype(dtype)
+    b: np.ndarray = np.array([1, 0, 1, 1]).astype(dtype)
     assert is_close(a, a) and not is_close(a, b)
     assert is_close(a, b, 1.0)  # the difference is sqrt(2), the norms are sqrt(3)
 
