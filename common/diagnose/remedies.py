@@ -12,6 +12,7 @@ REMEDY_GROUPS = {
     "other_inputs_of_call some_examples": "compare what the scripts pass to the model there: do they draw numbers?",
     "output_of_call": "use the same mode, such as `model.train()` or `training=True`, for each call in both scripts",
     "other_state_of_loss": "compare what the loss depends on besides the model: a target network, a queue, a schedule",
+    "input_as_label": "pass the same array to the loss function in both scripts",
     "made_labels": "give the real and the fake examples the same labels in both scripts",
     "order_between_calls": "pass the examples that belong together in the same rows of both calls",
     "number_of_calls": "call the model equally often in both scripts, on the same examples",
@@ -73,9 +74,8 @@ REMEDY_GROUPS = {
     "shifted_indices other_indices": "compute the same positions or token ids on both sides",
     "not_finite": "look for a mask value or an epsilon that the precision cannot hold, and for an overflow of float16",
     "lower_precision": "compute normalizations, softmax and sums in float32",
-    "label_smoothing double_softmax broadcast_in_loss scaled_loss mean_instead_of_losses loss_function": (
-        "compare the loss functions: each returns one loss for each example"
-    ),
+    "label_smoothing double_softmax double_sigmoid broadcast_in_loss scaled_loss mean_instead_of_losses "
+    "loss_function": ("compare the loss functions: each returns one loss for each example"),
     "not_trained no_gradient padding_row scaled_gradient transposed_gradient gradient": (
         "look for frozen layers, `padding_idx`, `stop_gradient` and `detach`"
     ),

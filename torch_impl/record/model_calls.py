@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.modules.loss import _Loss
 
 from common.recording.record_format import LayerFacts
 from common.recording.record_writer import Sample
@@ -86,7 +87,8 @@ class CallObserver:
         self._has_layers = with_layers
         self._add(entry, guard, self._enter_model, self._leave_model)
         for name, layer in self._model.named_modules() if with_layers else ():
-            if layer is not entry:
+            # A loss function in an attribute of the model, as Lightning's modules have it, is none of its layers
+            if layer is not entry and not isinstance(layer, _Loss):
                 path = clean_name(name)
                 self._add(layer, guard, self._make_enter_layer(path), self._make_leave_layer(path))
 
@@ -161,7 +163,11 @@ class CallObserver:
             if self.records_layers and name not in call.layers and tensor is not None:
                 call.layers[name] = self.copies.copy(tensor)
                 self._follow(call, path, module, args, kwargs, returned)
-            if not self._stack and call.parts:
+            if self._stack or not call.parts:
+                return
+            if tensor is not None and not tensor.ndim:  # a loss function of the script's own, not a layer
+                self._forget_part(path)
+            else:
                 self._end(returned)
 
         return leave
@@ -207,6 +213,14 @@ class CallObserver:
         elif self._observes_layers:  # the script may have drawn between two layers
             self.draws.start(self._model)
         self.pending[-1].parts.append(path)
+
+    def _forget_part(self, path: str) -> None:
+        """Forget the last call of a layer that is none, and the pass that it has begun."""
+        call = self.pending[-1]
+        call.parts.pop()
+        call.facts = [facts for facts in call.facts if facts["path"] != path]
+        if not call.parts:
+            self.pending.pop()
 
     def _end(self, returned: object) -> None:
         call = self.pending[-1]

@@ -146,7 +146,7 @@ def find_unflattened_shape(tensor: torch.Tensor | None) -> list[int] | None:
         return None
     count, size = tensor.shape
     base = getattr(tensor, "_base", None)
-    shapes = [tuple(base.shape)] if base is not None else []
+    shapes = [] if base is None else [_sort_axes(base)]
     node = tensor.grad_fn
     while node is not None:
         name = node.name().partition("Backward")[0]
@@ -160,3 +160,11 @@ def find_unflattened_shape(tensor: torch.Tensor | None) -> list[int] | None:
         if len(shape) > 2 and shape[0] == count and torch.Size(shape[1:]).numel() == size:
             return [int(length) for length in shape[1:]]
     return None
+
+
+def _sort_axes(base: torch.Tensor) -> tuple[int, ...]:
+    """Return the sizes of a tensor in the order of its memory, in which a view of it has them without a copy.
+
+    The channels may be last there, in the second axis of the tensor.
+    """
+    return tuple(base.shape[axis] for axis in sorted(range(base.dim()), key=base.stride, reverse=True))

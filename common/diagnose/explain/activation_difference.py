@@ -12,6 +12,7 @@ FITTED_ELEMENTS = 256  # number of elements of an array that a factor is fitted 
 LEAST_ELEMENTS = 8  # of an array to which a factor is fitted
 FITTED_ROWS = 8  # number of rows that the factor of a softmax is fitted to
 NO_ACTIVATION = "no activation"
+LEAKY_RELU = "leaky relu of slope "  # the begin of the names of leaky ReLUs, before the slope
 
 ActivationFunction = Callable[[np.ndarray], np.ndarray]
 
@@ -98,7 +99,7 @@ def _find_leaky_relu(x: np.ndarray, result: np.ndarray) -> str | None:
         return None
     slope = float((x[is_negative] * result[is_negative]).sum() / (x[is_negative] ** 2).sum())
     is_leaky = 0 < slope < 1 and is_close(np.where(is_negative, slope * x, x), result)
-    return f"leaky relu of slope {slope:.6g}" if is_leaky else None
+    return f"{LEAKY_RELU}{slope:.6g}" if is_leaky else None
 
 
 def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:

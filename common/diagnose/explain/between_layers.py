@@ -7,7 +7,9 @@ them, such as an activation, pooling or attention, holds none.
 import numpy as np
 
 from common.diagnose.explain.activation_difference import (
+    LEAKY_RELU,
     LEAST_ELEMENTS,
+    NO_ACTIVATION,
     find_activation,
     find_changed_activation,
     find_scaled_activation,
@@ -119,9 +121,14 @@ def _explain_layer_order(section: CodeSection) -> Explanation | None:
 def _explain_changed_activation(section: CodeSection) -> Explanation | None:
     """Check whether a = f_a(x) and b = f_b(x) for activations f and one x, which is no earlier array."""
     names = find_changed_activation(section.a, section.b)
-    if names and {*names} == {"softmax", "exp"}:  # of any positive array, which one side divides by its sum
+    if names is None or {*names} == {"softmax", "exp"}:  # of any positive array, which one side divides by its sum
         return None
-    return names and Explanation("activation", f"{section.place}: A has {names[0]} at the end, B {names[1]}")
+    sentence = f"A has {names[0]} at the end, B {names[1]}"
+    leaky, other = (names[0], "A") if names[0].startswith(LEAKY_RELU) else (names[1], "B")
+    if leaky.startswith(LEAKY_RELU) and NO_ACTIVATION in names:  # two leaky ReLUs of unknown slopes fit as well
+        negative = f"negative values of {other} are {leaky.removeprefix(LEAKY_RELU)} times the other side's"
+        sentence = f"{negative}: the slopes of leaky ReLUs differ, or only {other} has one"
+    return Explanation("activation", f"{section.place}: {sentence}")
 
 
 def _explain_sum(section: CodeSection) -> list[Explanation] | None:

@@ -4,12 +4,15 @@ A is the reference run of a diagnosis, and B the run that is compared with it.
 """
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
 SMOOTHING_FACTORS = (0.0, 0.05, 0.1, 0.15, 0.2)
+KERAS_EPSILON = 1e-7  # Keras clips probabilities to at least this, and to at most 1 minus this
+BINARY = "binary cross entropy"
+DOUBLE_SIGMOID = "binary cross entropy of probabilities taken as logits"
 
 
 def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray) -> Explanation:
@@ -75,6 +78,12 @@ def encode_one_hot(classes: np.ndarray, count: int) -> np.ndarray:
     return (classes[:, None] == np.arange(count)).astype(np.float64)
 
 
+def _compute_binary_cross_entropy(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the losses [n] of logits [n, values] for targets [n, values]."""
+    losses: np.ndarray = (np.logaddexp(0, logits) - logits * targets).mean(1)
+    return losses
+
+
 def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
     """Return the losses [n] of outputs [n, values] for targets [n, values]."""
     error = outputs - targets
@@ -84,8 +93,14 @@ def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict
         "absolute error": np.abs(error).mean(1),
         "squared error summed over outputs": (error**2).sum(1),
         "huber loss": np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5).mean(1),
-        "binary cross entropy": (np.logaddexp(0, outputs) - outputs * targets).mean(1),
+        BINARY: _compute_binary_cross_entropy(outputs, targets),
     }
+    if outputs.min() >= 0 and outputs.max() <= 1 and targets.min() >= 0 and targets.max() <= 1:
+        clipped = np.clip(outputs, KERAS_EPSILON, 1 - KERAS_EPSILON)
+        losses[DOUBLE_SIGMOID] = losses.pop(BINARY)
+        losses[BINARY] = -(targets * np.log(clipped) + (1 - targets) * np.log1p(-clipped)).mean(1)
+    else:
+        losses[DOUBLE_SIGMOID] = _compute_binary_cross_entropy(expit(outputs), targets)
     if targets.shape[1] == 1:
         all_pairs = outputs - targets.T  # [n, n]: every output against every target
         losses["broadcast of [n, 1] against [n]: squared error"] = (all_pairs**2).mean(1)

@@ -69,7 +69,7 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
     for step in [] if side.gradients.are_changed_by_script else pair.steps:
         after = side.gradients.read(step)
         before = {name: x for name, x in side.gradients.read(step, "gradient_unclipped").items() if name in after}
-        if before:
+        if any(gradient.any() for gradient in before.values()):  # a loss of 0 has nothing to clip
             clipping = _explain_change(before, after)
             return replace(clipping, limit=None) if side.gradients.are_abridged(step) else clipping
     return None

@@ -89,6 +89,21 @@ def describe_other_pairs(pair: RecordPair, step: int, order: np.ndarray) -> str:
     return f"step {step}: {title} receives its examples in another order in B, and the first one does not"
 
 
+def describe_exchanged_calls(pair: RecordPair, step: int) -> str:
+    """Return a sentence if B's calls receive the same examples as A's in another order of the calls; else nothing."""
+    rows = _pair_rows(pair, step)
+    calls_of_a = [{*rows_a.tolist()} for rows_a, _ in rows]
+    received = [{*pair.orders[step][rows_b].tolist()} for _, rows_b in rows]
+    if not all(call in calls_of_a for call in received):
+        return ""
+    exchanged = [(call, calls_of_a.index(examples)) for call, examples in enumerate(received)]
+    differing = next(((call, other) for call, other in exchanged if call != other), None)
+    if differing is None:
+        return ""
+    title, other_title = (describe_call(call, len(rows)) for call in differing)
+    return f"{title} receives in B the examples of {other_title} in A, and both scripts compute the same formula"
+
+
 def describe_unjoined(pair: RecordPair, step: int, kind: str) -> str:
     """Return a sentence if some calls lack an input or an output of another call, so that it is not compared.
 
@@ -139,7 +154,8 @@ def describe_call_counts(sides: Sequence[RecordedSide], step: int) -> str:
     if max(map(max, counts)) == 1 or {*counts[0]} == {*counts[1]}:
         return ""
     words = [f"{max(numbers)} time{'s' if max(numbers) > 1 else ''}" for numbers in counts]
-    return f"A calls the model {words[0]} before it computes the gradients, and B {words[1]}"
+    sentence = f"A calls the model {words[0]} before it computes the gradients, and B {words[1]}"
+    return f"{sentence}, not counting calls that are detached from the loss"
 
 
 def describe_uncounted_calls(sides: Sequence[RecordedSide], step: int) -> str:

@@ -13,6 +13,7 @@ from common.diagnose.recorded.differing_calls import describe_call_counts
 from common.diagnose.recorded.example_order import count_known, pair_arrays, project_steps
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_batches import LABELS
+from common.diagnose.recorded.time_axis import takes_time_first
 
 
 def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explanation:
@@ -23,6 +24,8 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
         step: The step.
         counts: The number of examples of the step in A and in B.
     """
+    if explanation := _explain_time_axis(pair, step):
+        return explanation
     difference = f" has {counts[0]} examples in A and {counts[1]} in B"
     if calls := describe_call_counts(pair.sides, step):
         return Explanation("number_of_calls", f"{difference}: {calls}", confirmed=False)
@@ -47,6 +50,21 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
     )
     sentence += f"does {name} drop the last batch (drop_last)?"
     return Explanation("last_batch_dropped", sentence, confirmed=False, side=larger.name)
+
+
+def _explain_time_axis(pair: RecordPair, step: int) -> Explanation | None:
+    """Check whether only one side has a layer that takes the examples for time steps, because they are in front."""
+    for side, other in (pair.sides, pair.sides[::-1]):
+        layer = next((layer["path"] for layer in side.layers if takes_time_first(layer)), None)
+        arrays, other_arrays = (x.batches.read_step(step, "input").values() for x in (side, other))
+        are_exchanged = layer is not None and any(
+            x.ndim > 1 and np.array_equal(x.swapaxes(0, 1), y) for x in arrays for y in other_arrays
+        )
+        if are_exchanged:
+            name = side.name.upper()
+            sentence = f": {layer} in {name} takes the time in the first axis (batch_first) and gets the examples there"
+            return Explanation("time_axis", sentence, side=side.name)
+    return None
 
 
 def _find_repeated(projections: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from common.diagnose.recorded.example_rows import join_examples
 from common.diagnose.recorded.matched_arrays import are_copies, is_constant
-from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS
+from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, POSITIVE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError
 
@@ -79,7 +79,7 @@ class FollowedArrays:
         for name in parts[0] if parts else ():
             arrays = [part.get(name, np.empty(())) for part in parts]
             sizes = {len(array) / count if array.ndim else 0.0 for array, count in zip(arrays, counts, strict=True)}
-            if name == CLASS_WEIGHTS or (calls > 1 and sizes == {calls}):
+            if name in (CLASS_WEIGHTS, POSITIVE_WEIGHTS) or (calls > 1 and sizes == {calls}):
                 continue  # labels of the rows of all calls are made by the script, as the numbers of pairs in SimCLR
             if len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
                 joined = join_examples(arrays)

@@ -5,9 +5,11 @@ own batch, which may be nested; it shows the shape and the type that the script 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
+from common.diagnose.recorded.class_weights import ClassWeights, find_class_weights
 from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.followed_arrays import LATER_CALL, FollowedArrays
 from common.diagnose.recorded.matched_arrays import (
@@ -20,6 +22,7 @@ from common.diagnose.recorded.matched_arrays import (
     match_in_order,
     unflatten,
 )
+from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import Sizes, find_sizes_of_template, put_examples_first, put_time_first
 from common.errors import UserError
@@ -102,8 +105,11 @@ class FollowedBatches:
         self._position = int(rows[-1]) + 1
         if self._position == total:
             self._steps, self._position = self._steps[1:], 0
-        names = self._match({name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}, arrays)
+        examples = {name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}
+        weights = find_class_weights(examples)
+        names = self._match({name: leaf for name, leaf in examples.items() if name not in weights}, arrays)
         filled = {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
+        filled |= {leaf: self._weigh(leaf, rule, filled) for leaf, rule in weights.items()}
         filled = {
             leaf: array.reshape(-1) if original_shapes[leaf] != leaves[leaf].shape else array
             for leaf, array in filled.items()
@@ -158,8 +164,10 @@ class FollowedBatches:
                 if leaf not in matches and same:
                     matches[leaf] = same[0]
         named = {*matches.values()}
-        for fits in (has_same_shape, has_equal_shape, has_like_shape):  # from the strictest to the loosest
-            unused = {name: array for name, array in arrays.items() if name not in matches.values()}
+        # From the strictest to the loosest, and the weights of examples after the labels
+        labels = {name: array for name, array in arrays.items() if name != f"label {SAMPLE_WEIGHTS}"}
+        for candidates, fits in product((labels, arrays), (has_same_shape, has_equal_shape, has_like_shape)):
+            unused = {name: array for name, array in candidates.items() if name not in matches.values()}
             unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
             may_replace = self._exclude_constants(fits)
             best, in_order = (match(unmatched, unused, may_replace) for match in (match_by_values, match_in_order))
@@ -230,6 +238,16 @@ class FollowedBatches:
 
     def _add_note(self, sentence: str) -> None:
         self.notes += [] if sentence in self.notes else [sentence]
+
+    def _weigh(self, leaf: str, rule: ClassWeights, filled: Arrays) -> np.ndarray:
+        """Return the weights that the script gives to the recorded labels by their classes."""
+        weights = rule.compute(filled[rule.labels]) if rule.labels in filled else None
+        if weights is None:
+            raise UserError(
+                f"{self._side.record.directory}: has labels for which {leaf} of the script's batch shows no weight; "
+                "let the script's first batch have all classes"
+            )
+        return weights
 
     def _convert(self, leaf: str, array: np.ndarray, template: np.ndarray) -> np.ndarray:
         """Return recorded examples in the layout and the type of the script's array."""

@@ -4,19 +4,35 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS, WEIGHTS_IN_LOSS
+from common.diagnose.recorded.recorded_batches import (
+    CLASS_WEIGHTS,
+    LABELS,
+    POSITIVE_WEIGHTS,
+    SAMPLE_WEIGHTS,
+    WEIGHTS_IN_LOSS,
+)
 from common.diagnose.recorded.recorded_side import RecordedSide
 
 
 def read_label_weights(part: Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray | None:
     """Return the weights of the labels of a micro-batch in the loss, in the shape of the labels; None without any."""
     if (weights := part.get(CLASS_WEIGHTS)) is not None:
-        return weights[np.clip(labels, 0, len(weights) - 1)] if labels.dtype.kind in "iu" and weights.ndim else None
+        if labels.dtype.kind in "iu" and weights.ndim:
+            return weights[np.clip(labels, 0, len(weights) - 1)]
+        return _broadcast(weights, labels)  # of a binary cross entropy
+    if (weights := part.get(POSITIVE_WEIGHTS)) is not None:
+        weights = _broadcast(weights, labels)
+        return None if weights is None or not np.isin(labels, (0, 1)).all() else np.where(labels == 1, weights, 1)
     weights = part.get(SAMPLE_WEIGHTS)
     if weights is None or weights.size == labels.size:
         return weights
     is_by_example = weights.ndim and weights.size == len(labels)
     return np.broadcast_to(weights.reshape(-1, *[1] * (labels.ndim - 1)), labels.shape) if is_by_example else None
+
+
+def _broadcast(weights: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
+    """Return weights in the shape of the labels; None if they do not fit."""
+    return np.broadcast_to(weights, labels.shape) if weights.shape in ((), (1,), labels.shape[1:]) else None
 
 
 def list_labels(side: RecordedSide, step: int, micro_batch: tuple[int, int]) -> list[np.ndarray]:

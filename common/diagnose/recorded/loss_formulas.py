@@ -5,12 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from common.diagnose.explain.loss_formulas import SMOOTHING_FACTORS, compute_formulas, encode_one_hot
+from common.diagnose.explain.loss_formulas import KERAS_EPSILON, SMOOTHING_FACTORS, compute_formulas, encode_one_hot
 
 # Largest relative difference between a loss and the formula that computes it, by the precision of the outputs
 CLOSE = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 1e-2}
 IGNORED_LABEL = -100
-KERAS_EPSILON = 1e-7  # Keras clips probabilities to at least this, and to at most 1 minus this
 DOUBLE_SOFTMAX = "cross entropy of probabilities taken as logits"
 NOT_FROM_LOGITS = "cross entropy of logits taken as probabilities"
 
@@ -48,7 +47,10 @@ def list_formulas(
     for name, losses in compute_formulas(outputs, labels).items():
         if weights is not None and weights.size == losses.size:
             yield from _weigh(name, losses, weights.ravel())
-        for reduction, value in (("mean", losses.mean()), ("sum", losses.sum())):
+        reductions = {"mean": losses.mean(), "sum": losses.sum()}
+        if (count := outputs[0].size) > 1:
+            reductions |= {"sum divided by the examples": losses.mean() * count, "sum of all": losses.sum() * count}
+        for reduction, value in reductions.items():
             yield f"{name}, {reduction}", float(value)
 
 

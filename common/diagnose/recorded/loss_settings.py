@@ -33,6 +33,8 @@ BY_SCRIPT = "none"  # the script itself reduces the losses; the stage "loss" fin
 REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_weight": "mean", None: BY_SCRIPT}
 # The reductions of PyTorch's kl_div: Keras's KLDivergence sums over the classes before it averages
 KL_REDUCTIONS = {"batchmean": "mean", "mean": "mean over examples and classes"}
+# The reduction of PyTorch's ctc_loss: Keras's CTC averages over the examples
+CTC_REDUCTIONS = {"mean": "mean of losses divided by the numbers of labels"}
 MOST_LETTERS = 60  # of the name of a function in a sentence
 NOT_IGNORED = (-100, None)  # values of ignore_index with which no class is ignored
 CAUSES = {  # the cause in diagnosis.json by the name of the setting that differs
@@ -59,6 +61,8 @@ def read_loss_settings(loss: LossFacts) -> dict[str, object]:
     reduction = arguments.get("reduction", "auto")
     if name == "kldiv" and isinstance(reduction, str):
         reduction = KL_REDUCTIONS.get(reduction, reduction)
+    if name == "ctcloss" and isinstance(reduction, str):
+        reduction = CTC_REDUCTIONS.get(reduction, reduction)
     ignored = arguments.get("ignore_index", arguments.get("ignore_class"))
     return {
         "kind": KINDS.get(name, name),
@@ -78,7 +82,7 @@ def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
     losses = [side.record.facts["loss"] for side in pair.sides]
     if any(loss is None or loss["name"] == SEVERAL for loss in losses) or any(map(_has_several, pair.sides)):
         return
-    a, b = (read_loss_settings(loss) for loss in losses if loss is not None)
+    a, b = map(_read_effective_settings, pair.sides)
     for name, value in a.items():
         if name in ("reduction", "ignored class") and BY_SCRIPT in (a["reduction"], b["reduction"]):
             continue
@@ -88,6 +92,22 @@ def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
             stage.add_mismatch(f"loss: {name}")
             sentence = f"the loss function's {name} is {value} in A and {b[name]} in B"
             stage.add_cause(CAUSES[name], "b", "loss", sentence, confirmed=False)
+
+
+def _read_effective_settings(side: RecordedSide) -> dict[str, object]:
+    """Return the settings of a side's loss function, with the mean for a sum that the script divides itself."""
+    loss = side.record.facts["loss"]
+    assert loss is not None
+    settings, step = read_loss_settings(loss), side.record.steps[0]
+    if settings["kind"] == CTC and settings["reduction"] == "sum":
+        terms = [terms for facts in side.record.get_step_facts(step) for terms in facts.get("terms", [])]
+        counts = side.batches.count_examples(step)
+        if len(terms) == len(counts) and all(
+            len(batch) == 1 and batch[0]["share"] is not None and np.isclose(batch[0]["share"] * n, batch[0]["value"])
+            for batch, n in zip(terms, counts, strict=True)
+        ):
+            settings["reduction"] = "mean"
+    return settings
 
 
 def _has_ignored_labels(pair: RecordPair, ignored: set[object]) -> bool:

@@ -165,7 +165,7 @@ def _explain_term(a: Term, b: Term) -> Explanation:
         sentence += ", in the mean: a script reduces it itself, perhaps with a mask"
         return Explanation(WEIGHT, sentence, confirmed=False)
     for name, value in a.settings.items():
-        if value != b.settings[name]:
+        if value != b.settings[name] and not (name == "reduction" and BY_SCRIPT in (value, b.settings[name])):
             sentence = f"the {name} of the {a.title} in the loss is {value} in A and {b.settings[name]} in B"
             return Explanation(CAUSES[name], sentence)
     sentence = f"the loss of A has {a.description}, and that of B {b.description}: compare what the functions receive"

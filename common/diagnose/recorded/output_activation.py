@@ -14,6 +14,7 @@ from scipy.special import expit, log_softmax, softmax
 
 from common.diagnose.recorded.loss_settings import SEVERAL
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference
 
 CLASSES, BINARY = "classes", "binary"
@@ -24,11 +25,12 @@ TORCH_FORMS = {  # the form that a loss function of PyTorch takes
     "binary_cross_entropy_with_logits": (BINARY, LOGITS),
     "binary_cross_entropy": (BINARY, PROBABILITIES),
 }
+EQUAL = 1e-4  # largest relative error of outputs that count as equal here
 SUM_TOLERANCE = 1e-2  # probabilities in bfloat16 may differ from a sum of 1 by this
-ACTIVATIONS: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
-    (CLASSES, PROBABILITIES): lambda logits: softmax(logits, -1),
-    (CLASSES, LOG_PROBABILITIES): lambda logits: log_softmax(logits, -1),
-    (BINARY, PROBABILITIES): expit,
+ACTIVATIONS: dict[tuple[str, str], Callable[[np.ndarray, int], np.ndarray]] = {  # with the axis of the classes
+    (CLASSES, PROBABILITIES): softmax,
+    (CLASSES, LOG_PROBABILITIES): log_softmax,
+    (BINARY, PROBABILITIES): lambda logits, axis: expit(logits),
 }
 
 
@@ -36,22 +38,30 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
     """Return the outputs of A and B in the same form, if the two losses take different forms.
 
     Logits are converted to the form of the other side, and log-probabilities to probabilities. Outputs that cannot be
-    converted are returned unchanged.
+    converted, or that are equal as they are, are returned unchanged: the stage "loss" then finds a loss that takes them
+    in another form than they have.
 
     Args:
         a: Side A.
         b: Side B.
-        outputs: Outputs of the models of A and B [n, ..., classes].
+        outputs: Outputs of the models of A and B [n, ..., classes] or [n, classes, ...].
     """
+    if is_close(*outputs, EQUAL):
+        return outputs
+    for index, side in enumerate((a, b)):
+        if (aligned := _align_with_logits_of_keras(side, outputs[index], outputs[1 - index])) is not None:
+            return (outputs[0], aligned) if index == 0 else (aligned, outputs[1])
     candidates = [outputs]
     for forms in product(find_forms(a), find_forms(b)):
         for index, (form, other) in enumerate((forms, forms[::-1])):
             if form[0] != other[0] or form[1] == other[1] or not _are_in_form(outputs[1 - index], other):
                 continue  # if the outputs do not have the form, the script itself converts them
             if form[1] == LOGITS or (form[1] == LOG_PROBABILITIES and _are_in_form(outputs[index], form)):
-                activation = np.exp if form[1] == LOG_PROBABILITIES else ACTIVATIONS[other]
                 aligned = list(outputs)
-                aligned[index] = activation(outputs[index])
+                if form[1] == LOG_PROBABILITIES:
+                    aligned[index] = np.exp(outputs[index])
+                else:
+                    aligned[index] = ACTIVATIONS[other](outputs[index], _find_class_axis(outputs[1 - index], other))
                 candidates.append(tuple(aligned))
     has_several = any(side.record.facts["loss"] is not None and len(find_forms(side)) != 1 for side in (a, b))
     if has_several:  # it is not known which output each of them takes
@@ -59,12 +69,32 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
     return candidates[-1]
 
 
+def _align_with_logits_of_keras(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
+    """Return the other side's logits as probabilities if those of a Keras model equal them; else None.
+
+    A loss of Keras that takes logits finds those of a model that ends in softmax or sigmoid.
+    """
+    for kind, form in [] if side.is_torch else find_forms(side):
+        if form == LOGITS and _are_in_form(outputs, (kind, PROBABILITIES)):
+            axis = _find_class_axis(outputs, (kind, PROBABILITIES))
+            if is_close(aligned := ACTIVATIONS[kind, PROBABILITIES](other, axis), outputs, EQUAL):
+                return aligned
+    return None
+
+
 def _are_in_form(outputs: np.ndarray, form: tuple[str, str]) -> bool:
     """Check whether outputs have the values of a form that holds probabilities: from 0 to 1, with a sum of 1."""
     values = np.exp(outputs) if form[1] == LOG_PROBABILITIES else outputs
-    if form[0] == CLASSES and not np.allclose(values.sum(-1), 1, atol=SUM_TOLERANCE):
+    if form[0] == CLASSES and not np.allclose(values.sum(_find_class_axis(outputs, form)), 1, atol=SUM_TOLERANCE):
         return False
     return bool(((values >= 0) & (values <= 1 + SUM_TOLERANCE)).all())
+
+
+def _find_class_axis(outputs: np.ndarray, form: tuple[str, str]) -> int:
+    """Return the axis in which the probabilities of an example have the sum 1: the second one, or else the last one."""
+    values = np.exp(outputs) if form[1] == LOG_PROBABILITIES else outputs
+    is_second = outputs.ndim > 2 and np.allclose(values.sum(1), 1, atol=SUM_TOLERANCE)
+    return 1 if is_second and not np.allclose(values.sum(-1), 1, atol=SUM_TOLERANCE) else -1
 
 
 def find_forms(side: RecordedSide) -> list[tuple[str, str]]:

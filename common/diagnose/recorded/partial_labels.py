@@ -5,10 +5,11 @@ record of a diagnosis, and B the record that is compared with it.
 """
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
-from common.diagnose.findings import Stage
+from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.example_order import ArrayPair
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
@@ -78,3 +79,14 @@ def _list_partial_labels(side: RecordedSide, step: int) -> list[tuple[str, np.nd
             if name not in known and label.ndim and LATER_LOSS.sub("", name) in of_several - {*WEIGHTS_IN_LOSS}
         ]
     return labels
+
+
+def explain_input_as_label(array: ArrayPair, arrays: Sequence[ArrayPair]) -> Explanation | None:
+    """Check whether the labels of one side are an input of the other side's, such as noisy images."""
+    inputs = [other for other in arrays if not other.is_label and other.a.shape == array.a.shape == array.b.shape]
+    for name, label, other_label in (("B", array.b, array.a), ("A", array.a, array.b)) if array.is_label else ():
+        same = [x for x in inputs if np.allclose(x.a, label, rtol=1e-5, atol=1e-7)]
+        if same and not np.allclose(same[0].a, other_label, rtol=1e-5, atol=1e-7):
+            sentence = f"differs: the labels of {name} are the {same[0].title}, and those of the other side are not"
+            return Explanation("input_as_label", sentence)
+    return None

@@ -23,7 +23,7 @@ def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explana
         is_label: Whether it holds labels.
     """
     if a.shape != b.shape:
-        return _explain_shape(a, b)
+        return (_explain_shifted_end(a, b) if is_label else None) or _explain_shape(a, b)
     a, b = a.astype(np.float64), b.astype(np.float64)
     explanations = (_explain_labels,) if is_label else (_explain_channels, _explain_special_tokens, _explain_mirrored)
     for explain in (_explain_padding_side, *explanations):
@@ -46,6 +46,17 @@ def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explana
         )
         return Explanation("prepared_differently", sentence, confirmed=False)
     return explanation
+
+
+def _explain_shifted_end(a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether one side leaves out the first label of each text, with which it predicts a later token."""
+    if a.ndim != 2 or b.ndim != 2 or abs(a.shape[1] - b.shape[1]) != 1:
+        return None
+    name, other, longer, shorter = ("B", "A", a, b) if a.shape[1] > b.shape[1] else ("A", "B", b, a)
+    if not np.array_equal(longer[:, 1:], shorter) or np.array_equal(longer[:, :-1], shorter):
+        return None
+    sentence = f"has other positions: {name} leaves out the first label of each text, so that it shifts them once more"
+    return Explanation("labels_shifted", f"{sentence} than {other}")
 
 
 def _explain_shape(a: np.ndarray, b: np.ndarray) -> Explanation:

@@ -26,7 +26,8 @@ PARTS_IN_MEMORY = 64  # a part: the inputs, labels or outputs of one micro-batch
 LABELS = "labels"  # the input that holds the labels if the model computes its own loss
 CLASS_WEIGHTS = "weight"  # the argument of a loss function with the weights of the classes
 SAMPLE_WEIGHTS = "sample_weight"  # the argument with the weights of the examples, in Keras
-WEIGHTS_IN_LOSS = (CLASS_WEIGHTS, SAMPLE_WEIGHTS)
+POSITIVE_WEIGHTS = "pos_weight"  # the argument of PyTorch's binary cross entropy with the weight of the label 1
+WEIGHTS_IN_LOSS = (CLASS_WEIGHTS, SAMPLE_WEIGHTS, POSITIVE_WEIGHTS)
 
 
 class RecordedBatches:

@@ -76,6 +76,8 @@ def diagnose_records(
         raise UserError(f"{path_b}: has no step in common with {path_a}; record the same steps of both scripts")
     for compare in STAGES:
         pair.stages.append(compare(pair))
+        if compare is compare_gradients:
+            _drop_settings_without_effect(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
     _drop_needless_causes(pair)
@@ -88,6 +90,18 @@ def diagnose_records(
         precision=pair.precision,
         notes=_list_notes(pair),
     )
+
+
+def _drop_settings_without_effect(pair: RecordPair) -> None:
+    """Remove differing settings of loss functions from which the scripts compute the same loss and gradients.
+
+    A sum that the script divides by the number of examples is the mean, for example.
+    """
+    if any(pair.get_stage(name).verdict != EQUAL or pair.get_stage(name).omission for name in ("loss", "gradients")):
+        return
+    stage = pair.get_stage("hyperparameters")
+    stage.causes = [cause for cause in stage.causes if cause.tensor != "loss"]
+    stage.checks = [check for check in stage.checks if not check.tensor.startswith("loss: ")]
 
 
 def _confirm_hyperparameters(pair: RecordPair) -> None:

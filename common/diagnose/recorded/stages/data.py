@@ -26,10 +26,11 @@ from common.diagnose.recorded.example_order import (
     project_steps,
 )
 from common.diagnose.recorded.matched_arrays import is_constant
-from common.diagnose.recorded.partial_labels import compare_partial_labels, is_label
+from common.diagnose.recorded.partial_labels import compare_partial_labels, explain_input_as_label, is_label
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
-from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, LABELS, SAMPLE_WEIGHTS
+from common.diagnose.recorded.recorded_batches import LABELS
+from common.diagnose.recorded.weights_in_loss import compare_weights_in_loss
 
 NOT_DATA = ("past_key_values",)  # first parts of the names of inputs that models compute themselves
 MASK = "mask"  # part of the names of inputs that are attention masks
@@ -88,7 +89,7 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
             stage.add_cause("order_between_calls", "b", "examples", sentence, confirmed=False)
         if not np.array_equal(order, np.arange(len(order))):
             stage.note = f"step {step} has the same examples in another order; they are compared in A's order"
-        _compare_weights_in_loss(stage, pair, step, order)
+        compare_weights_in_loss(stage, pair, step, order)
         compare_partial_labels(stage, pair, step, order)
         return not stage.causes
     differing_call = find_differing_call(pair, step, arrays)
@@ -142,26 +143,6 @@ def _sort(b: np.ndarray, order: np.ndarray) -> np.ndarray:
     return ordered
 
 
-def _compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: np.ndarray) -> None:
-    """Compare the weights of classes, or of examples, that both loss functions receive."""
-    # Of the first process and micro-batch
-    parts = [side.batches.read_micro_batch(step, 0, 0, "label") for side in pair.sides]
-    if all(CLASS_WEIGHTS in part for part in parts):
-        a, b = (part[CLASS_WEIGHTS].astype(np.float64) for part in parts)
-        kind = "class weights"
-    elif all(SAMPLE_WEIGHTS in part for part in parts):
-        a, b = (side.batches.read_step(step, "label")[SAMPLE_WEIGHTS].astype(np.float64) for side in pair.sides)
-        kind = "sample weights"
-        b = _sort(b, order) if len(b) == len(order) else b
-    else:
-        return  # the stage "loss" finds out whether only one side has weights
-    if a.shape == b.shape and stage.compare_arrays(f"step {step}: {kind}", a, b, precision="float32").differs:
-        factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
-        is_scaled = np.allclose(a * factor, b, rtol=1e-5)
-        sentence = f"the {kind} of B are {f'{factor:.6g} times' if is_scaled else 'different from'} A's"
-        stage.add_cause("class_weights", "b", kind, f"step {step}: {sentence}")
-
-
 def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair]) -> None:
     """Add causes that explain why the examples of a step differ."""
     count = len(arrays[0].a) if arrays else 0
@@ -182,6 +163,7 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
             f"step {step}: the inputs differ for the first time, as with a random augmentation, or if the script "
             "computes inputs with the model that it trains"
         )
+    explanations = [(array, explain_input_as_label(array, arrays) or known) for array, known in explanations]
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
     if _explain_together(stage, step, explanations, is_first=step == pair.steps[0]):
         return

@@ -217,8 +217,10 @@ def _explain_earlier(
     names = [title for title in differing if title in earlier]
     current, before = ([np.concatenate([np.ravel(source[title][side]) for title in names]) for side in (0, 1)]
                        for source in (differing, earlier))  # fmt: skip
+    # Weights that have moved in another way, as with two biases in place of one, change the gradients too
+    tolerance = max(TOLERANCE, GRADIENT_NOISE * pair.measure_weight_difference(step - 1))
     for side, index, other_index in (("b", 1, 0), ("a", 0, 1)):
-        if is_close(current[other_index] + before[index], current[index], TOLERANCE):
+        if is_close(current[other_index] + before[index], current[index], tolerance):
             sentence = f"{side.upper()} adds the gradients of step {step - 1}: zero_grad is missing"
             return Explanation("zero_grad_missing", sentence, side=side)
         if is_close(before[index], current[index], TOLERANCE):

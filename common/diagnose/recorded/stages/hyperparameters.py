@@ -251,10 +251,17 @@ def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: Recor
         for path, path_of_other in pairs
         if path in dependent
         and path_of_other in layers
-        and layers[path_of_other]["training"]
-        and not dependent[path]["training"]
+        and _is_in_training_mode(layers[path_of_other], other)
+        and not _is_in_training_mode(dependent[path], side)
     ]
     return paths or ([*dependent] if other.is_training and not side.is_training else [])
+
+
+def _is_in_training_mode(layer: LayerFacts, side: RecordedSide) -> bool:
+    """Check whether a layer is in training mode. A frozen BatchNormalization of Keras is in evaluation mode always."""
+    variables = [layer["variables"][role] for role in ("gamma", "beta") if role in layer["variables"]]
+    is_frozen = not side.is_torch and bool(variables) and side.trainable.isdisjoint(variables)
+    return layer["training"] and not is_frozen
 
 
 def _depends_on_mode(layer: LayerFacts) -> bool:

@@ -9,8 +9,10 @@ from itertools import product
 
 import numpy as np
 
+from common.diagnose.explain.loss_formulas import DOUBLE_SIGMOID
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
+from common.diagnose.recorded.differing_calls import describe_exchanged_calls
 from common.diagnose.recorded.example_order import pair_arrays
 from common.diagnose.recorded.label_counts import count_labels, find_ignored_class
 from common.diagnose.recorded.label_forms import (
@@ -29,6 +31,7 @@ from common.diagnose.recorded.loss_terms import explain_terms
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.regularizers import PENALTY, compute_penalty, list_activity_regularizers
+from common.diagnose.recorded.script_formulas import find_script_formulas
 from common.map.array_differences import relative_difference
 
 WITH_PENALTY = ", plus the penalty of the regularizers"
@@ -179,14 +182,18 @@ def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
         find_side_formulas(side, step, pair.precision, _list_lacking_labels(pair, side, other, step))
         for side, other in (pair.sides, pair.sides[::-1])
     ]
-    if not formulas[0] or not formulas[1] or {*formulas[0]} & {*formulas[1]}:
+    if not formulas[0] or not formulas[1]:
+        return
+    if {*formulas[0]} & {*formulas[1]}:
+        if stage.checks and stage.checks[0].begins_here and (sentence := describe_exchanged_calls(pair, step)):
+            stage.add_cause("order_between_calls", "b", "loss", f"step {step}: {sentence}")
         return
     a, b = max(product(*formulas), key=lambda names: count_common_parts(*names))
-    side = "a" if any(name in a for name in (DOUBLE_SOFTMAX, NOT_FROM_LOGITS)) else "b"
+    side = "a" if any(name in a for name in (DOUBLE_SOFTMAX, DOUBLE_SIGMOID, NOT_FROM_LOGITS)) else "b"
     cause = _name_cause(a, b)
     stage.add_mismatch("formula of the loss")
     stage.add_cause(cause, side, "loss", f"the loss of A is {a}; that of B is {b}")
-    if cause == "double_softmax":  # it also explains why the outputs differ: one model already ends in softmax
+    if cause in ("double_softmax", "double_sigmoid"):  # explains why the outputs differ: one model has probabilities
         activations = pair.get_stage("activations")
         activations.causes = [other for other in activations.causes if not other.tensor.startswith("output ")]
 
@@ -204,6 +211,8 @@ def find_side_formulas(
         precision: Precision of the outputs.
         lacking_labels: Labels to use if the side's own are not recorded, by process and number of the micro-batch.
     """
+    if script_formulas := find_script_formulas(side, step, precision):
+        return script_formulas
     names: list[str] | None = None
     penalty = compute_penalty(side, step)
     for micro_batch in side.batches.list_micro_batches(step):
@@ -248,7 +257,12 @@ def _list_lacking_labels(
 
 def _name_cause(a: str, b: str) -> str:
     """Return the name of the cause by the first part in which two formulas differ."""
-    for words, cause in ((DOUBLE_SOFTMAX, "double_softmax"), (NOT_FROM_LOGITS, "from_logits"), (WITH_PENALTY, PENALTY)):
+    for words, cause in (
+        (DOUBLE_SIGMOID, "double_sigmoid"),  # its words contain those of the double softmax
+        (DOUBLE_SOFTMAX, "double_softmax"),
+        (NOT_FROM_LOGITS, "from_logits"),
+        (WITH_PENALTY, PENALTY),
+    ):
         if (words in a) != (words in b):
             return cause
     kind_a, _, reduction_a = a.partition(", ")

@@ -14,6 +14,7 @@ from torch_impl.record.model_facts import describe_layer, describe_model, find_e
     ("tensor", "shape"),
     [
         (torch.zeros(2, 3, 4, 5).flatten(1), [3, 4, 5]),
+        (torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last).permute(0, 2, 3, 1).flatten(1), [4, 5, 3]),
         (functional.dropout(functional.relu(torch.zeros(2, 3, 4, requires_grad=True).reshape(2, -1))), [3, 4]),
         (functional.linear(torch.zeros(2, 3, 4).flatten(1), torch.zeros(12, 12, requires_grad=True)), None),
         (torch.zeros(2, 3, 4, requires_grad=True).mean(2), None),

@@ -279,7 +279,7 @@ def test_the_same_examples_in_other_calls_are_the_same(other: Any, tmp_path: Pat
             "other_inputs_of_call",
             "receives the examples of the first of 2 calls",
         ),
-        (call_once, "number_of_calls", "A calls the model 2 times before it computes the gradients, and B 1 time"),
+        (call_once, "number_of_calls", "B 1 time, not counting calls that are detached"),
         (call_with_smoothed_labels, "made_labels", "the first of 2 calls of the model is 1 in A and 0.9 in B"),
         (call_in_other_modes, "output_of_call", "the second of 2 calls of the model returns other values"),
         (call_with_other_pairs, "order_between_calls", "the second of 2 calls of the model receives its examples in"),
@@ -351,3 +351,25 @@ def test_recorders_that_end_in_any_order_leave_nothing_behind(tmp_path: Path) ->
     for name, model, optimizer in zip("ab", models, optimizers, strict=True):
         assert read_facts(tmp_path / name)["complete"]
         assert list_leftovers(model, optimizer, functions) == []
+
+
+class OwnLoss(nn.Module):
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return functional.mse_loss(outputs, targets)
+
+
+@pytest.mark.parametrize("loss_function", [nn.MSELoss(), nn.MSELoss(reduction="none"), OwnLoss()])
+def test_a_loss_function_in_an_attribute_of_the_model_is_no_call_of_it(loss_function: Any, tmp_path: Path) -> None:
+    model = build_encoder()
+    model.register_module("criterion", loss_function)
+    model.forward = lambda x: nn.Sequential(*list(model)[:4])(x)  # type: ignore[method-assign]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(tmp_path), model, optimizer)
+    for step in range(3):
+        x, y = draw_views(step)
+        optimizer.zero_grad()
+        model.criterion(model(x), y[:, :1]).mean().backward()
+        optimizer.step()
+    facts = read_facts(tmp_path)
+    assert [step["calls"] for step in facts["steps"]] == [[1]] * 3
+    assert not any("criterion" in layer["path"] for layer in facts["model"]["layers"])

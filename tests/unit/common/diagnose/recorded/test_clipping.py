@@ -1,5 +1,6 @@
 """Tests of the clipping of gradients in records that hold samples of some of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +65,19 @@ def test_a_factor_without_a_gradient_is_refused(tmp_path: Path) -> None:
     side = RecordedSide("a", open_record(tmp_path))
     with pytest.raises(UserError, match=r"has no gradient/other\.weight, which has a factor in record\.json"):
         side.gradients.read(1, "gradient_unclipped")
+
+
+class WithoutGradient(ClippedByValue):
+    """A script whose gradients are 0, as those of a triplet loss, so that only rounding errors are recovered."""
+
+    def reduce(self, local: Sequence[Arrays]) -> Arrays:
+        return {name: np.zeros_like(array) for name, array in super().reduce(local).items()}
+
+    def clip(self, gradients: Arrays) -> Arrays:
+        return {name: array + 1e-9 for name, array in gradients.items()}
+
+
+def test_gradients_of_zero_do_not_show_a_clipping(tmp_path: Path) -> None:
+    pair = open_pair(tmp_path, WithoutGradient(max_norm=1.0))
+    assert "fc2.bias" in pair.a.gradients.read(1, "gradient_unclipped")
+    assert find_clipping(pair, pair.a) is None

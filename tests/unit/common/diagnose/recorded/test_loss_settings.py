@@ -14,5 +14,15 @@ def test_a_kl_divergence_of_pytorch_averages_over_the_examples_with_batchmean(re
     assert (settings == read_loss_settings(KERAS)) == is_equal
 
 
+@pytest.mark.parametrize(("reduction", "is_equal"), [("mean", False), ("none", False)])
+def test_a_ctc_loss_of_pytorch_divides_by_the_numbers_of_labels(reduction: str, is_equal: bool) -> None:
+    torch, keras = (
+        read_loss_settings({"name": name, "arguments": {"reduction": value}})
+        for name, value in (("ctc_loss", reduction), ("keras.losses.CTC", "sum_over_batch_size"))
+    )
+    assert torch["kind"] == keras["kind"]
+    assert (torch["reduction"] == keras["reduction"]) == is_equal
+
+
 def test_the_words_for_a_function_of_a_damaged_record_are_short_and_on_one_line() -> None:
     assert describe_kind({"name": "keras.losses.Own\n" + 1000 * "x", "arguments": {}}) == "Own " + 56 * "x"

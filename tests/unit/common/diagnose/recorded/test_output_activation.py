@@ -44,3 +44,24 @@ def test_each_output_of_a_model_with_several_losses_is_aligned_by_itself() -> No
     np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12)
     values = LOGITS[:, :1]
     assert align_outputs(*sides, (values, values)) == (values, values)
+
+
+def test_probabilities_of_images_are_those_of_the_axis_of_the_classes() -> None:
+    logits = np.random.default_rng(0).standard_normal((2, 3, 4, 4))
+    sides = build_side(*LOSSES["logits"]), build_side(*LOSSES["probabilities"])
+    outputs = align_outputs(*sides, (logits, softmax(logits, 1)))
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12)
+
+
+def test_equal_outputs_stay_though_one_loss_takes_them_in_another_form() -> None:
+    sides = build_side(True, "binary_cross_entropy", {}), build_side(True, "binary_cross_entropy_with_logits", {})
+    outputs = FORMS["probabilities"], FORMS["probabilities"] + 1e-9
+    assert align_outputs(*sides, outputs) is outputs
+
+
+def test_keras_takes_the_logits_before_the_softmax_of_a_model() -> None:
+    sides = build_side(*LOSSES["logits"]), build_side(False, KERAS, {"from_logits": True})
+    outputs = align_outputs(*sides, (LOGITS, FORMS["probabilities"]))
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12)
+    other = LOGITS + 1, FORMS["probabilities"][::-1]
+    assert align_outputs(*sides, other) == other

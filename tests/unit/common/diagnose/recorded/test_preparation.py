@@ -37,6 +37,7 @@ PREPARATIONS: dict[str, tuple[str, np.ndarray, np.ndarray, bool]] = {
     "shape": ("shape", IMAGES, IMAGES[:, :, :4], False),
     "numbering": ("labels_shifted", np.array([0, 1, 2, 1]), np.array([1, 2, 3, 2]), True),
     "next token": ("labels_shifted", TEXTS, np.pad(TEXTS[:, 1:], [(0, 0), (0, 1)]), True),
+    "next but one token": ("labels_shifted", TEXTS, TEXTS[:, 1:], True),
     "padding counted": ("ignored_labels", TARGETS, TEXTS, True),
     "padding ignored": ("ignored_labels", TEXTS, TARGETS, True),
 }
