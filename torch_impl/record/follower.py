@@ -31,6 +31,7 @@ class Follower:
     Attributes:
         identity: The description of the followed record, for the script's own record.
         is_observing: Whether the forward pass that runs now is an extra one, which only shows the order of the layers.
+        is_waiting: Whether the model takes the initial weights when the script calls it first.
     """
 
     def __init__(self, directory: str, map_file: str | None) -> None:
@@ -43,7 +44,7 @@ class Follower:
         self._record = FollowedRecord(str(directory), is_torch=True, map_file=map_file)
         self.identity = self._record.identity
         self._batches = FollowedBatches(self._record.side)
-        self.is_observing = False
+        self.is_observing, self.is_waiting = False, False
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     @property
@@ -67,7 +68,9 @@ class Follower:
             finally:
                 self.is_observing = False
             self._load_weights(inner, layers)
+            self.is_waiting = False
 
+        self.is_waiting = True
         handle = entry.register_forward_pre_hook(load, with_kwargs=True)
         self._handles.append(handle)
 

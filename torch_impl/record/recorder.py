@@ -175,7 +175,8 @@ class Recorder:
             self._writer.write_start({**self._view_weights(), **view_slots(self._optimizer, self._name_variables())})
 
     def _before_update(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-        self._start()
+        if self._follower is None or not self._follower.is_waiting:  # else the closure of the step calls the model
+            self._start()
         self._observer.step.changed_weights = self._samples.list_changed(self._name_parameters())
         return self._observer.before_update(args, kwargs, self._guard(self._observer.after_closure))
 

@@ -163,7 +163,10 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
             f"step {step}: the inputs differ for the first time, as with a random augmentation, or if the script "
             "computes inputs with the model that it trains"
         )
-    explanations = [(array, explain_input_as_label(array, arrays) or known) for array, known in explanations]
+    explanations = [
+        (array, known if known.confirmed else explain_input_as_label(array, arrays) or known)
+        for array, known in explanations
+    ]
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
     if _explain_together(stage, step, explanations, is_first=step == pair.steps[0]):
         return

@@ -1,6 +1,8 @@
 """Tests of following another record in PyTorch: what is refused, and what is left in the model."""
 
 import random
+from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from common.diagnose.recorded.walk import diagnose_records
 from common.errors import UserError
+from tests.unit.common.recording.numpy_script import NumpyScript
 from torch_impl.record import Recorder
 from torch_impl.record.follower import observe_layers
 
@@ -97,3 +101,23 @@ def test_a_model_that_does_not_fit_is_refused(old: str, tmp_path: Path) -> None:
 def test_batches_without_a_record_to_follow_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="follows no other record; pass follow=DIRECTORY"):
         Recorder(str(tmp_path / "new"), *build(1)).batches(draw(1))
+
+
+def test_a_closure_takes_the_weights_of_the_other_framework_before_they_are_recorded(tmp_path: Path) -> None:
+    script = NumpyScript(framework="tensorflow", optimizer="sgd", decay=0.0)
+    old = script.write(tmp_path / "old")
+    model = nn.Sequential(OrderedDict(fc1=nn.Linear(5, 8), relu=nn.ReLU(), fc2=nn.Linear(8, 3)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=script.rate, momentum=script.momentum)
+    recorder = Recorder(str(tmp_path / "new"), model, optimizer, follow=str(old))
+
+    def compute_loss(features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(features), labels)
+        loss.backward()
+        return loss
+
+    batches = recorder.batches([torch.zeros(12, 5)] * 3)
+    for features, (_, labels) in zip(batches, script.batches, strict=True):
+        optimizer.step(partial(compute_loss, features, torch.from_numpy(labels)))  # type: ignore[arg-type]  # as Lightning
+    diagnosis = diagnose_records(old, tmp_path / "new")
+    assert diagnosis.is_equal, diagnosis.headline

@@ -9,7 +9,8 @@ from common.diagnose.recorded.embedding_formulas import list_embedding_formulas
 
 VIEWS = torch.randn(3, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 OWN = torch.arange(6)
-NORMALIZED = functional.normalize(VIEWS, dim=-1)
+NORMALIZED, OVER_BATCH = functional.normalize(VIEWS, dim=-1), functional.normalize(VIEWS, dim=1)
+ANCHOR, POSITIVE, NEGATIVE = VIEWS
 
 
 def compute_cross_entropy(first: torch.Tensor, second: torch.Tensor, temperature: float) -> float:
@@ -30,22 +31,23 @@ LOSSES = {
         2, compute_cross_entropy(VIEWS[1], VIEWS[0], 1.0),
     ),
     "the contrastive loss of embeddings normalized over the batch with the temperature 0.5, first direction only": (
-        2, compute_cross_entropy(*functional.normalize(VIEWS[:2], dim=1), 0.5),
+        2, compute_cross_entropy(OVER_BATCH[0], OVER_BATCH[1], 0.5),
     ),
     "the contrastive loss of normalized embeddings with the temperature 0.5, among the views of both calls": (
         2, compute_among_both(0.5),
     ),
     "the triplet loss of distances of embeddings with the margin 1, mean": (
-        3, float(functional.triplet_margin_loss(*VIEWS, margin=1.0, eps=0.0)),
+        3, float(functional.triplet_margin_loss(ANCHOR, POSITIVE, NEGATIVE, margin=1.0, eps=0.0)),
     ),
     "the triplet loss of distances of embeddings with the margin 0.2, positive and negative examples exchanged, sum": (
-        3, float(functional.triplet_margin_loss(*VIEWS[[0, 2, 1]], margin=0.2, eps=0.0, reduction="sum")),
+        3, float(functional.triplet_margin_loss(ANCHOR, NEGATIVE, POSITIVE, margin=0.2, eps=0.0, reduction="sum")),
     ),
     "the triplet loss of cosine distances of embeddings with the margin 0.5, mean": (
         3,
         float(
             functional.triplet_margin_with_distance_loss(
-                *VIEWS, distance_function=lambda x, y: 1 - functional.cosine_similarity(x, y), margin=0.5
+                ANCHOR, POSITIVE, NEGATIVE, margin=0.5,
+                distance_function=lambda x, y: 1 - functional.cosine_similarity(x, y),
             )
         ),
     ),
