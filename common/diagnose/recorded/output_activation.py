@@ -46,11 +46,12 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
         b: Side B.
         outputs: Outputs of the models of A and B [n, ..., classes] or [n, classes, ...].
     """
-    if is_close(*outputs, EQUAL):
+    if is_close(outputs[0], outputs[1], EQUAL):
         return outputs
     for index, side in enumerate((a, b)):
-        if (aligned := _align_with_logits_of_keras(side, outputs[index], outputs[1 - index])) is not None:
-            return (outputs[0], aligned) if index == 0 else (aligned, outputs[1])
+        other = _align_with_logits_of_keras(side, outputs[index], outputs[1 - index])
+        if other is not None:
+            return (outputs[0], other) if index == 0 else (other, outputs[1])
     candidates = [outputs]
     for forms in product(find_forms(a), find_forms(b)):
         for index, (form, other) in enumerate((forms, forms[::-1])):

@@ -118,6 +118,6 @@ def test_a_closure_takes_the_weights_of_the_other_framework_before_they_are_reco
 
     batches = recorder.batches([torch.zeros(12, 5)] * 3)
     for features, (_, labels) in zip(batches, script.batches, strict=True):
-        optimizer.step(partial(compute_loss, features, torch.from_numpy(labels)))  # type: ignore[arg-type]  # as Lightning
+        optimizer.step(partial(compute_loss, features, torch.from_numpy(labels)))  # as Lightning does
     diagnosis = diagnose_records(old, tmp_path / "new")
     assert diagnosis.is_equal, diagnosis.headline

@@ -368,8 +368,29 @@ def test_a_loss_function_in_an_attribute_of_the_model_is_no_call_of_it(loss_func
     for step in range(3):
         x, y = draw_views(step)
         optimizer.zero_grad()
-        model.criterion(model(x), y[:, :1]).mean().backward()
+        loss_function(model(x), y[:, :1]).mean().backward()
         optimizer.step()
     facts = read_facts(tmp_path)
     assert [step["calls"] for step in facts["steps"]] == [[1]] * 3
     assert not any("criterion" in layer["path"] for layer in facts["model"]["layers"])
+
+
+@pytest.mark.parametrize(
+    ("margin", "exchange", "cause"),
+    [(0.5, False, ""), (0.2, False, "loss_function"), (0.5, True, "order_between_calls")],
+)
+def test_a_triplet_loss_of_the_script_s_own(margin: float, exchange: bool, cause: str, tmp_path: Path) -> None:
+    def build_loss(margin: float, exchange: bool) -> LossFunction:
+        def compute(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+            others = (x.flip(1), y) if exchange else (y, x.flip(1))
+            anchor, positive, negative = (model(views) for views in (x, *others))
+            distances = ((anchor - views).pow(2).sum(1) for views in (positive, negative))
+            near, far = distances
+            return [functional.relu(near - far + margin).mean()]
+
+        return compute
+
+    diagnosis = diagnose(tmp_path, build_loss(0.5, exchange=False), build_loss(margin, exchange))
+    assert [entry.cause for entry in diagnosis.causes] == ([cause] if cause else []), diagnosis.headline
+    if cause == "loss_function":
+        assert "with the margin 0.5, mean; that of B" in diagnosis.causes[0].sentence
