@@ -49,9 +49,9 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
     if is_close(outputs[0], outputs[1], EQUAL):
         return outputs
     for index, side in enumerate((a, b)):
-        other = _align_with_logits_of_keras(side, outputs[index], outputs[1 - index])
-        if other is not None:
-            return (outputs[0], other) if index == 0 else (other, outputs[1])
+        probabilities = _align_with_logits_of_keras(side, outputs[index], outputs[1 - index])
+        if probabilities is not None:
+            return (outputs[0], probabilities) if index == 0 else (probabilities, outputs[1])
     candidates = [outputs]
     for forms in product(find_forms(a), find_forms(b)):
         for index, (form, other) in enumerate((forms, forms[::-1])):
