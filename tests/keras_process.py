@@ -11,10 +11,12 @@ from typing import Any
 # Libraries write to file descriptor 1 as well, so that answers take another one.
 RUNNER = """
 import contextlib, io, json, os, sys, traceback
+from common.cluster.processes import pause_garbage_collection
 from common.hidden_packages import hide_packages_of_keras
 hide_packages_of_keras()
-import keras
-import tensorflow as tf
+with pause_garbage_collection():  # clear_session collects garbage
+    import keras
+    import tensorflow as tf
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
