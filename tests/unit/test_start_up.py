@@ -31,7 +31,7 @@ for sys.argv[1:] in json.loads(calls):
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit:
         pass
-print("imported:", *sys.modules)
+print("imported:", *sys.modules, flush=True)  # at once: errors may still be in the buffer of another file
 """
 LAUNCHER = """
 import importlib, sys
