@@ -30,7 +30,7 @@ LAYOUTS = {  # the steps to the layout of Keras's variable
     "layer.1.bias": "reshape 2 3",  # as an attention with heads has it
     "head.weight": "transpose 1 0",
 }
-KINDS = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "adafactor", "muon")
+KINDS = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "muon", "nadam", "adafactor", "adamax")
 # Keras rounds constants to float32, so those here are exact in it.
 MOMENTS = ("optimizer.beta1=0.875", "optimizer.beta2=0.96875")
 KIND_KEYS = {
@@ -68,11 +68,14 @@ LAYERWISE = dict(zip(SHAPES, (0.125, 0.25, 0.25, 0.25, 0.5, 0.5, 1.0), strict=Tr
 def list_combinations(semantics: str, part: int, parts: int) -> Iterator[tuple[str, str, str, list[str]]]:
     """Yield optimizer, schedule, preset, and the keys of the config, of one part of all combinations.
 
-    Each part has every optimizer, and is similar to the other parts.
+    Each part has every optimizer and every preset, and is similar to the other parts. Each of 33 parts has an optimizer
+    only once, with another schedule than the others; the first part leaves out the constant schedule. Each of 3 parts
+    has every schedule of every optimizer.
     """
     for i, kind in enumerate(KINDS):
-        for j, (schedule, preset) in enumerate(product(SCHEDULES, PRESETS)):
-            if (i + j + j // len(PRESETS)) % parts != part:
+        for (j, schedule), (k, preset) in product(enumerate(SCHEDULES), enumerate(PRESETS)):
+            # This number is j - i - 1, modulo 11 schedules, and k - i - j, modulo 3 presets.
+            if (12 * (j - i - 1) + 22 * (k - i - j)) % 33 % parts != part:
                 continue
             optimizer = [f"optimizer={kind}", f"optimizer.semantics={semantics}", *KIND_KEYS.get(kind, ())]
             epsilon = [] if kind == "sgd" else ["optimizer.epsilon=0.0009765625"]

@@ -19,7 +19,7 @@ from torch_impl.optimizer import Optimizer
 
 pytestmark = pytest.mark.slow
 
-PARTS = 15
+PARTS = 33
 
 TRAIN = """
 import json, math, sys

@@ -117,7 +117,7 @@ def kernels(draw: st.DrawFn) -> Kernel:
 
 @pytest.mark.slow
 @given(case=kernels())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_round_trips_restore_kernels(ask: Keras, case: Kernel) -> None:
     answer = ask(kernel=case.kernel, shape=case.shape, variable=case.variable)
     assert np.array_equal(answer["there"], case.expected())

@@ -32,7 +32,7 @@ def test_the_vocabulary_is_bounded_and_a_function_of_the_texts(texts: list[str],
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(texts=st.lists(st.text(max_size=30), max_size=10), chunk=st.integers(1, 4))
 def test_characters_are_counted_as_in_the_normalized_texts(texts: list[str], chunk: int) -> None:
     normalize = BertWordPieceTokenizer(lowercase=True).normalize
