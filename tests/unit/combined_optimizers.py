@@ -68,9 +68,9 @@ LAYERWISE = dict(zip(SHAPES, (0.125, 0.25, 0.25, 0.25, 0.5, 0.5, 1.0), strict=Tr
 def list_combinations(semantics: str, part: int, parts: int) -> Iterator[tuple[str, str, str, list[str]]]:
     """Yield optimizer, schedule, preset, and the keys of the config, of one part of all combinations.
 
-    Each part has every optimizer and every preset, and is similar to the other parts. Each of 33 parts has an optimizer
-    only once, with another schedule than the others; the first part leaves out the constant schedule. Each of 3 parts
-    has every schedule of every optimizer.
+    Each part has every optimizer and every preset, and is similar to the other parts. Each of 11 parts has an optimizer
+    with only one schedule and all presets, each of 33 parts with only one schedule and one preset. No two optimizers of
+    a part have the same schedule; the first part leaves out the constant one.
     """
     for i, kind in enumerate(KINDS):
         for (j, schedule), (k, preset) in product(enumerate(SCHEDULES), enumerate(PRESETS)):

@@ -23,7 +23,7 @@ from torch_impl.optimizer import Optimizer
 
 pytestmark = pytest.mark.slow
 
-PARTS = 3  # as many as presets, so that each part has every schedule of an optimizer
+PARTS = 11
 BETAS, EPSILON = (0.875, 0.96875), 2**-10
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "sgd": lambda groups: optim.SGD(groups, momentum=0.5, nesterov=True),
