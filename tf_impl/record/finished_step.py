@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from common.recording.clip_factors import find_factor
 from common.recording.record_format import RecordFacts
 from tf_impl.record import notes
-from tf_impl.record.gradients import Gradients, clip_gradients, recover_gradients, relative_difference
+from tf_impl.record.gradients import Gradients, clip_gradients, has_clipping, recover_gradients, relative_difference
 from tf_impl.record.layer_observer import LayerObserver, describe_layers
 from tf_impl.record.model_facts import Layer, describe_model, name_by_identity
 from tf_impl.record.optimizer_facts import (
@@ -37,6 +37,7 @@ class FinishedStep:
         has_updated: Whether the optimizer updated, or skipped its update. If not, more
             micro-batches of the step follow.
         is_skipped: Whether the optimizer skipped its update because the scaled gradients were not finite.
+        implied: The names of the variables whose gradients the slots imply, also in the next step.
     """
 
     def __init__(self, step: Step, optimizer: Optimizer, iterations: int, variables: Mapping[str, Any]) -> None:
@@ -56,6 +57,7 @@ class FinishedStep:
         self.is_skipped = updates == 0 and has_scale and scale < step.loss_scale  # type: ignore[operator]
         self.has_updated = updates > 0 or self.is_skipped
         self._updates, self._iterations, self._variables = updates, iterations, variables
+        self.implied: Collection[str] = ()
 
     def read_gradients(self, tolerance: float, note: Callable[[str], None]) -> Arrays:
         """Return the gradients of the update by their names in a record, and set clip_factors and max_norm of the step.
@@ -65,17 +67,20 @@ class FinishedStep:
             note: Takes a sentence about what was not seen.
         """
         step = self._step
+        after = view_momentums(self._optimizer, self._variables)
+        used = {} if self._updates != 1 else recover_gradients(self._inner, step.momentums, after, step.rate)
         accumulated = getattr(self._inner, "gradient_accumulation_steps", None) or 1
         from_tape = step.list_tape_gradients(accumulated)
         of_replicas = from_tape if accumulated > 1 else [*filter(None, step.received.values())] or from_tape
+        if step.implied:
+            of_replicas = [{name: array for name, array in used.items() if name in step.implied}]
         received = add_gradients(of_replicas)
         # Keras clips the gradients of each replica before it sums them
         clipped = add_gradients([clip_gradients(self._optimizer, gradients) for gradients in of_replicas])
-        after = view_momentums(self._optimizer, self._variables)
-        used = {} if self._updates != 1 else recover_gradients(self._inner, step.momentums, after, step.rate)
         if self._updates > 1:
             note(notes.SEVERAL_UPDATES.format(step.number, self._updates))
-        if not used:
+        is_recovered = bool(used)
+        if not is_recovered and not step.implied:
             note(notes.COMPUTED_GRADIENTS.format(type(self._inner).__name__))
             used = clipped
         used = {name: array for name, array in used.items() if name in received or not received}
@@ -87,6 +92,8 @@ class FinishedStep:
         if (is_clipped or difference > tolerance) and step.is_exact:  # else, dropout masks may differ
             raw = add_gradients(from_tape) if step.max_norm is not None else received
             arrays.update(self._name_unclipped(raw, used))
+        elif is_recovered and step.has_unchanged_gradients and not has_clipping(self._optimizer):
+            self.implied = frozenset(used)
         self._set_max_norm()
         return arrays
 

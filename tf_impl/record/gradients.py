@@ -55,6 +55,12 @@ def clip_gradients(optimizer: Optimizer, gradients: Gradients) -> dict[str, np.n
     return dict(gradients)
 
 
+def has_clipping(optimizer: Optimizer) -> bool:
+    """Check whether arguments of the optimizer ask for clipping."""
+    inner = unwrap_optimizer(optimizer)
+    return any(getattr(inner, name, None) is not None for name in ("clipnorm", "global_clipnorm", "clipvalue"))
+
+
 def norm_of(gradients: Gradients) -> float:
     """Return the norm of all gradients as one vector."""
     return float(np.sqrt(sum(map(sum_squares, gradients.values()))))

@@ -125,6 +125,11 @@ def has_own_variables(layer: Layer) -> bool:
     )
 
 
+def is_part(layer: Layer, model: Layer) -> bool:
+    """Check whether a layer belongs to a model: a script may call the layers of a model one by one."""
+    return any(part is layer for part in model._flatten_layers(include_self=False))
+
+
 def is_keras_3(layer: Layer) -> bool:
     """Check whether a layer comes from Keras 3."""
     return hasattr(find_layer_class(layer), "path")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import ClassVar
@@ -46,6 +47,16 @@ class Patches:
 
         set_attribute(replacement)
         self._undo.append(undo)
+
+    def wrap(self, owner: object, name: str, replacement: Callable[..., object]) -> None:
+        """Replace a function or method until `restore`. The replacement receives the original as its first argument."""
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def call(*args: object, **kwargs: object) -> object:
+            return replacement(original, *args, **kwargs)
+
+        self.replace(owner, name, call)
 
     def restore(self) -> None:
         """Restore the attributes in reverse order."""

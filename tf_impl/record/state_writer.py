@@ -70,6 +70,7 @@ class StateWriter:
         if not (finished.is_skipped or self._has_updated):
             self._has_updated = True
             arrays.update(view_slots(self._optimizer, self.name_variables()))
+        observer.implied.names = finished.implied
         self._writer.write_step(step.describe(finished.is_skipped), {**arrays, **step.name_batch_arrays()})
 
     def _view_weights(self) -> Arrays:

@@ -126,6 +126,7 @@ class Step:
         max_norm: The norm to which the script clipped the gradients.
         clip_factors: The factors by which gradients were multiplied before the update, by the name of the variable.
         is_exact: Whether the rehearsal returned what the real step returned, as far as they were compared.
+        implied: The names of the variables whose gradients the rehearsal did not compute.
     """
 
     number: int
@@ -138,6 +139,7 @@ class Step:
     max_norm: float | None = None
     clip_factors: dict[str, float] = field(default_factory=dict)
     is_exact: bool = True
+    implied: Collection[str] = ()
 
     def find_open_batch(self, replica: int) -> MicroBatch | None:
         """Return the micro-batch of a replica whose gradients are not computed yet; None if there is none."""
@@ -197,6 +199,16 @@ class Step:
         for number, batch in enumerate(self.micro_batches):
             arrays.update(batch.name_arrays(number))
         return {**arrays, **(self.micro_batches[0].layers if self.micro_batches else {})}
+
+    @property
+    def has_unchanged_gradients(self) -> bool:
+        """Return whether the optimizer received, on one replica, the very gradients that one tape returned."""
+        batches, received = self.micro_batches, [*self.received.values()]
+        if not self.is_exact or self.loss_scale is not None or (len(batches), len(received)) != (1, 1):
+            return False
+        if batches[0].gradients.keys() != received[0].keys():
+            return False
+        return all(array is received[0][name] for name, array in batches[0].gradients.items())
 
     def list_tape_gradients(self, divisor: int = 1) -> list[dict[str, np.ndarray]]:
         """Return, for each replica, the sum of the gradients of its micro-batches, divided by `divisor`."""

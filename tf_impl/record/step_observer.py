@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +11,11 @@ import tensorflow as tf
 from common.recording.record_format import LossFacts
 from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record.environment import find_replica
+from tf_impl.record.implied_gradients import ImpliedGradients
 from tf_impl.record.layer_observer import LayerObserver
 from tf_impl.record.loss_facts import join_losses
 from tf_impl.record.loss_observer import LossObserver, iterate_functions
-from tf_impl.record.model_facts import Layer, find_keras, find_layer_class
+from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, is_part
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import refuse_parts
@@ -36,6 +36,7 @@ class StepObserver:
         has_later_losses: Whether the optimizer updates even then, because other models are recorded, whose losses may
             depend on the updated weights. The rehearsal undoes the update.
         omitted: The types of the tensors that a record cannot hold, by name.
+        implied: The gradients that a rehearsal does not compute.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class StepObserver:
         self._before_update, self._guard, self._before_call = before_update, guard, before_call
         self.is_rehearsal = self.has_later_losses = False
         self.omitted: dict[str, str] = {}
+        self.implied = ImpliedGradients()
         self._model, self._optimizer = model, optimizer
         self._patches = Patches()
         self._tensors: list[tf.Tensor] = []  # the tensors that the model received or returned
@@ -76,22 +78,25 @@ class StepObserver:
         """Begin to observe. copies: keeps the copies of the tensors of this step."""
         self._copies = copies
         layer_class, losses = find_layer_class(self._model), find_keras(self._model).losses
-        self._patch(layer_class, "__call__", self._call_layer)
-        self._patch(tf, "reshape", self._reshape)
-        self._patch(tf, "clip_by_global_norm", self._clip)
-        self._patch(tf.GradientTape, "gradient", self._differentiate)
+        self._patches.wrap(layer_class, "__call__", self._call_layer)
+        self._patches.wrap(tf, "reshape", self._reshape)
+        self._patches.wrap(tf, "clip_by_global_norm", self._clip)
+        self._patches.wrap(tf.GradientTape, "__enter__", self.implied.enter_tape)
+        self._patches.wrap(tf.GradientTape, "__exit__", self.implied.leave_tape)
+        self._patches.wrap(tf.GradientTape, "gradient", self._differentiate)
         observer = LossObserver(self._see, self._take_loss)
-        self._patch(losses.Loss, "__call__", observer.call_loss)
+        self._patches.wrap(losses.Loss, "__call__", observer.call_loss)
         for module, name in iterate_functions(losses):
-            self._patch(module, name, observer.call_function)
+            self._patches.wrap(module, name, observer.call_function)
         for name in ("apply", "apply_gradients"):
             if hasattr(self._optimizer, name):
-                self._patch(self._optimizer, name, self._apply)
+                self._patches.wrap(self._optimizer, name, self._apply)
 
     def stop(self) -> None:
         """Stop observing."""
         self._patches.restore()
         self._tensors.clear()
+        self.implied.forget()
         self._gradients.clear()
         self._copies.forget()
         self.omitted.update({name: x for name, x in self._copies.omitted.items() if not name.startswith("layer/")})
@@ -128,6 +133,10 @@ class StepObserver:
         return self._used_layers or self._first_layers
 
     @property
+    def _omits_gradients(self) -> bool:
+        return self.is_rehearsal and not self.has_later_losses and bool(self.implied.names)
+
+    @property
     def is_within_layer(self) -> bool:
         """Return whether the model computes now."""
         return any(self._depths.values())
@@ -144,16 +153,12 @@ class StepObserver:
         else:
             self._guard(function)
 
-    def _patch(self, owner: Any, name: str, replacement: Call) -> None:  # noqa: ANN401  a module, class or object
-        original = getattr(owner, name)
-        self._patches.replace(owner, name, functools.wraps(original)(_bind(replacement, original)))
-
     def _find_open_batch(self) -> MicroBatch | None:
         return None if self.step is None else self.step.find_open_batch(find_replica())
 
     def _call_layer(self, original: Call, layer: Layer, *args: object, **kwargs: object) -> object:
         replica = find_replica()
-        if not self._depths.get(replica) and (layer is self._model or self._is_part(layer)):
+        if not self._depths.get(replica) and (layer is self._model or is_part(layer, self._model)):
             if not self.is_rehearsal:
                 self._before_call(refuse_parts if layer is not self._model else lambda: layer(*args, **kwargs))
             self._depths[replica] = 1
@@ -171,10 +176,6 @@ class StepObserver:
         observer = self._observed_call.layers if self._observed_call is not None else None
         return observer if observer is not None and observer.is_within_layer else None
 
-    def _is_part(self, layer: Layer) -> bool:
-        """Check whether a layer belongs to the model: a script may call the layers of a model one by one."""
-        return any(part is layer for part in self._model._flatten_layers(include_self=False))
-
     def _call_model(self, original: Call, layer: Layer, args: tuple, kwargs: dict) -> object:
         """Call the model, or a layer that the script calls instead of the model."""
         batch = MicroBatch() if self.step is None else self.step.open_batch(find_replica())  # None: the record ended
@@ -190,7 +191,7 @@ class StepObserver:
             self._observed_call = call
             returned = call.layers.call(original, layer, args, kwargs)
         else:
-            returned = original(layer, *args, **kwargs)
+            returned = self.implied.call(lambda: original(layer, *args, **kwargs), self._omits_gradients)
         self._see(lambda: self._take_call(call, {**dict(enumerate(args)), **kwargs}, returned, is_first_layer))
         return returned
 
@@ -239,6 +240,9 @@ class StepObserver:
         # The loss has no gradient by the results of calls on which it does not depend
         sources = [arguments["sources"], [call.results for call in calls]]
         gradients, of_results = original(tape, **{**arguments, "sources": sources})
+        if self._omits_gradients and self.step is not None:
+            self.step.implied = self.implied.names
+            gradients = self._gradients.replace(gradients, arguments["sources"], self.implied.names)
         unused = [call for call, of_call in zip(calls, of_results) if all(x is None for x in of_call)]  # noqa: B905
         self._see(lambda: take_shares(calls, of_results, self.step))
         self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, unused))
@@ -294,7 +298,3 @@ class StepObserver:
         self.step.received[find_replica()] = named
         if find_replica() == 0:
             self.step.updates += 1
-
-
-def _bind(replacement: Call, original: Call) -> Call:
-    return lambda *args, **kwargs: replacement(original, *args, **kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,22 @@ class TapeGradients:
             for gradient, variable in pairs
             if gradient is not None and id(variable) in names
         }
+
+    def replace(self, gradients: object, sources: object, names: Collection[str]) -> object:
+        """Return gradients with zeros for some variables of the model.
+
+        Args:
+            gradients: The gradients.
+            sources: Their variables.
+            names: The names of the variables whose gradients become zeros.
+        """
+        known = name_by_identity(name_variables(self._model))
+
+        def choose(source: Any, gradient: object) -> object:  # noqa: ANN401  a tf.Variable or a keras.Variable
+            return tf.zeros(source.shape, source.dtype) if known.get(id(source)) in names else gradient
+
+        pairs = zip(tf.nest.flatten(sources), tf.nest.flatten(gradients))  # noqa: B905
+        return tf.nest.pack_sequence_as(sources, [choose(source, gradient) for source, gradient in pairs])
 
     def _view(self, gradient: object, scale: float) -> np.ndarray:
         if id(gradient) not in self._arrays:

@@ -177,4 +177,5 @@ def _surround(original: Callable[..., Any], before: Before | None, after: After 
                 after(original, result, args, kwargs)
         return result
 
+    replacement.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]  # torch.jit.script compiles it
     return replacement
