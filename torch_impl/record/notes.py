@@ -75,7 +75,7 @@ def list_batch_notes(
     if not loss_calls and operands:
         sentences.append(
             "loss function: the script computes the loss without one of torch.nn.functional; what it combines with the "
-            "outputs of the model by -, *, indexing or gather is recorded as the labels"
+            "outputs of the model by -, *, /, indexing, gather or where is recorded as the labels"
         )
     elif not loss_calls:
         sentences.append(

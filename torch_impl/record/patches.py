@@ -18,8 +18,14 @@ LOSS_FUNCTIONS = (
     "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
     "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
 )  # fmt: skip
-# Methods by which a loss that a script writes itself combines labels with the outputs of a model
-OPERATIONS = ("__getitem__", "__mul__", "__rmul__", "__rsub__", "__sub__", "gather", "mul", "sub")
+# Methods and functions by which a loss that a script writes itself combines labels with the outputs of a model
+FUNCTIONS = (
+    "div", "divide", "gather", "index_select", "mul", "multiply", "sub", "subtract", "take_along_dim", "true_divide",
+    "where",
+)  # fmt: skip
+OPERATIONS = (
+    "__getitem__", "__mul__", "__rmul__", "__rsub__", "__rtruediv__", "__sub__", "__truediv__", *FUNCTIONS,
+)  # fmt: skip
 Before = Callable[..., object]  # receives the arguments of the observed function
 After = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], object]  # function, result, args, kwargs
 
@@ -27,8 +33,8 @@ After = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], obj
 class ObservedMethod:
     """Replacement of a method that equals the original: tables of `__torch_function__` have the original as a key."""
 
-    def __init__(self, owner: type, name: str, replacement: Callable[..., object]) -> None:
-        """Replace a method of a class."""
+    def __init__(self, owner: Any, name: str, replacement: Callable[..., object]) -> None:  # noqa: ANN401
+        """Replace a method of a class, or a function of a module."""
         original = getattr(owner, name)
         functools.update_wrapper(self, original)  # copies the attributes of the replacement of another recorder, too
         self._original, self._replacement, self._path = original, replacement, (owner, name)
@@ -54,6 +60,14 @@ class ObservedMethod:
         return getattr, self._path
 
 
+class ObservedFunction(ObservedMethod):
+    """Replacement of a function of a module, which a class may have as an attribute: it is not bound to instances."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., object]:
+        """Return the function."""
+        return self
+
+
 class Patches:
     """Replaced functions. Each calls the original function, between two functions of the recorder."""
 
@@ -75,15 +89,16 @@ class Patches:
         """
         self._replace(owner, name, _surround(getattr(owner, name), before, after))
 
-    def observe_operation(self, owner: type, name: str, after: After) -> None:
-        """Call a function after a method that a class with `__torch_function__` may handle in another way.
+    def observe_operation(self, owner: Any, name: str, after: After) -> None:  # noqa: ANN401  module or class
+        """Call a function after an operation that a class with `__torch_function__` may handle in another way.
 
         Args:
-            owner: The class.
-            name: The name of the method.
+            owner: The class or module.
+            name: The name of the method or function.
             after: Receives the function, its result, its positional and its keyword arguments.
         """
-        self._replace(owner, name, ObservedMethod(owner, name, _surround(getattr(owner, name), None, after)))
+        kind = ObservedMethod if inspect.isclass(owner) else ObservedFunction
+        self._replace(owner, name, kind(owner, name, _surround(getattr(owner, name), None, after)))
 
     def observe_everywhere(self, observers: dict[Callable[..., object], tuple[Before | None, After]]) -> None:
         """Observe functions in every module that has them, also under `from x import f`.
@@ -177,5 +192,4 @@ def _surround(original: Callable[..., Any], before: Before | None, after: After 
                 after(original, result, args, kwargs)
         return result
 
-    replacement.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]  # torch.jit.script compiles it
     return replacement

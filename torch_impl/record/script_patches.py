@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torch_impl.record.patches import (
+    FUNCTIONS,
     OPERATIONS,
     Patches,
     bind_arguments,
@@ -35,7 +36,19 @@ class ScriptPatches:
             guard: Returns a function that cannot raise errors.
         """
         self._patches, self._observer, self._report_scaler_step = Patches(), observer, after_scaler_step
+        self._guard, self._compiler = guard, Patches()
         self._backward_depth = 0  # checkpointed layers compute backward passes within a backward pass
+        self._script_depth = 0  # torch.jit.script calls itself for the functions that a function calls
+        self._compiler.observe_everywhere({torch.jit.script: (self._before_script, self._after_script)})
+        self._replace()
+
+    def restore(self) -> None:
+        """Restore the functions."""
+        self._patches.restore()
+        self._compiler.restore()
+
+    def _replace(self) -> None:
+        guard, observer = self._guard, self._observer
         observe = self._patches.observe
         self._patches.observe_everywhere(
             {
@@ -46,14 +59,22 @@ class ScriptPatches:
         observe(torch.autograd, "backward", guard(self._before_backward), guard(self._after_backward))
         observe(find_scaler_class(), "scale", None, guard(self._on_scale))
         observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))
-        for name in OPERATIONS:
-            self._patches.observe_operation(torch.Tensor, name, guard(observer.on_operation))
+        for owner, names in ((torch.Tensor, OPERATIONS), (torch, FUNCTIONS)):
+            for name in names:
+                self._patches.observe_operation(owner, name, guard(observer.on_operation))
         for kind in list_scheduler_classes():
             observe(kind, "step", guard(self._on_scheduler_step))
 
-    def restore(self) -> None:
-        """Restore the functions."""
-        self._patches.restore()
+    def _before_script(self, *_: object, **__: object) -> None:
+        """Restore the functions while TorchScript compiles a function that calls them: it knows the originals only."""
+        self._script_depth += 1
+        if self._script_depth == 1:
+            self._patches.restore()
+
+    def _after_script(self, *_: object) -> None:
+        self._script_depth -= 1
+        if self._script_depth == 0:
+            self._replace()
 
     def _before_backward(self, tensors: object, *_: object, **__: object) -> None:
         self._backward_depth += 1

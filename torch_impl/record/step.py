@@ -198,11 +198,11 @@ def describe_loss_call(
     return call
 
 
-def describe_operands(result: object, args: tuple[object, ...], copies: Copies) -> list[Operand]:
+def describe_operands(result: object, arguments: object, copies: Copies) -> list[Operand]:
     """Return the operands without a gradient of an operation; none if its result has no gradient."""
     if not (isinstance(result, torch.Tensor) and result.grad_fn is not None):
         return []
-    tensors = [tensor for _, tensor in name_tensors(args) if not tensor.requires_grad and tensor.numel() > 1]
+    tensors = [tensor for _, tensor in name_tensors(arguments) if not tensor.requires_grad and tensor.numel() > 1]
     return [Operand(copies.copy(tensor), mark_nodes([result])) for tensor in tensors if not _are_rows(tensor)]
 
 

@@ -68,7 +68,7 @@ class StepObserver:
                 self.step.loss_calls = [known for known in self.step.loss_calls if list_marks([known])]
                 self._most_loss_calls = max(MAX_OPERANDS, 2 * len(self.step.loss_calls))
 
-    def on_operation(self, _: object, result: object, args: tuple[Any, ...], __: dict[str, Any]) -> None:
+    def on_operation(self, _: object, result: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Notice an operation: a script may compute its loss without a loss function."""
         if not (self._calls.may_compute_loss and torch.is_grad_enabled()):
             return
@@ -76,7 +76,7 @@ class StepObserver:
             self.step.operands = [known for known in self.step.operands if list_marks([known])]
         if len(self.step.operands) < MAX_OPERANDS:
             with contextlib.suppress(RuntimeError):  # a tensor of torch.func has no values to copy
-                self.step.operands += describe_operands(result, args, self._calls.copies)
+                self.step.operands += describe_operands(result, (args, kwargs), self._calls.copies)
 
     def on_scaled_loss(self, scaler: Any, loss: Any) -> None:  # noqa: ANN401  its class depends on the version
         """Notice that a gradient scaler multiplied a loss."""

@@ -18,11 +18,16 @@ CROSS_ENTROPIES: list[LossFunction] = [
     lambda logits, y: -logits.log_softmax(1)[torch.arange(8), y].mean(),
     lambda logits, y: -logits.log_softmax(1).gather(1, y[:, None]).mean(),
     lambda logits, y: -logits.log_softmax(1).mul(torch.eye(3)[y]).sum() / len(y),
+    lambda logits, y: -torch.gather(logits.log_softmax(1), dim=1, index=y[:, None]).mean(),
+    lambda logits, y: -torch.multiply(torch.eye(3)[y], logits.log_softmax(1)).sum() / len(y),
 ]
 SQUARED_ERRORS: list[LossFunction] = [
     lambda outputs, z: ((outputs - z) ** 2).mean(),
     lambda outputs, z: (z - outputs).pow(2).mean(),
     lambda outputs, z: outputs.sub(z).square().mean(),
+    lambda outputs, z: torch.sub(outputs, z).square().mean(),
+    lambda outputs, z: torch.subtract(z, outputs).pow(2).mean(),
+    lambda outputs, z: ((outputs / z - 1) * z).pow(2).mean(),
 ]
 
 
@@ -85,10 +90,10 @@ def test_a_mistake_in_an_own_loss_is_named(compute: LossFunction, words: str, tm
 @pytest.mark.parametrize(
     "compute",
     [
-        # The recorder does not see `torch.gather`, so that the only operand is a mask
-        lambda logits, y: -(torch.gather(logits.log_softmax(1), 1, y[:, None])[:, 0] * torch.ones(8)).mean(),
-        lambda logits, y: -(torch.gather(logits.log_softmax(1), 1, y[:, None])[:, 0] * (y >= 0)).mean(),
-        lambda logits, y: -(torch.gather(logits.log_softmax(1), 1, y[:, None])[:, 0] * (y * 0 + 1)).mean(),
+        # The recorder does not see `torch.einsum`, so that the only operand is a mask
+        lambda logits, y: -(torch.einsum("ij,ij->i", logits.log_softmax(1), torch.eye(3)[y]) * torch.ones(8)).mean(),
+        lambda logits, y: -(torch.einsum("ij,ij->i", logits.log_softmax(1), torch.eye(3)[y]) * (y >= 0)).mean(),
+        lambda logits, y: -(torch.einsum("ij,ij->i", logits.log_softmax(1), torch.eye(3)[y]) * (y * 0 + 1)).mean(),
     ],
 )
 def test_a_mask_is_no_label(compute: LossFunction, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from torch_impl.record import Recorder
 
@@ -44,6 +45,29 @@ def test_a_class_finds_operations_in_its_table(count: int, tmp_path: Path) -> No
     for recorder in recorders:
         recorder.close()
     assert results == ["mul", "sub", "gather", "index"]
+
+
+def test_torchscript_compiles_functions_that_are_replaced(tmp_path: Path) -> None:
+    def compute_loss(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return functional.mse_loss(a, b) + torch.sub(a, b).mean() + a.mul(b).mean()
+
+    recorder = start(tmp_path)
+    compiled, a, b = torch.jit.script(compute_loss), torch.ones(2), torch.zeros(2)
+    replaced = functional.mse_loss
+    recorder.close()
+    assert compiled(a, b) == compute_loss(a, b)
+    assert replaced is not functional.mse_loss  # the recorder continues after the compilation
+
+
+def test_functions_of_torch_are_restored(tmp_path: Path) -> None:
+    functions = {**vars(torch)}
+    recorder = start(tmp_path)
+    table = {functions["sub"]: "sub"}
+    assert table[torch.sub] == "sub"
+    assert torch.sub(torch.ones(1), 1) == 0
+    recorder.close()
+    assert {**vars(torch)} == functions
+    assert torch.sub is functions["sub"]
 
 
 def test_a_replaced_operation_can_be_pickled(tmp_path: Path) -> None:
