@@ -91,7 +91,13 @@ class LossFacts(TypedDict):
     arguments: dict[str, object]  # such as {"reduction": "mean", "label_smoothing": 0.0}
 
 
-class LossTerm(LossFacts):
+class LossTermFunctions(TypedDict, total=False):
+    """Additional facts of a term on which the loss depends through other functions than sums and products."""
+
+    functions: list[str]  # names of these functions in the framework, such as "sqrt"; the share is then None
+
+
+class LossTerm(LossFacts, LossTermFunctions):
     """A term of the loss of a micro-batch: a call of a loss function."""
 
     value: float  # mean of the numbers that the function returned

@@ -6,13 +6,22 @@ the recorder keeps no graph in memory, and knows when a script has dropped one, 
 
 from __future__ import annotations
 
+import re
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
 
 KEY = "lockstep_marks"  # in the metadata of nodes
+NODE_NAME = re.compile(r"(\w+?)Backward\d*")
+# Functions f for which x * f'(x) is not f(x), by the names of their nodes: the gradient by a loss that they receive does
+# not show its share
+FUNCTIONS = {
+    "Sqrt", "Rsqrt", "Pow", "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1P", "Reciprocal", "Sigmoid", "Tanh",
+    "Softplus", "LogSigmoid", "Logsumexp", "Softmax", "LogSoftmax", "Prod", "Erf", "Sin", "Cos",
+}  # fmt: skip
+PRODUCTS = {"Mul", "Div"}  # functions if more than one of their arguments depends on losses
 
 
 class Mark:
@@ -62,10 +71,48 @@ def find_marks(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> set[
     return found
 
 
-def split_used(items: Sequence[Item], marks: Collection[Mark]) -> tuple[list[Item], list[Item]]:
-    """Return the items on which a loss depends, and those after the last of them, for a later loss.
+def find_functions(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> dict[Mark, set[str]]:
+    """Return the names of the functions, such as "sqrt", through which tensors depend on the nodes of each mark."""
+    unvisited: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    below: dict[object, dict[Mark, set[str]]] = {}  # by node: the functions between it and each mark below it
+    while unvisited:
+        node = unvisited[-1]
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        own = {*marks}.intersection(node.metadata.get(KEY, ()))
+        missing = [parent for parent in parents if parent not in below] if not own and node not in below else []
+        unvisited += missing
+        if not missing:
+            unvisited.pop()
+            below.setdefault(node, {mark: set() for mark in own} if own else _join(node, parents, below))
+    return _unite([below[tensor.grad_fn] for tensor in tensors if tensor.grad_fn is not None])
 
-    Unused items before the last used one are dropped. If no item is used, all are kept for a later loss.
+
+def _join(
+    node: Any, parents: Sequence[object], below: Mapping[object, dict[Mark, set[str]]]  # noqa: ANN401  of any class
+) -> dict[Mark, set[str]]:  # fmt: skip
+    """Return the functions between a node and each mark below it, from those of its parents."""
+    dependent = [below[parent] for parent in parents if below[parent]]
+    if not dependent:
+        return {}
+    match = NODE_NAME.fullmatch(node.name())
+    name = match[1] if match is not None else ""
+    is_divisor = name == "Div" and not (node.next_functions[0][0] in parents and below[node.next_functions[0][0]])
+    is_function = name in FUNCTIONS or is_divisor or (name in PRODUCTS and len(dependent) > 1)
+    return {mark: names | ({name.lower()} if is_function else set()) for mark, names in _unite(dependent).items()}
+
+
+def _unite(named: Iterable[Mapping[Mark, set[str]]]) -> dict[Mark, set[str]]:
+    united: dict[Mark, set[str]] = {}
+    for functions in named:
+        for mark, names in functions.items():
+            united[mark] = united.get(mark, set()) | names
+    return united
+
+
+def split_used(items: Sequence[Item], marks: Collection[Mark]) -> tuple[list[Item], list[Item]]:
+    """Return the items on which a loss depends, and the others, for a later loss.
+
+    Unused items before the last used one are dropped if the script has dropped their graph.
 
     Args:
         items: Calls of the model or of loss functions, in the order of the calls.
@@ -73,6 +120,9 @@ def split_used(items: Sequence[Item], marks: Collection[Mark]) -> tuple[list[Ite
     """
     used_marks = {*marks}
     used = [index for index, item in enumerate(items) if list_marks([item]) & used_marks]
-    if not used:
-        return [], list(items)
-    return [items[index] for index in used], list(items[used[-1] + 1 :])
+    later = [
+        item
+        for index, item in enumerate(items)
+        if index not in used and (not used or index > used[-1] or list_marks([item]))
+    ]
+    return [items[index] for index in used], later

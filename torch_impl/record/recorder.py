@@ -43,7 +43,7 @@ from torch_impl.record.optimizer_facts import (
 )
 from torch_impl.record.patches import is_compiling
 from torch_impl.record.script_patches import ScriptPatches
-from torch_impl.record.step import Arrays, Step
+from torch_impl.record.step import Arrays
 from torch_impl.record.step_observer import StepObserver
 from torch_impl.record.update_hooks import Arguments, UpdateHooks
 from torch_impl.record.weight_samples import WeightSamples
@@ -211,7 +211,7 @@ class Recorder:
         if self._follower is not None:
             self._follower.end_step()
         self._samples.take(self._name_parameters())
-        self._observer.step = Step(step.number + 1)
+        self._observer.begin_step(step.number + 1)
         self._calls.copies = Copies(self._get_copied_bytes(step.number + 1))
         if step.number == self._steps or not self._writer.is_open:
             self._finish(complete=step.number == self._steps)

@@ -32,6 +32,7 @@ class LossCall:
         value: The mean of what it returned.
         share: The sum of what it returned times the gradient of the loss by it; None before the backward pass.
         hook: The hook that computes the share.
+        functions: The functions, such as "sqrt", through which the loss depends on it: the share is then not known.
     """
 
     facts: LossFacts
@@ -40,6 +41,7 @@ class LossCall:
     value: torch.Tensor
     share: torch.Tensor | None = None
     hook: torch.utils.hooks.RemovableHandle | None = None
+    functions: set[str] = field(default_factory=set)
 
     def observe_gradient(self, result: torch.Tensor) -> None:
         """Compute the share when the backward pass reaches the result of the call."""
@@ -58,8 +60,9 @@ class LossCall:
 
     def describe(self, loss_scale: float | None) -> LossTerm:
         """Return the call as a term of the loss. loss_scale: the factor of a gradient scaler."""
-        share = None if self.share is None else float(self.share) / (loss_scale or 1.0)
-        return {**self.facts, "value": float(self.value), "share": share}
+        share = None if self.share is None or self.functions else float(self.share) / (loss_scale or 1.0)
+        term: LossTerm = {**self.facts, "value": float(self.value), "share": share}
+        return {**term, "functions": sorted(self.functions)} if self.functions else term
 
 
 @dataclass

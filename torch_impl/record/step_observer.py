@@ -11,7 +11,7 @@ import torch
 from common.recording.record_format import LayerFacts, LossFacts
 from torch_impl.record import notes
 from torch_impl.record.gradients import GradientObserver
-from torch_impl.record.graph import find_marks, list_marks, split_used
+from torch_impl.record.graph import find_functions, find_marks, list_marks, split_used
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
 from torch_impl.record.step import LossCall, MicroBatch, Step, describe_loss_call, describe_operands
@@ -92,12 +92,15 @@ class StepObserver:
         known_calls = self.step.loss_calls
         loss_calls, self.step.loss_calls = split_used(known_calls, marks)
         self._loss_calls_of_pass = loss_calls
-        used = {id(call) for call in loss_calls}
-        for call in known_calls[: len(known_calls) - len(self.step.loss_calls)]:
-            if id(call) not in used:
+        kept = {id(call) for call in [*loss_calls, *self.step.loss_calls]}
+        for call in known_calls:
+            if id(call) not in kept:
                 call.forget_hook()
         has_many_operands = len(self.step.operands) >= MAX_OPERANDS
         operands, self.step.operands = split_used(self.step.operands, marks)
+        for mark, functions in find_functions(losses, list_marks(loss_calls)).items():
+            for call in loss_calls:
+                call.functions |= functions if mark in list_marks([call]) else set()
         loss = self.step.take_loss(losses)
         self._calls.is_paused = True
         if has_pending_calls and not calls:
@@ -114,6 +117,13 @@ class StepObserver:
         if calls and self.layers is None:
             self.layers = calls[0].facts
         self._calls.records_layers = self.layers is None
+
+    def begin_step(self, number: int) -> None:
+        """Begin a step. A backward pass of this step may need losses that the script has computed before."""
+        loss_calls, operands = (
+            [x for x in items if list_marks([x])] for items in (self.step.loss_calls, self.step.operands)
+        )
+        self.step = Step(number, loss_calls=loss_calls, operands=operands)
 
     def on_other_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Notice that an optimizer updated: perhaps that of another model, whose loss depends on this one."""

@@ -6,10 +6,12 @@ compared with it. The share of a term is the part of the loss that comes from it
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
 from common.diagnose.findings import Explanation
+from common.diagnose.recorded.label_counts import count_labels
 from common.diagnose.recorded.loss_formulas import CLOSE
 from common.diagnose.recorded.loss_settings import BY_SCRIPT, CAUSES, describe_kind, read_loss_settings
 from common.diagnose.recorded.record_pair import RecordPair
@@ -108,11 +110,15 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
         pair: The records.
         step: The step.
     """
-    sums = [read_sum(side, step) for side in pair.sides]
-    counts = {len(side.batches.list_micro_batches(step)) for side in pair.sides}
-    a, b = sums
-    if a is None or b is None or len(counts) > 1:
-        return []
+    a, b = (read_sum(side, step) for side in pair.sides)
+    if a is None or b is None:
+        return _explain_functions(pair, step)
+    counts = [len(side.batches.list_micro_batches(step)) for side in pair.sides]
+    if counts[0] != counts[1]:
+        if any(len({*count_labels(side, step)}) > 1 for side in pair.sides):
+            return []  # the means over micro-batches of several sizes are not those of the step
+        factors = product(sorted({1, counts[0]}), sorted({1, counts[1]}))  # a script may divide by the number
+        a, b = min((_multiply(a, b, *pair_of_factors) for pair_of_factors in factors), key=_measure_difference)
     tolerance = CLOSE[pair.precision] * max(sum(abs(term.share) for term in x.terms) + abs(x.rest) for x in (a, b))
     if all(len(x.terms) == 1 and abs(x.rest) <= tolerance for x in (a, b)):
         return []
@@ -137,6 +143,45 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
             for term in terms
         ]  # fmt: skip
     return explanations
+
+
+def _multiply(a: Sum, b: Sum, factor_a: int, factor_b: int) -> tuple[Sum, Sum]:
+    """Return two sums, each multiplied by a factor."""
+    sums = [
+        Sum([replace(term, share=term.share * factor) for term in x.terms], x.rest * factor)
+        for x, factor in ((a, factor_a), (b, factor_b))
+    ]
+    return sums[0], sums[1]
+
+
+def _measure_difference(sums: tuple[Sum, Sum]) -> tuple[int, float]:
+    """Return how many terms have another share, and by how much they differ, relative to the first sum."""
+    a, b = sums
+    total = sum(abs(term.share) for term in a.terms) + abs(a.rest) or 1.0
+    differences = [abs(x.share - y.share) / total for x, y in _pair_terms(a.terms, b.terms, 0.0)]
+    return sum(difference > CLOSE["float32"] for difference in differences), sum(differences)
+
+
+def _explain_functions(pair: RecordPair, step: int) -> list[Explanation]:
+    """Explain losses that are no sums of what loss functions return, if their functions differ."""
+    words = [_describe_functions(side, step) for side in pair.sides]
+    has_functions = any(
+        "functions" in term for side in pair.sides for batch in _list_terms(side, step) for term in batch
+    )
+    if not has_functions or not all(words) or words[0] == words[1]:
+        return []
+    sentence = f"the loss of A is computed from {words[0]}; that of B from {words[1]}"
+    return [Explanation(TERMS, sentence, confirmed=False)]
+
+
+def _describe_functions(side: RecordedSide, step: int) -> str:
+    """Return words for the functions of losses in the first micro-batch of a step; nothing without loss functions."""
+    terms = next(iter(_list_terms(side, step)), [])
+    words = []
+    for term in terms[:MOST_TERMS]:
+        functions = ", ".join(term.get("functions", []))
+        words.append(f"the {describe_kind(term)}" + (f" (through {functions})" if functions else ""))
+    return " and ".join(words)
 
 
 def _pair_terms(a: Sequence[Term], b: Sequence[Term], tolerance: float) -> list[tuple[Term, Term]]:

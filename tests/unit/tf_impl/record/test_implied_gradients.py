@@ -79,7 +79,10 @@ def test_gradients_and_terms_of_later_steps_are_recorded(tmp_path: Path) -> None
 def test_an_own_loop_that_changes_gradients_computes_them(tmp_path: Path) -> None:
     for factor, passes in ((1.0, 1), (0.5, 3)):
         BACKWARD_PASSES.clear()
-        model, optimizer = keras.Sequential([keras.Input([4]), keras.layers.Dense(8), Watched()]), keras.optimizers.Adam()
+        model, optimizer = (
+            keras.Sequential([keras.Input([4]), keras.layers.Dense(8), Watched()]),
+            keras.optimizers.Adam(),
+        )
 
         @tf.function
         def step(x: tf.Tensor) -> tf.Tensor:

@@ -172,3 +172,76 @@ def test_terms_of_equal_values_in_another_order_are_no_cause(weights: list[float
     diagnosis = diagnose(tmp_path, add_equal_terms([1, 0.5]), add_equal_terms(weights, penalty=0.1))
     assert [found.cause for found in diagnosis.causes] == ["missing_loss_term"]
     assert "the loss of B has 0.1 times the absolute error" in diagnosis.causes[0].sentence
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_losses_are_recorded_in_the_order_of_their_backward_passes(order: list[int], tmp_path: Path) -> None:
+    model = TwoHeads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(tmp_path), model, optimizer, steps=1)
+    inputs = torch.randn(8, 5)
+    losses = [functional.cross_entropy(model(inputs)[0], torch.arange(8) % 3)]
+    losses.append(functional.mse_loss(model(inputs)[1], torch.zeros(8, 2)))
+    for index in order:
+        losses[index].backward()
+    optimizer.step()
+    step = read_facts(tmp_path)["steps"][0]
+    names = ["cross_entropy", "mse_loss"]
+    assert [[term["name"] for term in batch] for batch in step["terms"]] == [[names[index]] for index in order]
+    assert step["losses"] == pytest.approx([losses[index].item() for index in order])
+    assert step["calls"] == [1, 1]
+    assert not [loss for loss in losses if loss._backward_hooks]
+
+
+FUNCTIONS: list[tuple[LossFunction, list[list[str] | float]]] = [
+    (lambda outputs, y, z: functional.mse_loss(outputs[1], z).sqrt(), [["sqrt"]]),
+    (lambda outputs, y, z: functional.mse_loss(outputs[1], z) ** 0.5, [["pow"]]),
+    (lambda outputs, y, z: functional.mse_loss(outputs[1], z) / 4, [0.25]),
+    (lambda outputs, y, z: functional.mse_loss(outputs[1], z) / functional.l1_loss(outputs[1], z), [["div"], ["div"]]),
+    (lambda outputs, y, z: functional.mse_loss(outputs[1], z) * functional.l1_loss(outputs[1], z), [["mul"], ["mul"]]),
+    (
+        lambda outputs, y, z: functional.mse_loss(outputs[1], z).sqrt() + functional.l1_loss(outputs[1], z),
+        [["sqrt"], 1],
+    ),
+    (lambda outputs, y, z: functional.mse_loss(outputs[1], z, reduction="none").mean(1).sqrt().mean(), [["sqrt"]]),
+    (lambda outputs, y, z: 1 / (1 / functional.mse_loss(outputs[1], z)), [["reciprocal"]]),
+]
+
+
+@pytest.mark.parametrize(("compute", "expected"), FUNCTIONS)
+def test_a_share_is_only_given_if_the_loss_is_a_sum(
+    compute: LossFunction, expected: list[list[str] | float], tmp_path: Path
+) -> None:
+    record(tmp_path, compute)
+    (terms,) = read_facts(tmp_path)["steps"][0]["terms"]
+    shares = [term.get("functions") or term["share"] / term["value"] for term in terms]
+    assert shares == [pytest.approx(item) if isinstance(item, float | int) else item for item in expected]
+    assert all((term["share"] is None) == ("functions" in term) for term in terms)
+
+
+def test_a_root_of_the_loss_is_named(tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, lambda outputs, y, z: functional.mse_loss(outputs[1], z), FUNCTIONS[0][0])
+    words = "the loss of A is computed from the squared error; that of B from the squared error (through sqrt)"
+    assert [found.sentence for found in diagnosis.causes] == [words]
+
+
+@pytest.mark.parametrize("divisor", [1, 4])
+@pytest.mark.parametrize("weight", [0.5, 0.05])
+def test_terms_of_micro_batches_are_compared_by_their_means(weight: float, divisor: int, tmp_path: Path) -> None:
+    record(tmp_path / "a", add())
+    torch.manual_seed(0)
+    model = TwoHeads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * divisor / 4)
+    Recorder(str(tmp_path / "b"), model, optimizer)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        x, z = (torch.randn(8, size, generator=generator) for size in (5, 2))
+        for rows in torch.arange(8).split(2):
+            (add(weight)(model(x[rows]), rows % 3, z[rows]) / divisor).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    diagnosis = diagnose_records(tmp_path / "a", tmp_path / "b")
+    named = [found for found in diagnosis.causes if found.cause == "loss_weight"]
+    assert [found.confirmed for found in named] == ([True] if weight == 0.05 else [])
+    if named:
+        assert "the weight of the squared error in the loss is 0.5 in A and 0.05 in B" in named[0].sentence
