@@ -34,6 +34,7 @@ def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
     """Train all sides at the same time, and return their runs. Raise UserError with the error of a run that failed."""
     for side in sides:
         _remove_previous_run(output / side.name, output / f"{side.name}.log")
+    is_new = not output.exists()
     output.mkdir(parents=True, exist_ok=True)
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -48,6 +49,9 @@ def train_sides(sides: Sequence[SideArguments], output: Path) -> list[SideRun]:
             stop_training(process)
     for side in failed_sides:
         error = read_failure_reason(output / f"{side.name}.log", output / side.name)
+        has_refused = not (output / side.name).exists() and f"{side.name}.log" not in error
+        if has_refused:  # else, the log says why the run failed
+            _remove_output(sides, output, is_new)
         raise UserError(f"{side.name}={side.framework}:{side.strategy}: {error}")
     return [SideRun(side, output / side.name, read_nonfinite_loss(output / side.name)) for side in sides]
 
@@ -109,6 +113,15 @@ def check_streams(sides: Sequence[SideArguments]) -> None:
                 f"{side.name}: a diagnosis does not read streams; set data.stream=null data.stream_examples=null, with "
                 "a data.read that yields only the examples of a few steps"
             )
+
+
+def _remove_output(sides: Sequence[SideArguments], output: Path, is_new: bool) -> None:
+    """Remove the runs and logs of all sides, and their directory if it is new."""
+    for side in sides:
+        shutil.rmtree(output / side.name, ignore_errors=True)
+        (output / f"{side.name}.log").unlink(missing_ok=True)
+    if is_new:
+        output.rmdir()
 
 
 def _remove_previous_run(run_dir: Path, log: Path) -> None:

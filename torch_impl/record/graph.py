@@ -15,8 +15,8 @@ import torch
 
 KEY = "lockstep_marks"  # in the metadata of nodes
 NODE_NAME = re.compile(r"(\w+?)Backward\d*")
-# Functions f for which x * f'(x) is not f(x), by the names of their nodes: the gradient by a loss that they receive does
-# not show its share
+# Functions f for which x * f'(x) is not f(x), by the names of their nodes: the gradient by a loss does not show the
+# share of this loss if such a function receives it
 FUNCTIONS = {
     "Sqrt", "Rsqrt", "Pow", "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1P", "Reciprocal", "Sigmoid", "Tanh",
     "Softplus", "LogSigmoid", "Logsumexp", "Softmax", "LogSoftmax", "Prod", "Erf", "Sin", "Cos",

@@ -1,6 +1,8 @@
 """Training runs of the sides that end early."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,10 +10,12 @@ from typing import Any, cast
 import pytest
 
 from common.config.compose import collect_values, parse_config
+from common.diagnose import train_sides
 from common.diagnose.arguments import SideArguments
 from common.diagnose.side_run import SideRun
 from common.diagnose.stages.config import list_values_of_a
 from common.diagnose.train_sides import list_failed_sides, read_nonfinite_loss, replace_values
+from common.errors import UserError
 from tests.conftest import Compose
 
 SIDES = [SideArguments(name, "torch", "single", []) for name in "ab"]
@@ -59,3 +63,24 @@ def test_a_side_is_trained_again_with_the_values_of_the_other(
     )
     overrides = replace_values(overrides_of_b, list_values_of_a(a, b))
     assert collect_values(parse_config(composed(*overrides))) == collect_values(a.config)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_refused_key_leaves_nothing(is_new: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    if not is_new:
+        output.mkdir()
+
+    def start(framework: str, overrides: list[str], log: Path) -> "subprocess.Popen[bytes]":
+        script = "print('error: no such key'); raise SystemExit(2)"
+        if log.name == "a.log":  # the other side may have begun its run
+            (output / "a").mkdir()
+            script = "import time; time.sleep(60)"
+        with log.open("wb") as file:
+            return subprocess.Popen([sys.executable, "-c", script], stdout=file, start_new_session=True)
+
+    monkeypatch.setattr(train_sides, "start_training", start)
+    sides = [SideArguments(name, "torch", "single", []) for name in ("a", "b")]
+    with pytest.raises(UserError, match="b=torch:single"):
+        train_sides.train_sides(sides, output)
+    assert [*tmp_path.rglob("*")] == ([] if is_new else [output])

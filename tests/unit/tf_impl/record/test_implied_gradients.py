@@ -76,25 +76,22 @@ def test_gradients_and_terms_of_later_steps_are_recorded(tmp_path: Path) -> None
         assert [term["share"] for term in facts["terms"][0]] == pytest.approx([float(loss)])
 
 
-def test_an_own_loop_that_changes_gradients_computes_them(tmp_path: Path) -> None:
-    for factor, passes in ((1.0, 1), (0.5, 3)):
-        BACKWARD_PASSES.clear()
-        model, optimizer = (
-            keras.Sequential([keras.Input([4]), keras.layers.Dense(8), Watched()]),
-            keras.optimizers.Adam(),
-        )
+@pytest.mark.parametrize(("factor", "passes"), [(1.0, 1), (0.5, 3)])
+def test_an_own_loop_that_changes_gradients_computes_them(factor: float, passes: int, tmp_path: Path) -> None:
+    BACKWARD_PASSES.clear()
+    model, optimizer = keras.Sequential([keras.Input([4]), keras.layers.Dense(8), Watched()]), keras.optimizers.Adam()
 
-        @tf.function
-        def step(x: tf.Tensor) -> tf.Tensor:
-            with tf.GradientTape() as tape:
-                loss = keras.losses.MeanSquaredError()(x[:, :1], model(x))
-            gradients = tape.gradient(loss, model.trainable_variables)
-            scaled = gradients if factor == 1 else [gradient * factor for gradient in gradients]
-            optimizer.apply_gradients(list(zip(scaled, model.trainable_variables, strict=True)))
-            return loss
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = keras.losses.MeanSquaredError()(x[:, :1], model(x))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        scaled = gradients if factor == 1 else [gradient * factor for gradient in gradients]
+        optimizer.apply_gradients(list(zip(scaled, model.trainable_variables, strict=True)))
+        return loss
 
-        recorder = Recorder(str(tmp_path), model, optimizer)
-        for _ in range(3):
-            with recorder.step():
-                step(tf.ones([2, 4]))
-        assert BACKWARD_PASSES.count("eager") == passes
+    recorder = Recorder(str(tmp_path), model, optimizer)
+    for _ in range(3):
+        with recorder.step():
+            step(tf.ones([2, 4]))
+    assert BACKWARD_PASSES.count("eager") == passes
