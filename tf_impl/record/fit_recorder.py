@@ -13,6 +13,7 @@ from common.recording.record_writer import RecordWriter
 from tf_impl.record import notes
 from tf_impl.record.check_arguments import check_steps, follow_record
 from tf_impl.record.environment import describe_environment, find_rank
+from tf_impl.record.implied_gradients import has_keras_step
 from tf_impl.record.iterators import OneBatch
 from tf_impl.record.recorder import Recorder
 
@@ -101,6 +102,8 @@ class FitRecorder(tf.keras.callbacks.Callback):
             flags["run_eagerly"] = bool(self.model.run_eagerly)
             flags["jit_compile"] = bool(getattr(self.model, "jit_compile", False))
             recorder.is_compiled_by_xla = bool(flags["jit_compile"])
+            if has_keras_step(self.model):
+                recorder.omit_implied_gradients()
             flags["compiled"] = not flags["run_eagerly"] and flags["compiled"]
             self._recorder = recorder
         self._original = self.model.train_function

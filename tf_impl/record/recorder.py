@@ -25,10 +25,7 @@ from tf_impl.record.finished_step import FinishedStep
 from tf_impl.record.gradients import compare_results, get_tolerance
 from tf_impl.record.layer_observer import describe_layers
 from tf_impl.record.model_facts import Layer, name_by_identity
-from tf_impl.record.optimizer_facts import (
-    Optimizer,
-    count_updates,
-)
+from tf_impl.record.optimizer_facts import Optimizer, count_updates
 from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import CompiledDraws, Rehearsal, try_rehearsal
 from tf_impl.record.state_writer import StateWriter
@@ -117,6 +114,10 @@ class Recorder:
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """Return the loader with the followed record's batches in place of its own, until that record ends."""
         return FollowedLoader(loader, self.follower)
+
+    def omit_implied_gradients(self) -> None:
+        """Let later rehearsals compute no gradients if the slots imply them."""
+        self._observer.implied.is_allowed = True
 
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""

@@ -134,7 +134,7 @@ class StepObserver:
 
     @property
     def _omits_gradients(self) -> bool:
-        return self.is_rehearsal and not self.has_later_losses and bool(self.implied.names)
+        return self.is_rehearsal and self.implied.is_allowed and not self.has_later_losses and bool(self.implied.names)
 
     @property
     def is_within_layer(self) -> bool:

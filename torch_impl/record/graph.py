@@ -49,6 +49,13 @@ def mark_nodes(tensors: Iterable[torch.Tensor]) -> list[MarkReference]:
     return [weakref.ref(mark)] if nodes else []
 
 
+def share_marks(marks: Collection[Mark], gradients: object) -> None:
+    """Give the nodes that computed gradients the marks of the nodes from which they were computed."""
+    for gradient in gradients if isinstance(gradients, (list, tuple)) else ():
+        if isinstance(gradient, torch.Tensor) and gradient.grad_fn is not None:
+            gradient.grad_fn.metadata.setdefault(KEY, []).extend(marks)
+
+
 def list_marks(items: Iterable[HasMarks]) -> set[Mark]:
     """Return the marks of calls whose graph still exists."""
     marks = (reference() for item in items for reference in item.marks)

@@ -72,6 +72,11 @@ def list_batch_notes(
             f"inputs and outputs: the script calls layers of the model ({paths}) instead of the model; the inputs of "
             "the first one and the outputs of the last one are recorded; call the model itself to record its own"
         )
+    if loss_calls and any(operand.is_selection for operand in operands):
+        sentences.append(
+            "labels: the script selects from what depends on the outputs by indices or a mask of its own, such as the "
+            "actions that an agent chose; the arguments of the loss function are recorded, and not this selection"
+        )
     if not loss_calls and operands:
         sentences.append(
             "loss function: the script computes the loss without one of torch.nn.functional; what it combines with the "

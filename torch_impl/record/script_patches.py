@@ -57,6 +57,7 @@ class ScriptPatches:
             }
         )
         observe(torch.autograd, "backward", guard(self._before_backward), guard(self._after_backward))
+        observe(torch.autograd, "grad", None, guard(self._after_grad))
         observe(find_scaler_class(), "scale", None, guard(self._on_scale))
         observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))
         for owner, names in ((torch.Tensor, OPERATIONS), (torch, FUNCTIONS)):
@@ -85,6 +86,9 @@ class ScriptPatches:
         self._backward_depth -= 1
         if self._backward_depth == 0:
             self._observer.after_backward()
+
+    def _after_grad(self, function: Callable[..., object], result: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
+        self._observer.after_grad(bind_arguments(function, args, kwargs)["outputs"], result)
 
     def _before_clip(self, *_: object, **__: object) -> None:
         self._observer.before_clip()

@@ -72,10 +72,12 @@ class Operand:
     Attributes:
         array: Its copy.
         marks: The marks of the result in the graph.
+        is_selection: Whether it holds indices or a mask.
     """
 
     array: np.ndarray | Sample
     marks: list[MarkReference]
+    is_selection: bool
 
 
 @dataclass
@@ -206,7 +208,11 @@ def describe_operands(result: object, arguments: object, copies: Copies) -> list
     if not (isinstance(result, torch.Tensor) and result.grad_fn is not None):
         return []
     tensors = [tensor for _, tensor in name_tensors(arguments) if not tensor.requires_grad and tensor.numel() > 1]
-    return [Operand(copies.copy(tensor), mark_nodes([result])) for tensor in tensors if not _are_rows(tensor)]
+    return [
+        Operand(copies.copy(tensor), mark_nodes([result]), tensor.dtype in (torch.int64, torch.bool))
+        for tensor in tensors
+        if not _are_rows(tensor)
+    ]
 
 
 def _are_rows(tensor: torch.Tensor) -> bool:

@@ -11,7 +11,7 @@ import torch
 from common.recording.record_format import LayerFacts, LossFacts
 from torch_impl.record import notes
 from torch_impl.record.gradients import GradientObserver
-from torch_impl.record.graph import find_functions, find_marks, list_marks, split_used
+from torch_impl.record.graph import find_functions, find_marks, list_marks, share_marks, split_used
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
 from torch_impl.record.step import LossCall, MicroBatch, Step, describe_loss_call, describe_operands
@@ -155,6 +155,11 @@ class StepObserver:
         """Remove the hooks of the results of loss functions."""
         for call in [*self.step.loss_calls, *self._loss_calls_of_pass]:
             call.forget_hook()
+
+    def after_grad(self, outputs: Any, gradients: object) -> None:  # noqa: ANN401  a tensor or several
+        """Notice gradients by the inputs of the model: a loss that they enter depends on the call, too."""
+        tensors = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+        share_marks(find_marks(tensors, list_marks(self._calls.pending)), gradients)
 
     def before_clip(self) -> None:
         """Copy the gradients that are clipped: the script may have divided or reduced them after the backward pass."""

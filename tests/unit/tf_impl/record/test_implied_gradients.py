@@ -10,7 +10,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from common.recording.record_reader import open_record
-from tf_impl.record import FitRecorder, Recorder
+from tf_impl.record import FitRecorder
 
 BACKWARD_PASSES: list[str] = []  # "eager" or "compiled" for each backward pass that Python computed
 
@@ -30,10 +30,11 @@ class Watched(keras.layers.Layer):
         return compute(x)
 
 
-def fit(directory: Path, optimizer: keras.optimizers.Optimizer) -> keras.Model:
+def fit(directory: Path, optimizer: keras.optimizers.Optimizer, kind: type[keras.Model] = keras.Model) -> keras.Model:
     BACKWARD_PASSES.clear()
     keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(8, "tanh"), Watched(), keras.layers.Dense(1)])
+    received = keras.Input([4])
+    model = kind(received, keras.layers.Dense(1)(Watched()(keras.layers.Dense(8, "tanh")(received))))
     model.compile(optimizer, loss=keras.losses.MeanSquaredError(), jit_compile=False)
     rng = np.random.default_rng(0)
     inputs, labels = rng.standard_normal((24, 4), np.float32), rng.standard_normal((24, 1), np.float32)
@@ -76,22 +77,19 @@ def test_gradients_and_terms_of_later_steps_are_recorded(tmp_path: Path) -> None
         assert [term["share"] for term in facts["terms"][0]] == pytest.approx([float(loss)])
 
 
-@pytest.mark.parametrize(("factor", "passes"), [(1.0, 1), (0.5, 3)])
-def test_an_own_loop_that_changes_gradients_computes_them(factor: float, passes: int, tmp_path: Path) -> None:
-    BACKWARD_PASSES.clear()
-    model, optimizer = keras.Sequential([keras.Input([4]), keras.layers.Dense(8), Watched()]), keras.optimizers.Adam()
+class OwnStep(keras.Model):
+    """Returns the norm of the gradients beside the loss."""
 
-    @tf.function
-    def step(x: tf.Tensor) -> tf.Tensor:
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x, y = data
         with tf.GradientTape() as tape:
-            loss = keras.losses.MeanSquaredError()(x[:, :1], model(x))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        scaled = gradients if factor == 1 else [gradient * factor for gradient in gradients]
-        optimizer.apply_gradients(list(zip(scaled, model.trainable_variables, strict=True)))
-        return loss
+            loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(list(zip(gradients, self.trainable_variables, strict=True)))
+        return {"loss": loss, "norm": tf.linalg.global_norm(gradients)}
 
-    recorder = Recorder(str(tmp_path), model, optimizer)
-    for _ in range(3):
-        with recorder.step():
-            step(tf.ones([2, 4]))
-    assert BACKWARD_PASSES.count("eager") == passes
+
+def test_an_own_step_may_use_the_gradients(tmp_path: Path) -> None:
+    fit(tmp_path, keras.optimizers.Adam(0.1), OwnStep)
+    assert BACKWARD_PASSES.count("eager") == 3
+    assert open_record(tmp_path).facts["not_recorded"] == []

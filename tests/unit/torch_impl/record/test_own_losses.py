@@ -136,3 +136,14 @@ def test_tensors_without_values_do_not_end_the_record(tmp_path: Path) -> None:
     train(tmp_path, compute, are_classes=False)
     assert read_facts(tmp_path)["complete"]
     assert not [name for name in read_step(tmp_path, 1) if "label" in name]
+
+
+@pytest.mark.parametrize("is_selected", [True, False])
+def test_a_selection_before_a_loss_function_is_named_as_not_recorded(is_selected: bool, tmp_path: Path) -> None:
+    def compute(outputs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        values = outputs.gather(1, actions[:, None]) if is_selected else outputs[:, :1]
+        return functional.smooth_l1_loss(values, torch.ones(8, 1))
+
+    train(tmp_path, compute, are_classes=True)
+    notes = read_facts(tmp_path)["not_recorded"]
+    assert any("by indices or a mask of its own" in note for note in notes) is is_selected

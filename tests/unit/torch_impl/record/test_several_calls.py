@@ -394,3 +394,17 @@ def test_a_triplet_loss_of_the_script_s_own(margin: float, exchange: bool, cause
     assert [entry.cause for entry in diagnosis.causes] == ([cause] if cause else []), diagnosis.headline
     if cause == "loss_function":
         assert "with the margin 0.5, mean; that of B" in diagnosis.causes[0].sentence
+
+
+def test_a_call_whose_gradient_enters_the_loss_is_recorded(tmp_path: Path) -> None:
+    """A gradient penalty depends on a call of the model, though not on its outputs."""
+    critic = nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+    Recorder(str(tmp_path), critic, optimizer, steps=1)
+    inputs = torch.randn(6, 3, requires_grad=True)
+    (slopes,) = torch.autograd.grad(critic(inputs).sum(), inputs, create_graph=True)
+    loss = critic(torch.randn(6, 3)).mean() + ((slopes.norm(dim=1) - 1) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    assert read_facts(tmp_path)["steps"][0]["calls"] == [2]
+    assert (read_step(tmp_path, 1)["batch/0/input/0"] == inputs.detach().numpy()).all()
