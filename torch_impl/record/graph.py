@@ -52,8 +52,9 @@ def mark_nodes(tensors: Iterable[torch.Tensor]) -> list[MarkReference]:
 def share_marks(marks: Collection[Mark], gradients: object) -> None:
     """Give the nodes that computed gradients the marks of the nodes from which they were computed."""
     for gradient in gradients if isinstance(gradients, (list, tuple)) else ():
-        if isinstance(gradient, torch.Tensor) and gradient.grad_fn is not None:
-            gradient.grad_fn.metadata.setdefault(KEY, []).extend(marks)
+        node: Any = gradient.grad_fn if isinstance(gradient, torch.Tensor) else None
+        if node is not None:
+            node.metadata.setdefault(KEY, []).extend(marks)
 
 
 def list_marks(items: Iterable[HasMarks]) -> set[Mark]:
