@@ -120,9 +120,8 @@ class StepObserver:
 
     def begin_step(self, number: int) -> None:
         """Begin a step. A backward pass of this step may need losses that the script has computed before."""
-        loss_calls, operands = (
-            [x for x in items if list_marks([x])] for items in (self.step.loss_calls, self.step.operands)
-        )
+        loss_calls = [call for call in self.step.loss_calls if list_marks([call])]
+        operands = [operand for operand in self.step.operands if list_marks([operand])]
         self.step = Step(number, loss_calls=loss_calls, operands=operands)
 
     def on_other_update(self, optimizer: torch.optim.Optimizer) -> None:
