@@ -2,6 +2,7 @@
 
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -109,6 +110,7 @@ def test_a_killed_run_is_resumed(
     record_figures(seconds, lost)
 
 
+@MATRIX  # CI kills a worker on one of two hosts
 @pytest.mark.parametrize(
     ("framework", "worker", "signum"),
     [
@@ -116,10 +118,7 @@ def test_a_killed_run_is_resumed(
             framework,
             worker,
             signum,
-            marks=[
-                pytest.mark.survives(f"{signum.name} of a parameter server's worker ({side})"),
-                *([MATRIX] if signum is signal.SIGSTOP or framework == "tf" else []),
-            ],
+            marks=pytest.mark.survives(f"{signum.name} of a parameter server's worker ({side})"),
             id=f"{framework}-{signum.name}",
         )
         for framework, worker, side in (("torch", "rank 4", "PyTorch"), ("tf", "worker 1", "TensorFlow"))
@@ -133,13 +132,12 @@ def test_a_worker_of_the_parameter_servers_is_restarted(
     framework: str,
     worker: str,
     signum: signal.Signals,
+    tmp_path: Path,
 ) -> None:
     """No batch is lost. PyTorch applies no update twice; TensorFlow reports an update that it applies twice."""
-    # Enough steps for the restart. A stopped worker is noticed only after 10 seconds.
-    steps = 350 if framework == "tf" else 800 if signum is signal.SIGKILL else 1500
+    steps, pace_end = 200, tmp_path / "pace-end"
     overrides = (*SERVERS, f"train.steps={steps}", "train.eval_every=null", "schedule=constant")
-    run = start(framework, *overrides)
-    run.wait_for_step(60 + fault_step)
+    run = start(framework, *overrides, PACE_END=str(pace_end)).wait_for_step(fault_step)
     wait_until_restartable(run.pid(worker))
     run.send_signal(worker, signum)
     run.wait_for_restart()
@@ -147,7 +145,8 @@ def test_a_worker_of_the_parameter_servers_is_restarted(
     # The first rows may come from updates that the worker sent before the fault.
     run.wait_for(lambda: any(row["worker"] == 1 for row in run.rows[row_count + 8 :]))
     record_figures(time.monotonic() - run.fault_at, 0)
-    output = run.wait_for_end(900)
+    pace_end.touch()
+    output = run.wait_for_end()
     assert run.process.returncode == 0, output
     assert worker in output and "starting it again" in output
     assert "input_ids" not in output  # TensorFlow prints the batch in its own error

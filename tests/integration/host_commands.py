@@ -78,17 +78,23 @@ class Commands:
         self, launcher: HostLauncher, run_dir: Path, commands: list[tuple[int, list[str], dict[str, str]]]
     ) -> None:
         self.run_dir = run_dir
-        self.processes = [
-            subprocess.Popen(
-                launcher.hosts.wrap_command(node, command),
-                cwd=launcher.directory,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for node, command, environment in commands
-        ]
+        self.processes = []
+        for node, command, environment in commands:
+            with self.output(node).open("w") as output:
+                self.processes.append(
+                    subprocess.Popen(
+                        launcher.hosts.wrap_command(node, command),
+                        cwd=launcher.directory,
+                        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                        stdout=output,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                    )
+                )
+
+    def output(self, node: int) -> Path:
+        """Return the file that receives the standard output of the command on a host."""
+        return Path(f"{self.run_dir}-output{node}")
 
     def wait_for_end(self, seconds: float = 300) -> CompletedRun:
         """Wait until all commands end. The timeout only ends a hang."""
