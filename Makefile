@@ -30,9 +30,10 @@ test-integration: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not bench and not faults and not matrix" -n 2 $(BY_FILE) tests/integration
 
 # Kill runs, stop them, fill their disks, and resume them. Each mechanism is tested once. These tests often wait, so that
-# two cores have time for three workers.
+# two cores have time for three workers. CI has two, beside `make test-integration`.
+WORKERS := 3
 test-faults: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench and not matrix" -n 3 $(BY_FILE) \
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "faults and not bench and not matrix" -n $(WORKERS) $(BY_FILE) \
 		tests/integration/test_hosts.py tests/integration/test_resume.py tests/faults
 
 # Do the same with every strategy, framework and launcher, and run the other tests that the targets above leave out

@@ -1,7 +1,8 @@
 """An extension for runs that a test disturbs: a batch takes 0.05 s more, in which no process computes.
 
-A run then lasts long enough with a model that computes for only a few milliseconds per step. If the environment variable
-PACE_END names a file, a batch takes 0.3 s more until the file exists: the test ends the run when it has seen enough.
+A run then lasts long enough with a model that computes for only a few milliseconds per step. If the environment
+variable PACE_END names a file, a batch takes 0.3 s more until the file exists: a test ends the pace when it has seen
+enough.
 """
 
 import os

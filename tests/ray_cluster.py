@@ -45,7 +45,7 @@ class RayCluster:
         command = [*RAY, "start", *role, f"--node-ip-address={address}", "--num-cpus=2"]
         done = subprocess.run(
             self.wrap_command(node, [*command, "--disable-usage-stats"]),
-            env={**os.environ, **HEALTH_CHECKS, "PYTHONPATH": str(ROOT)},  # its actors import the code of this repository
+            env={**os.environ, **HEALTH_CHECKS, "PYTHONPATH": str(ROOT)},  # its actors import this repository
             capture_output=True,
             text=True,
             timeout=START_SECONDS,

@@ -23,6 +23,7 @@ from tests.faults.conftest import (
 
 pytestmark = pytest.mark.faults
 MATRIX = pytest.mark.matrix
+ONE_SERVER = ("strategy=parameter_server", "strategy.workers=1", "strategy.max_staleness=0")
 
 
 def make_case(fault: str, kind: tuple[str, ...], victim: str, *marks: pytest.MarkDecorator) -> Any:
@@ -38,7 +39,7 @@ def make_case(fault: str, kind: tuple[str, ...], victim: str, *marks: pytest.Mar
         make_case("SIGKILL of a ddp rank", DDP, "rank 0", MATRIX),
         make_case("SIGKILL of a multiworker task", MULTIWORKER, "worker 1"),
         make_case("SIGKILL of a multiworker task", MULTIWORKER, "worker 0", MATRIX),
-        make_case("SIGKILL of a parameter server (PyTorch)", ("torch", *SYNCHRONOUS), "rank 1"),
+        make_case("SIGKILL of a parameter server (PyTorch)", ("torch", *ONE_SERVER), "rank 1"),
         make_case("SIGKILL of a parameter server (TensorFlow)", ("tf", *SYNCHRONOUS), "ps 1", MATRIX),
         make_case("SIGKILL of a worker, `max_staleness=0` (PyTorch)", ("torch", *SYNCHRONOUS), "rank 4", MATRIX),
     ],

@@ -104,7 +104,7 @@ def test_groups_of_seeds_are_trained_and_judged(start: Start, tmp_path: Path) ->
 
 
 def test_an_interrupted_run_is_resumed(start: Start) -> None:
-    arguments = ("run=[torch:ddp]", "train.steps=200", "strategy.replicas=2", PACED)
+    arguments = ("run=[torch:ddp]", "train.steps=120", "strategy.replicas=2", PACED)
     command = start(*arguments)
     directory = command.wait_for_step("torch", 20)
     processes = psutil.Process(command.process.pid).children(recursive=True)
@@ -114,12 +114,12 @@ def test_an_interrupted_run_is_resumed(start: Start) -> None:
     assert (code, errors.splitlines()[-1].partition(":")[0]) == (130, "interrupted")
     assert not psutil.wait_procs(processes, timeout=60)[1]
     stopped = read_summary(directory)
-    assert (stopped["status"], stopped["steps"] < 200) == ("interrupted", True)
+    assert (stopped["status"], stopped["steps"] < 120) == ("interrupted", True)
     code, _, errors = start(*arguments).wait_for_end()
     assert (code, errors) == (0, "")
     assert (
         read_summary(directory)["resumed_from"] == stopped["steps"]
-        and len(read_rows(directory / "metrics.jsonl")) == 200
+        and len(read_rows(directory / "metrics.jsonl")) == 120
     )
 
 
