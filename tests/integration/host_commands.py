@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.two_hosts import ADDRESSES, TwoHosts
-from tests.conftest import ROOT, SMALL_IMAGES
+from tests.conftest import ROOT, SMALL_IMAGES, wait_until
 
 STEPS = 6
 
@@ -95,6 +95,11 @@ class Commands:
     def output(self, node: int) -> Path:
         """Return the file that receives the standard output of the command on a host."""
         return Path(f"{self.run_dir}-output{node}")
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        """Wait until the condition is true. Fail if a command ends before."""
+        wait_until(lambda: condition() or any(process.poll() is not None for process in self.processes))
+        assert condition(), f"a command has ended: {[process.returncode for process in self.processes]}"
 
     def wait_for_end(self, seconds: float = 300) -> CompletedRun:
         """Wait until all commands end. The timeout only ends a hang."""

@@ -157,14 +157,14 @@ def test_a_worker_is_restarted_on_its_host(
     arguments = ["strategy=parameter_server", "strategy.workers=2", f"train.steps={PACED_STEPS}", "train.log_every=1"]
     run = launcher.start(f"back-{framework}", framework, *arguments, PACED)
     metrics, processes = run.run_dir / "metrics.jsonl", Path(f"{run.run_dir}-node1") / "processes.json"
-    wait_until(lambda: len(read_rows(metrics)) > 3)
+    run.wait_for(lambda: len(read_rows(metrics)) > 3)
     pid = json.loads(processes.read_text())[worker]
     wait_until_restartable(pid)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: json.loads(processes.read_text())[worker] != pid)
+    run.wait_for(lambda: json.loads(processes.read_text())[worker] != pid)
     row_count = len(read_rows(metrics))
     # The first rows may come from updates that the worker sent before.
-    wait_until(lambda: any(row["worker"] == 0 for row in read_rows(metrics)[row_count + 8 :]))
+    run.wait_for(lambda: any(row["worker"] == 0 for row in read_rows(metrics)[row_count + 8 :]))
     pace_end.touch()
     ended = run.wait_for_end()
     assert ended.exit_codes == [0, 0], ended.errors
