@@ -136,14 +136,11 @@ def _can_compile() -> bool:
 
 
 # Inductor must not compile these operations for a CPU: overflow of signed integers is undefined in the C++ that it
-# generates. In the kernels that it makes for a GPU it wraps around.
+# generates. In the kernels that it makes for a GPU it wraps around. Each operation is its own fake, so that Inductor
+# expects the strides that it returns, such as for keys that a model has transposed.
 _opaque_hash_to_mask = torch.library.custom_op("lockstep::keeps", _hash_to_mask, mutates_args=())
-_opaque_hash_to_mask.register_fake(
-    lambda row_keys, features, threshold: row_keys.new_empty(*row_keys.shape, features, dtype=torch.bool)
-)
+_opaque_hash_to_mask.register_fake(_hash_to_mask)
 _opaque_hash_elements = torch.library.custom_op("lockstep::words", _hash_elements, mutates_args=())
-_opaque_hash_elements.register_fake(
-    lambda row_keys, features: row_keys.new_empty(*row_keys.shape, features, dtype=torch.int32)
-)
+_opaque_hash_elements.register_fake(_hash_elements)
 _opaque_hash = torch.library.custom_op("lockstep::hash", _split_mix, mutates_args=())
-_opaque_hash.register_fake(torch.empty_like)
+_opaque_hash.register_fake(_split_mix)

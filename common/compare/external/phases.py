@@ -10,7 +10,8 @@ from common.compare.external.external_tables import STEP_COLUMNS, ExternalRow, E
 from common.compare.external.external_values import is_absent
 from common.errors import UserError
 
-PHASE_COLUMNS = ("mode", "phase", "split", "stage", "subset", "loss type", "loss_type")  # lower-case names
+# Lower-case names of columns that say the phase, also if not every row is of training or of an evaluation
+PHASE_COLUMNS = ("mode", "phase", "split", "stage", "subset", "loss type", "loss_type")
 TRAINING = ("train", "training", "fit")
 EVALUATION = ("val", "valid", "validate", "validation", "eval", "evaluate", "evaluation", "dev")
 TEST = ("test", "testing")
@@ -21,6 +22,8 @@ FLAGS = {
     for prefix in ("", "is_")
     for name in ("train", "training", "val", "validation", "eval", "evaluation")
 }
+TRUE, FALSE = ("true", "t", "yes", "y"), ("false", "f", "no", "n")  # entries of a flag
+TRUE_NUMBERS, FALSE_NUMBERS = ("1", "1.0"), ("0", "0.0")  # entries of a flag whose name begins with is_
 KNOWN_PHASES = ("", *TRAINING, *EVALUATION)  # of rows that are read; a row of another one is left out
 Position = tuple[tuple[str, object], ...]  # the names and values of a row's step and epoch
 NAMED_EVALUATION = re.compile(rf"({'|'.join(EVALUATION)})[^a-z]", re.IGNORECASE)  # start of a metric's name

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import Dropout, Dropout2d, Linear, Sequential
 
 from common.data.batches import GlobalBatch
@@ -84,6 +85,29 @@ def test_layers_drop_only_in_training() -> None:
     use_dropout_keys(model.train(), None)
     with pytest.raises(AssertionError, match="use_dropout_keys"):
         model[1](x)
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [
+        lambda keys: keys,
+        lambda keys: keys.transpose(0, 1),
+        lambda keys: keys.permute(2, 0, 1),
+        lambda keys: keys[::2, :, 1:],
+        lambda keys: keys[:, :1].transpose(0, 1),
+        lambda keys: keys[0, 0, :1].expand(7),
+    ],
+)
+def test_the_fakes_of_operations_have_their_strides(arrange: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    keys = arrange(torch.arange(24, dtype=torch.int64).view(4, 2, 3))
+    operations = torch.ops.lockstep
+    for operation, arguments in ((operations.keeps, (8, 5)), (operations.words, (8,)), (operations.hash, ())):
+        real = operation(keys, *arguments)
+        with FakeTensorMode() as mode:
+            fake = operation(mode.from_tensor(keys), *arguments)
+        assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
+        long = [axis for axis, size in enumerate(real.shape) if size > 1]  # Inductor does not check the other strides
+        assert [fake.stride(axis) for axis in long] == [real.stride(axis) for axis in long]
 
 
 def test_bfloat16_elements_are_scaled_in_float32() -> None:
