@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import groupby
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from common.compare.external.external_values import is_absent, read_number
 def recognize_steps(table: ExternalTable, columns: dict[str, str]) -> None:
     """Find out whether the rows are epochs, and number them as steps if no column does.
 
-    Without a column of steps, a row is an epoch, unless rows that follow each other have a loss for one epoch.
+    Without a column of steps, a row is an epoch, unless most epochs have several rows with a loss.
     """
     if "step" not in columns:
         if table.unit == "step":
@@ -26,10 +26,11 @@ def recognize_steps(table: ExternalTable, columns: dict[str, str]) -> None:
 
 
 def _has_rows_of_one_epoch(table: ExternalTable, columns: Mapping[str, str]) -> bool:
-    """Check whether two different rows that follow each other have a loss and the same epoch."""
+    """Check whether most epochs have different rows with a loss, unlike a single one that was trained again."""
     rows = [row.values for row in table.rows if not is_absent(row.values.get(columns.get("loss", "")))]
-    epoch = columns["step"]
-    return any(a.get(epoch) == b.get(epoch) and a != b for a, b in pairwise(rows))
+    epochs = [list(epoch) for _, epoch in groupby(rows, lambda row: row.get(columns["step"]))]
+    several = [epoch for epoch in epochs if any(row != epoch[0] for row in epoch)]
+    return 2 * len(several) > len(epochs)
 
 
 def _number_rows(table: ExternalTable, columns: dict[str, str], reason: str) -> None:
@@ -62,6 +63,8 @@ def count_steps_before(table: ExternalTable, columns: Mapping[str, str]) -> list
         if not any(map(is_absent, entries)):
             step = read_number(position, columns, "step", values)
             row_epoch = read_number(position, {"epoch": epoch_column}, "epoch", values)
+            if not math.isfinite(step):
+                continue  # refused with the values of the row
             has_loss = not is_absent(values.get(columns.get("loss", "")))
             if row_epoch in offset_by_epoch and row_epoch != epoch:
                 offsets[number] = offset_by_epoch[row_epoch]

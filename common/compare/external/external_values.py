@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 
 from common.errors import UserError
 
 ABSENT = ("", "na", "n/a", "none", "null")  # entries of a row that mean "no value", in lower case
+MOST_WORDS = 5  # in a column that tells kinds of rows apart
 MIN_NUMBERS = 4  # numbers of one magnitude; of fewer, all may end with 0, so they do not show the printed digits
 CLOCK = re.compile(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:\.\d+)?)")  # fastai writes 01:02 or 1:00:02
 
@@ -38,6 +39,17 @@ def read_number(position: str, columns: Mapping[str, str], metric: str, values: 
         raise UserError(
             f"{position}: '{columns[metric]}' must be a number, found {str(value)[:60]!r}{remedy}"
         ) from None
+
+
+def find_words(rows: Sequence[Mapping[str, object]]) -> dict[str, set[str]]:
+    """Return the words of each column that has only words without digits, and several of them, but few."""
+    found = {}
+    for column in dict.fromkeys(name for row in rows for name in row):
+        words = {str(row[column]).strip() for row in rows if not is_absent(row.get(column))}
+        has_digits = any(re.search(r"\d|^(true|false|nan|[+-]?inf)$", word, re.IGNORECASE) for word in words)
+        if 1 < len(words) <= MOST_WORDS and not has_digits:
+            found[column] = words
+    return found
 
 
 def measure_rounding(values: Iterable[object], relative: bool = False) -> float:

@@ -15,6 +15,7 @@ from common.compare.external.loss_means import find_loss_means
 from common.compare.external.phases import separate_phases
 from common.compare.external.record_curve import read_record_curve
 from common.compare.external.tensorboard import read_directory
+from common.compare.external.unknown_phases import refuse_unknown_phases
 from common.compare.runs import OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, STEP_METRICS, Run
 from common.errors import UserError
 from common.recording.record_reader import is_record
@@ -87,6 +88,7 @@ def load_external_run(
     recognize_steps(table, columns)
     if "step" not in columns:
         raise UserError(f"{path}: no column for the step; name it with columns.step=NAME")
+    refuse_unknown_phases(table, columns)
     steps_before = count_steps_before(table, columns)
     steps, metrics = _collect_columns(table, columns, steps_before, "loss", TRAINING_COLUMNS)
     eval_steps, evaluated = _collect_columns(table, columns, steps_before, "eval_loss", EVALUATION_COLUMNS)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from itertools import groupby
 
 from common.compare.external.external_tables import STEP_COLUMNS, ExternalRow, ExternalTable
-from common.compare.external.external_values import is_absent
+from common.compare.external.external_values import find_words, is_absent
 from common.errors import UserError
 
 # Lower-case names of columns that say the phase, also if not every row is of training or of an evaluation
@@ -51,23 +51,22 @@ def separate_phases(table: ExternalTable) -> None:
         for evaluates, block in groupby(zip(known_rows, is_evaluation, strict=True), lambda pair: pair[1])
     ]
     evaluation_blocks = [block for evaluates, block in blocks if evaluates]
-    position: dict[str, object] = {}
+    position: dict[str, object] = {}  # of the training row before
     rows, averaged_count = [], 0
     for evaluates, block in blocks:
         if not evaluates:
             rows += block
             position = next((dict(own) for row in reversed(block) if (own := _list_position(row.values))), position)
             continue
-        if position and _has_batches(block, evaluation_blocks, known_positions):
+        renamed_rows = [ExternalRow(row.position, _rename_metrics(row)) for row in block]
+        own_positions = [_list_position(row.values) for row in block]
+        if _has_batches(block, evaluation_blocks, known_positions, position):
             averaged_count += 1
-            rows.append(ExternalRow(block[-1].position, position | _average([_rename_metrics(row) for row in block])))
-            continue
-        for row in block:
-            own_position = _list_position(row.values)
+            renamed_rows = [ExternalRow(block[-1].position, _average([row.values for row in renamed_rows]))]
+            own_positions = own_positions[:1] if len({*own_positions}) == 1 else [tuple(position.items())]
+        for row, own_position in zip(renamed_rows, own_positions, strict=True):
             keeps_step = counts_training or own_position in known_positions or not position
-            rows.append(
-                ExternalRow(row.position, (dict(own_position) if keeps_step else position) | _rename_metrics(row))
-            )
+            rows.append(ExternalRow(row.position, (dict(own_position) if keeps_step else position) | row.values))
     counts = Counter(_read_phase(row.values, column) for row in table.rows)
     if not rows:
         phases = ", ".join(sorted(counts))
@@ -89,23 +88,33 @@ def separate_phases(table: ExternalTable) -> None:
 
 
 def _has_batches(
-    block: Sequence[ExternalRow], evaluation_blocks: Sequence[Sequence[ExternalRow]], known_positions: Set[Position]
+    block: Sequence[ExternalRow],
+    evaluation_blocks: Sequence[Sequence[ExternalRow]],
+    known_positions: Set[Position],
+    position: Mapping[str, object],
 ) -> bool:
     """Check whether consecutive rows of evaluations are the batches of one evaluation.
 
-    They have one step, or count from 0 or 1 and are no table of the evaluations after each training step: the next
-    evaluation counts from there again, or there are no training rows of the same steps.
+    They have one step, or count from 0 or 1 and are no table of the evaluations after each training step before: the
+    next evaluation counts from there again, or the rows do not end with the step of the training row before.
+
+    Args:
+        block: The rows.
+        evaluation_blocks: The consecutive rows of each evaluation.
+        known_positions: The positions of training rows.
+        position: That of the training row before; empty if there is none.
     """
-    if len(block) < 2:
+    if len(block) < 2 or find_words([row.values for row in block]):
         return False
     positions = [_list_position(row.values) for row in block]
     if len({*positions}) == 1:
-        return True
+        return bool(positions[0] or position)
     starts = [_list_steps(other)[:1] for other in evaluation_blocks]
     steps = _list_steps(block)
-    if steps[0] not in (0, 1) or steps != [steps[0] + number for number in range(len(block))]:
+    if not position or steps[0] not in (0, 1) or steps != [steps[0] + number for number in range(len(block))]:
         return False
-    return starts.count([steps[0]]) > 1 or not {*positions} <= known_positions
+    is_table = {*positions} <= known_positions and dict(positions[-1]) == position
+    return starts.count([steps[0]]) > 1 or not is_table
 
 
 def _average(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
@@ -151,24 +160,43 @@ def _list_steps(rows: Sequence[ExternalRow]) -> list[float]:
 
 
 def _find_phase_column(table: ExternalTable) -> str | None:
-    """Return the column that says which rows are training or evaluations; None if there is none."""
+    """Return the column that says which rows are training or evaluations; None if there is none.
+
+    A column of any name does if it has nothing but words for training and evaluations.
+    """
     names = dict.fromkeys(name for row in table.rows for name in row.values)
-    for column in (name for name in names if name.lower() in PHASE_COLUMNS or name.lower() in FLAGS):
+    for column in sorted(names, key=lambda name: not is_phase_name(name)):
+        is_named = is_phase_name(column)
+        known = {*KNOWN_PHASES, *TEST}
+        if not is_named and not all(_read_phase(row.values, column) in known for row in table.rows):
+            continue
         phases = {_read_phase(row.values, column) for row in table.rows} - {""}
-        if phases - {*TRAINING} and (phases & {*TRAINING} or phases <= {*EVALUATION, *TEST}):
+        is_without_training = is_named and phases <= {*EVALUATION, *TEST}
+        if phases - {*TRAINING} and (phases & {*TRAINING} or is_without_training):
             return column
     return None
 
 
+def is_phase_name(column: str) -> bool:
+    """Check whether a column says the phase of a row by its name, such as phase or is_train."""
+    name = _normalize_name(column)
+    return name in PHASE_COLUMNS or name in FLAGS
+
+
+def _normalize_name(column: str) -> str:
+    """Return the name of a column in lower case, such as is_train for isTrain."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", column).lower()
+
+
 def _read_phase(values: Mapping[str, object], column: str) -> str:
     """Return the phase of a row. A flag such as `is_train` says whether a row is of one of two phases."""
-    text = _read_text(values, column)
-    if column.lower() not in FLAGS or not text:
+    text, name = _read_text(values, column), _normalize_name(column)
+    if name not in FLAGS:
         return text
-    is_set = {"true": True, "false": False} | ({"1": True, "0": False} if column.lower().startswith("is_") else {})
-    if text not in is_set:
-        return text
-    return FLAGS[column.lower()] if is_set[text] else OTHER_PHASE[FLAGS[column.lower()]]
+    has_numbers = name.startswith("is_")  # else a number may be a metric
+    if text in TRUE or (has_numbers and text in TRUE_NUMBERS):
+        return FLAGS[name]
+    return OTHER_PHASE[FLAGS[name]] if text in FALSE or (has_numbers and text in FALSE_NUMBERS) else text
 
 
 def _read_text(values: Mapping[str, object], column: str) -> str:

@@ -87,6 +87,11 @@ def test_several_rows_of_an_epoch_are_steps(load: Load) -> None:
     )
 
 
+def test_an_epoch_that_was_trained_again_is_an_epoch(load: Load) -> None:
+    run = load("log.csv", join_rows("epoch,loss", "1,3", "2,2", "2,2.1", "3,1"))
+    assert run.unit == "epoch" and run.steps.tolist() == [1, 2, 3] and run.metrics["loss"].tolist() == [3, 2.1, 1]
+
+
 def test_rows_without_a_step_are_counted(load: Load) -> None:
     rows = [{"loss": 0.5}, {"loss": 0.4}, {"val_loss": 0.6}, {"loss": 0.3}]
     run = load("log.jsonl", join_rows(*map(json.dumps, rows)))
@@ -191,6 +196,11 @@ def test_event_files_of_one_directory(tmp_path: Path, first_step: int, losses: l
         ("a.csv", join_rows("step,loss", "1,0.5", "2,abc"), "a.csv:3: 'loss' must be a number, found 'abc'"),
         ("a.csv", join_rows("step,loss", "1,0.5", "2"), "a.csv:3: 1 values, expected 2 as in line 1"),
         ("a.csv", join_rows("step,loss", "1.5,0.5"), "a.csv:2: 'step' must be a whole number, found 1.5"),
+        (
+            "a.csv",
+            join_rows("epoch,step,loss", "0,1,0.5", "0,inf,0.4", "1,1,0.3"),
+            "a.csv:3: 'step' must be a whole number, found inf",
+        ),
         ("a.csv", join_rows("step,loss", "1e300,0.5"), "a.csv:2: 'step' must be a whole number, found 1e+300"),
         (
             "a.csv",

@@ -96,7 +96,18 @@ def test_batches_of_one_evaluation_are_averaged(load: Load, step: Callable[[int]
     assert f"mine: 1 evaluation has {AVERAGED}" in run.notes
 
 
-@pytest.mark.parametrize(("column", "texts"), [("eval", ("False", "True")), ("is_train", ("1", "0"))])
+@pytest.mark.parametrize(
+    ("column", "texts"),
+    [
+        ("eval", ("False", "True")),
+        ("is_train", ("1", "0")),
+        ("is_train", ("1.0", "0.0")),
+        ("isTraining", ("T", "F")),
+        ("is_eval", ("no", "yes")),
+        ("is_eval", ("", "True")),
+        ("dataset", ("train", "val")),  # of any name, if it has the words
+    ],
+)
 def test_a_flag_tells_the_phase(load: Load, column: str, texts: tuple[str, str]) -> None:
     training, evaluation = texts
     rows = [f"1,{training},0.5", f"1,{evaluation},0.7", f"2,{training},0.4", f"2,{evaluation},0.6"]
@@ -111,6 +122,53 @@ def test_a_flag_of_json_tells_the_phase_and_a_number_does_not(load: Load) -> Non
     assert run.metrics["loss"].tolist() == [2, 3] and run.evals["loss"].tolist() == [1, 2]
     numbers = load("log.csv", join_rows("step,loss,val", "1,0.5,0", "2,0.4,1"))
     assert numbers.metrics["loss"].tolist() == [0.5, 0.4] and not len(numbers.eval_steps)
+
+
+@pytest.mark.parametrize(
+    ("column", "texts", "listed"),
+    [
+        ("train", ("1", "0"), "train is 0 and 1"),
+        ("phase", ("0", "1"), "phase is 0 and 1"),
+        ("part", ("tr", "va"), "part is tr and va"),
+        ("is_train", ("True", ""), "is_train is True and nothing"),
+    ],
+)
+def test_a_column_of_unknown_words_that_tells_rows_of_a_step_apart_is_refused(
+    load: Load, column: str, texts: tuple[str, str], listed: str
+) -> None:
+    rows = [f"{step},{text},{1 / step}" for step in (1, 2) for text in texts]
+    with pytest.raises(UserError, match=rf"log\.csv:3: several rows of a step have a loss, and {listed}; they are no"):
+        load("log.csv", join_rows(f"step,{column},loss", *rows))
+    load("log.csv", join_rows(f"step,{column},loss", *rows[::2]))
+
+
+def test_a_restart_on_another_host_is_no_other_phase(load: Load) -> None:
+    rows = ["1,gpu-1,0.5", "2,gpu-1,0.4", "2,gpu-2,0.45", "3,gpu-2,0.3"]
+    assert load("log.csv", join_rows("step,host,loss", *rows)).metrics["loss"].tolist() == [0.5, 0.45, 0.3]
+
+
+def test_evaluations_of_several_data_sets_are_not_averaged(load: Load) -> None:
+    rows = [
+        f"{step},{split},{text},0.5" for step in (1, 2) for split, text in (("train", "a"), ("val", "b"), ("val", "c"))
+    ]
+    with pytest.raises(UserError, match="several rows of a step have a loss, and set is b and c; keep the rows of one"):
+        load("log.csv", join_rows("step,split,set,loss", *rows))
+
+
+def test_evaluations_before_training_have_their_own_epoch(load: Load) -> None:
+    """The loop `for phase in ("val", "train")` evaluates each epoch first."""
+    rows = ["0,val,9", "0,train,1", "1,val,3", "1,train,2"]
+    single = load("log.csv", join_rows("epoch,phase,loss", *rows))
+    assert single.unit == "epoch" and single.eval_steps.tolist() == [1, 2] and single.evals["loss"].tolist() == [9, 3]
+    batches = [row + digit for row in rows for digit in ("", ".5")]
+    batched = load("log.csv", join_rows("epoch,phase,loss", *batches))
+    assert batched.eval_steps.tolist() == [0, 2] and batched.evals["loss"].tolist() == [9.25, 3.25]
+
+
+def test_batches_of_the_last_evaluation_are_no_evaluations_of_the_first_steps(load: Load) -> None:
+    rows = [*(f"{step},train,0.5" for step in range(20)), *(f"{number},val,{number}" for number in range(5))]
+    run = load("log.csv", join_rows("step,split,loss", *rows))
+    assert run.eval_steps.tolist() == [20] and run.evals["loss"].tolist() == [2]
 
 
 def test_epochs_with_a_single_row(load: Load) -> None:
