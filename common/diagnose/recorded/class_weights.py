@@ -42,7 +42,9 @@ def find_class_weights(leaves: Mapping[str, np.ndarray]) -> dict[str, ClassWeigh
         if weights.ndim != 1 or weights.dtype.kind != "f" or len(np.unique(weights)) < 2:
             continue
         for other, labels in leaves.items():
-            if other == name or labels.size != len(weights) or (labels != np.round(labels)).any():
+            if other == name or labels.size != len(weights) or labels.dtype.kind not in "biuf":
+                continue
+            if (labels != np.round(labels)).any():
                 continue
             pairs = np.unique(np.stack([labels.ravel().astype(np.float64), weights.astype(np.float64)]), axis=1)
             if len(np.unique(pairs[0])) == pairs.shape[1] < len(weights):

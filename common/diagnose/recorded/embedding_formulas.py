@@ -7,12 +7,11 @@ and the margin, are not recorded. They are found among usual values.
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from scipy.special import log_softmax
 
 TEMPERATURES = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 2.0)
 MARGINS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0)
 TEMPERATURE, MARGIN = "the temperature", "the margin"  # words before the value of the parameter
-MOST_EXAMPLES = 512  # in a batch: the similarities of all pairs are computed
+MOST_EXAMPLES = 256  # in a batch: the similarities of all pairs are computed, for each temperature
 TINY = 1e-12  # added to norms, so that they are not 0
 Formula = tuple[str, float]
 
@@ -42,6 +41,8 @@ def list_embedding_formulas(calls: Sequence[np.ndarray]) -> Iterator[Formula]:
     """
     if len({call.shape for call in calls}) != 1 or calls[0].ndim != 2 or not 1 < len(calls[0]) <= MOST_EXAMPLES:
         return
+    if not all(np.isfinite(call).all() for call in calls):
+        return
     arrays = [call.astype(np.float64) for call in calls]
     if len(arrays) == 2:
         yield from _list_contrastive(*arrays)
@@ -61,14 +62,21 @@ def _list_contrastive(first: np.ndarray, second: np.ndarray) -> Iterator[Formula
         partners = np.concatenate([own + count, own])
         for temperature in TEMPERATURES:
             name = f"the contrastive loss of {prepared} with {TEMPERATURE} {temperature:g}"
-            losses = [-log_softmax(x / temperature, 1)[own, own].mean() for x in (similarities, similarities.T)]
+            losses = [_compare_rows(x, own, temperature) for x in (similarities, similarities.T)]
             yield f"{name}, mean of both directions", float(np.mean(losses))
-            yield f"{name}, first direction only", float(losses[0])
-            yield f"{name}, second direction only", float(losses[1])
+            yield f"{name}, first direction only", losses[0]
+            yield f"{name}, second direction only", losses[1]
             yield f"{name}, sum of both directions", float(np.sum(losses))
             for words, table in (("", others), (", with each view as its own negative", all_similarities)):
-                rows = log_softmax(table / temperature, 1)[np.arange(2 * count), partners]
-                yield f"{name}, among the views of both calls{words}", float(-rows.mean())
+                yield f"{name}, among the views of both calls{words}", _compare_rows(table, partners, temperature)
+
+
+def _compare_rows(similarities: np.ndarray, partners: np.ndarray, temperature: float) -> float:
+    """Return the mean cross entropy of rows of similarities [n, m] whose right columns are the partners [n]."""
+    largest = similarities.max(1)
+    sums = np.exp((similarities - largest[:, None]) / temperature).sum(1)
+    right = similarities[np.arange(len(partners)), partners]
+    return float((np.log(sums) - (right - largest) / temperature).mean())
 
 
 def _list_triplet(anchor: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> Iterator[Formula]:

@@ -106,7 +106,9 @@ class FollowedBatches:
         if self._position == total:
             self._steps, self._position = self._steps[1:], 0
         examples = {name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}
-        weights = find_class_weights(examples)
+        # Otherwise the record has an array for each of them, and labels may follow from an input as weights do
+        has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
+        weights = find_class_weights(examples) if has_further else {}
         names = self._match({name: leaf for name, leaf in examples.items() if name not in weights}, arrays)
         filled = {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
         filled |= {leaf: self._weigh(leaf, rule, filled) for leaf, rule in weights.items()}

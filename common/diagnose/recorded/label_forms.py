@@ -17,8 +17,9 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 def read_label_weights(part: Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray | None:
     """Return the weights of the labels of a micro-batch in the loss, in the shape of the labels; None without any."""
     if (weights := part.get(CLASS_WEIGHTS)) is not None:
-        if labels.dtype.kind in "iu" and weights.ndim:
-            return weights[np.clip(labels, 0, len(weights) - 1)]
+        if labels.dtype.kind in "iu" and weights.ndim == 1 and len(weights):
+            is_class = (labels >= 0) & (labels < len(weights))  # else an ignored label, such as -100
+            return np.where(is_class, weights[np.where(is_class, labels, 0)], 0)
         return _broadcast(weights, labels)  # of a binary cross entropy
     if (weights := part.get(POSITIVE_WEIGHTS)) is not None:
         weights = _broadcast(weights, labels)

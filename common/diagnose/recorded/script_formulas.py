@@ -4,33 +4,38 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.diagnose.recorded.ctc_formulas import LABEL_COUNTS, LESS_OUTPUTS, list_ctc_formulas
-from common.diagnose.recorded.embedding_formulas import list_embedding_formulas
+from common.diagnose.recorded.ctc_formulas import LABEL_LENGTHS, OUTPUT_LENGTHS, list_ctc_formulas
+from common.diagnose.recorded.embedding_formulas import MARGIN, TEMPERATURE, list_embedding_formulas
 from common.diagnose.recorded.loss_formulas import CLOSE
 from common.diagnose.recorded.loss_settings import CTC, read_loss_settings
 from common.diagnose.recorded.recorded_side import RecordedSide
+
+LEAST_LOSSES = 2  # that a fitted formula has to reproduce
+MOST_LOSSES = 6  # that formulas are compared with, since a loss of a large batch takes seconds
 
 
 def find_script_formulas(side: RecordedSide, step: int, precision: str) -> list[str]:
     """Return the names of the formulas that reproduce the losses of all micro-batches of a step and of later steps.
 
-    The parameters of these formulas are fitted, so that more than one loss has to agree.
+    The parameters of formulas that compare embeddings are fitted, so that more than one loss other than 0 has to agree.
     """
     names: list[str] | None = None
+    losses: list[float] = []
     for number in (x for x in side.record.steps if x >= step):
-        for micro_batch in side.batches.list_micro_batches(number):
+        for micro_batch in side.batches.list_micro_batches(number)[: MOST_LOSSES - len(losses)]:
             loss = side.record.get_step_facts(number)[micro_batch[0]]["losses"][micro_batch[1]]
             if loss is None:
                 return []
-            if not loss:
-                continue  # every triplet loss with a small margin is 0
+            losses.append(loss)
             tolerance = CLOSE[precision] * max(abs(loss), 1e-3)
             formulas = _list_formulas(side, number, micro_batch)
             fitting = [name for name, value in formulas if abs(value - loss) <= tolerance]
             names = fitting if names is None else [name for name in names if name in fitting]
             if not names:
                 return []
-    return names or []
+    is_fitted = any(words in name for name in names or () for words in (TEMPERATURE, MARGIN))
+    # A loss of 0 is no evidence: every triplet loss with a small margin is 0
+    return [] if is_fitted and np.count_nonzero(losses) < LEAST_LOSSES else names or []
 
 
 def _list_formulas(side: RecordedSide, step: int, micro_batch: tuple[int, int]) -> Iterator[tuple[str, float]]:
@@ -51,12 +56,17 @@ def _list_ctc(
 ) -> Iterator[tuple[str, float]]:
     """Yield the CTC losses. outputs: [n, time, classes], or with the time first. blank: the class of the blank."""
     arrays = side.batches.read_micro_batch(step, *micro_batch, "label")
-    lengths = {name: array for name, array in arrays.items() if name in (LABEL_COUNTS, LESS_OUTPUTS)}
+    lengths = {name: array for name, array in arrays.items() if name in (LABEL_LENGTHS, OUTPUT_LENGTHS)}
     labels = next((x for name, x in arrays.items() if name not in lengths and x.ndim == 2), None)
-    if labels is None or outputs.ndim != 3 or not isinstance(blank, int) or any(x.ndim != 1 for x in lengths.values()):
+    if labels is None or outputs.ndim != 3 or not labels.size or not outputs.size or not isinstance(blank, int):
         return
     if len(outputs) != len(labels):
         outputs = outputs.swapaxes(0, 1)
-    sizes = {len(outputs), len(labels), *map(len, lengths.values())}
-    if len(sizes) == 1 and 0 <= blank < outputs.shape[2] and labels.min() >= 0 and labels.max() < outputs.shape[2]:
+    limits = {OUTPUT_LENGTHS: (1, outputs.shape[1]), LABEL_LENGTHS: (0, labels.shape[1])}
+    are_lengths = all(
+        x.dtype.kind in "iu" and x.shape == labels.shape[:1] and lowest <= x.min() <= x.max() <= largest
+        for x, (lowest, largest) in ((array, limits[name]) for name, array in lengths.items())
+    )
+    has_classes = 0 <= blank < outputs.shape[2] and 0 <= labels.min() <= labels.max() < outputs.shape[2]
+    if len(outputs) == len(labels) and are_lengths and has_classes:
         yield from list_ctc_formulas(outputs.astype(np.float64), labels.astype(np.int64), lengths, blank)

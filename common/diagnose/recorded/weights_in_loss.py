@@ -8,9 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from common.diagnose.findings import Stage
+from common.diagnose.recorded.label_counts import find_ignored_class
 from common.diagnose.recorded.label_forms import read_label_weights
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, SAMPLE_WEIGHTS, WEIGHTS_IN_LOSS
+from common.diagnose.recorded.recorded_side import RecordedSide
 
 
 def compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: np.ndarray) -> None:
@@ -24,19 +26,23 @@ def compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: np
     """
     # Of the first process and micro-batch
     parts = [side.batches.read_micro_batch(step, 0, 0, "label") for side in pair.sides]
+    weights = [side.batches.read_step(step, "label").get(SAMPLE_WEIGHTS) for side in pair.sides]
     if all(CLASS_WEIGHTS in part for part in parts):
-        a, b = (part[CLASS_WEIGHTS].astype(np.float64) for part in parts)
+        a, b = (part[CLASS_WEIGHTS] for part in parts)
         kind = "class weights"
     elif all(SAMPLE_WEIGHTS in part for part in parts):
-        a, b = (side.batches.read_step(step, "label")[SAMPLE_WEIGHTS].astype(np.float64) for side in pair.sides)
         kind = "sample weights"
-        b = b[np.argsort(order)] if len(b) == len(order) else b
+        if weights[0] is None or weights[1] is None:  # a weight for the whole batch, or for each of several losses
+            weights = [part[SAMPLE_WEIGHTS] for part in parts]
+        a, b = (array for array in weights if array is not None)
+        b = b[np.argsort(order)] if b.shape[:1] == order.shape else b
     else:
-        known = [_read_weights_of_labels(part) for part in parts]
-        if known[0] is None or known[1] is None or not np.array_equal(order, np.arange(len(order))):
+        weights = [_read_weights_of_labels(side, part) for side, part in zip(pair.sides, parts, strict=True)]
+        if weights[0] is None or weights[1] is None or not np.array_equal(order, np.arange(len(order))):
             return  # the stage "loss" finds out whether only one side has weights
-        a, b = (weights.astype(np.float64).ravel() for weights in known if weights is not None)
+        a, b = (array.ravel() for array in weights if array is not None)
         kind = "weights of the labels"
+    a, b = a.astype(np.float64), b.astype(np.float64)
     if a.shape == b.shape and stage.compare_arrays(f"step {step}: {kind}", a, b, precision="float32").differs:
         factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
         is_scaled = np.allclose(a * factor, b, rtol=1e-5)
@@ -44,7 +50,13 @@ def compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: np
         stage.add_cause("class_weights", "b", kind, f"step {step}: {sentence}")
 
 
-def _read_weights_of_labels(part: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Return the weights of the labels of a micro-batch, however the loss function received them; None without any."""
+def _read_weights_of_labels(side: RecordedSide, part: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return the weights of the labels of a micro-batch, however the loss function received them; None without any.
+
+    The weight of a label that the loss function ignores is 0.
+    """
     labels = [x for name, x in part.items() if name not in WEIGHTS_IN_LOSS and x.ndim]
-    return read_label_weights(part, labels[0]) if len(labels) == 1 else None
+    weights = read_label_weights(part, labels[0]) if len(labels) == 1 else None
+    ignored = find_ignored_class(side)
+    is_same_shape = weights is not None and weights.shape == labels[0].shape
+    return np.where(labels[0] == ignored, 0, weights) if is_same_shape and isinstance(ignored, int) else weights

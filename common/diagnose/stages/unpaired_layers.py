@@ -31,8 +31,8 @@ def compare_layer_lists(comparison: SideComparison) -> list[Stage]:
         ]
         stage.add_mismatch(a["path"])
         stage.add_cause("layer_sizes", "b", a["path"], f"{', '.join(sizes)}: other sizes or another number of groups")
-    paired = [layer["path"] for pair in counterparts for layer in pair]
-    for name, lacking in (("a", "B"), ("b", "A")):
+    for index, (name, lacking) in enumerate((("a", "B"), ("b", "A"))):
+        paired = [pair[index]["path"] for pair in counterparts]
         for layer in layers[name]:
             variables = [variable for variable in layer["variables"] if variable not in ties]
             if layer["path"] in paired:

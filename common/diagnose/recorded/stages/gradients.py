@@ -24,6 +24,7 @@ SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
 GRADIENT_NOISE = 4.0  # noise of a gradient as a multiple of the noise of the activations from which it is computed
 LISTED = 3  # number of parameters that a sentence names
 TOLERANCE = 1e-3  # largest relative difference between a gradient and an explanation that reproduces it
+LARGEST_TOLERANCE = 0.1  # the same if the weights differ: with 1, any gradient would be close to any other
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -218,7 +219,8 @@ def _explain_earlier(
     current, before = ([np.concatenate([np.ravel(source[title][side]) for title in names]) for side in (0, 1)]
                        for source in (differing, earlier))  # fmt: skip
     # Weights that have moved in another way, as with two biases in place of one, change the gradients too
-    tolerance = max(TOLERANCE, GRADIENT_NOISE * pair.measure_weight_difference(step - 1))
+    noise = GRADIENT_NOISE * pair.measure_weight_difference(step - 1)
+    tolerance = min(max(TOLERANCE, noise), LARGEST_TOLERANCE)
     for side, index, other_index in (("b", 1, 0), ("a", 0, 1)):
         if is_close(current[other_index] + before[index], current[index], tolerance):
             sentence = f"{side.upper()} adds the gradients of step {step - 1}: zero_grad is missing"

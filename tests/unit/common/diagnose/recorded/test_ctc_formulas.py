@@ -1,9 +1,10 @@
-"""Values of the losses of CTC, against the sum over all paths."""
+"""Values of the losses of CTC, against the sum over all paths, and against PyTorch's."""
 
 from itertools import groupby, product
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import log_softmax
 
 from common.diagnose.recorded.ctc_formulas import list_ctc_formulas
@@ -43,3 +44,12 @@ def test_the_outputs_after_the_length_of_an_example_do_not_count() -> None:
     losses = [sum_paths(logarithms[0, :4], [1, 2], 0), sum_paths(logarithms[1, :3], [3, 3], 0)]
     losses.append(sum_paths(logarithms[2, :4], [2], 0))
     assert formulas["ctc of the first 3 to 4 time steps, sum"] == pytest.approx(sum(losses))
+
+
+def test_examples_without_labels_have_the_loss_of_pytorch() -> None:
+    steps, counts = np.array([5, 4, 5]), np.array([0, 2, 1])
+    logarithms = torch.from_numpy(LOGITS).log_softmax(-1).transpose(0, 1)
+    arguments = (torch.from_numpy(array) for array in (LABELS[0], steps, counts))
+    expected = torch.nn.functional.ctc_loss(logarithms, *arguments, reduction="sum")
+    formulas = dict(list_ctc_formulas(LOGITS, LABELS[0], {"input_lengths": steps, "target_lengths": counts}, 0))
+    assert formulas["ctc of the first 4 to 5 time steps, sum"] == pytest.approx(float(expected))

@@ -47,6 +47,15 @@ def write_record(directory: Path, inputs: dict[str, np.ndarray], labels: dict[st
     return write_steps(directory, "tensorflow", [arrays, {name: array + 1 for name, array in arrays.items()}])
 
 
+def test_labels_that_follow_from_an_input_are_those_of_the_record(tmp_path: Path) -> None:
+    """They look like the weights of a class, but the record has an array for each array of the script."""
+    groups = np.arange(EXAMPLES, dtype=np.int64)[:, None] % 2
+    batches = write_record(tmp_path, {"0": groups}, {"y_true": 2.5 - groups[:, 0]})
+    batch = batches.fill({"0": groups, "1": 7.5 * groups[:, 0] + 1}, 0, 1)
+    assert batch is not None
+    assert np.array_equal(batch["1"], 2.5 - groups[:, 0])
+
+
 @given(size=st.integers(1, EXAMPLES), world_size=st.integers(1, 3))
 def test_all_processes_together_take_every_example_once(
     size: int, world_size: int, tmp_path_factory: pytest.TempPathFactory

@@ -26,6 +26,14 @@ def test_the_weights_of_binary_labels(part: dict[str, np.ndarray], weights: list
     assert read.ravel().tolist() == weights
 
 
+def test_ignored_labels_have_the_weight_0() -> None:
+    labels, weights = np.array([0, -100, 1, 255]), np.array([2.0, 4.0])
+    read = read_label_weights({"weight": weights}, labels)
+    assert read is not None
+    assert read.tolist() == [2, 0, 4, 0]
+    assert read_label_weights({"weight": np.ones(0)}, labels) is None
+
+
 def test_the_weight_of_the_label_1_does_not_fit_other_labels() -> None:
     assert read_label_weights({"pos_weight": np.array([4.0])}, LABELS / 2) is None
     assert read_label_weights({"pos_weight": np.ones(5)}, LABELS) is None

@@ -53,3 +53,11 @@ def test_a_tied_parameter_is_left_to_the_stage_of_gradients() -> None:
     output: UnpairedLayer = {"path": "output", "kind": "Linear", "variables": ["output.weight"], "is_whole": True}
     (stage,) = compare([output], [], {"table": TABLE, "output.weight": TABLE})
     assert stage.causes == []
+
+
+def test_a_layer_with_the_name_of_a_paired_one_is_not_left_out() -> None:
+    squeeze: UnpairedLayer = {"path": "fc", "kind": "Linear", "variables": ["fc.weight"], "is_whole": True}
+    dense: UnpairedLayer = {"path": "dense", "kind": "Dense", "variables": ["table"], "is_whole": True}
+    norm: UnpairedLayer = {"path": "fc", "kind": "LayerNormalization", "variables": ["fc/gamma"], "is_whole": True}
+    (stage,) = compare([squeeze], [dense, norm], {"fc.weight": np.ones((4, 16))})
+    assert [cause.cause for cause in stage.causes] == ["layer_sizes", "missing_layer"]
