@@ -206,7 +206,7 @@ def parse_transformation(text: str) -> ParameterTransformation:
     """Parse the text that `str` of a transformation returns. Raise UserError if it is no transformation."""
     first, *steps = (part.strip() for part in text.split("|"))
     joined = next((sign for sign in "+,&" if sign in first), "")
-    axis = re.search(r" +axis +(\d+)$", first) if joined == "&" else None
+    axis = re.search(r" +axis +(\d{1,2})$", first) if joined == "&" else None
     joined_names = first[: axis.start()] if axis else first
     names = joined_names.split(joined) if joined else [first]
     sources = tuple(_parse_source(name.strip()) for name in names)

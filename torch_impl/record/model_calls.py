@@ -165,7 +165,7 @@ class CallObserver:
                 self._follow(call, path, module, args, kwargs, returned)
             if self._stack or not call.parts:
                 return
-            if tensor is not None and not tensor.ndim:  # a loss function of the script's own, not a layer
+            if _is_loss_function(module, returned):
                 self._forget_part(path)
             else:
                 self._end(returned)
@@ -215,10 +215,12 @@ class CallObserver:
         self.pending[-1].parts.append(path)
 
     def _forget_part(self, path: str) -> None:
-        """Forget the last call of a layer that is none, and the pass that it has begun."""
+        """Forget the last call of a module that is no layer, the layers in it, and the pass that it has begun."""
         call = self.pending[-1]
         call.parts.pop()
-        call.facts = [facts for facts in call.facts if facts["path"] != path]
+        forgotten = {facts["path"] for facts in call.facts if f"{facts['path']}.".startswith(f"{path}.")}
+        call.facts = [facts for facts in call.facts if facts["path"] not in forgotten]
+        call.layers = {name: x for name, x in call.layers.items() if name.split("/")[1] not in forgotten}
         if not call.parts:
             self.pending.pop()
 
@@ -230,6 +232,16 @@ class CallObserver:
     def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None) -> None:
         if self._observes_layers:
             self.pending[-1].facts.append(describe_layer(path, layer, self._names, shape))
+
+
+def _is_loss_function(module: torch.nn.Module, returned: object) -> bool:
+    """Check whether a module is a loss function of the script's own: without parameters, it returns only numbers.
+
+    A model that computes its own loss returns the loss, too.
+    """
+    tensors = [tensor for _, tensor in name_tensors(returned)]
+    has_parameters = next(module.parameters(), None) is not None
+    return bool(tensors) and not has_parameters and all(not tensor.ndim for tensor in tensors)
 
 
 def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:

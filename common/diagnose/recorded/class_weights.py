@@ -35,11 +35,14 @@ def find_class_weights(leaves: Mapping[str, np.ndarray]) -> dict[str, ClassWeigh
     """Return the rules of the arrays of a batch that are weights of its labels, by the name of the array.
 
     Args:
-        leaves: The arrays of the batch, with an example in each row. Weights are numbers [n] that are not all the same.
+        leaves: The arrays of the batch, with an example in each row. Weights are numbers [n], not negative and not all
+            the same.
     """
     rules = {}
     for name, weights in leaves.items():
         if weights.ndim != 1 or weights.dtype.kind != "f" or len(np.unique(weights)) < 2:
+            continue
+        if not np.isfinite(weights).all() or weights.min() < 0:
             continue
         for other, labels in leaves.items():
             if other == name or labels.size != len(weights) or labels.dtype.kind not in "biuf":

@@ -30,9 +30,13 @@ def find_formulas(
     """
     if labels.dtype.kind in "iu" and isinstance(ignored, int):
         labels = np.where(labels == ignored, IGNORED_LABEL, labels.astype(np.int64))
+    if not outputs.size or not labels.size:
+        return []
+    weights = None if weights is None or weights.size != labels.size else weights
     tolerance = CLOSE[precision] * max(abs(loss), 1e-3)
-    candidates = list_formulas(outputs.astype(np.float64), labels, weights)
-    return [name for name, value in candidates if abs(value - loss) <= tolerance]
+    with np.errstate(all="ignore"):  # outputs may have huge numbers, or NaN, which no loss equals
+        candidates = list_formulas(outputs.astype(np.float64), labels, weights)
+        return [name for name, value in candidates if abs(value - loss) <= tolerance]
 
 
 def list_formulas(

@@ -56,7 +56,7 @@ def _explain_shifted_end(a: np.ndarray, b: np.ndarray) -> Explanation | None:
     if not np.array_equal(longer[:, 1:], shorter) or np.array_equal(longer[:, :-1], shorter):
         return None
     sentence = f"has other positions: {name} leaves out the first label of each text, so that it shifts them once more"
-    return Explanation("labels_shifted", f"{sentence} than {other}")
+    return Explanation("labels_shifted", f"{sentence} than {other}", side=name.lower())
 
 
 def _explain_shape(a: np.ndarray, b: np.ndarray) -> Explanation:

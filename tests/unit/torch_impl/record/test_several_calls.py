@@ -354,8 +354,12 @@ def test_recorders_that_end_in_any_order_leave_nothing_behind(tmp_path: Path) ->
 
 
 class OwnLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.flatten = nn.Flatten()
+
     def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return functional.mse_loss(outputs, targets)
+        return functional.mse_loss(self.flatten(outputs), targets)
 
 
 @pytest.mark.parametrize("loss_function", [nn.MSELoss(), nn.MSELoss(reduction="none"), OwnLoss()])
@@ -373,6 +377,32 @@ def test_a_loss_function_in_an_attribute_of_the_model_is_no_call_of_it(loss_func
     facts = read_facts(tmp_path)
     assert [step["calls"] for step in facts["steps"]] == [[1]] * 3
     assert not any("criterion" in layer["path"] for layer in facts["model"]["layers"])
+
+
+class Classifier(nn.Module):
+    """A model that computes its own loss, as those of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.head(x)
+        return {"loss": functional.cross_entropy(logits, y), "logits": logits}
+
+
+def test_a_model_in_an_attribute_that_returns_its_loss_is_called(tmp_path: Path) -> None:
+    """A Lightning module calls a model of transformers in this way."""
+    model = nn.ModuleDict({"model": Classifier()})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(tmp_path), model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model["model"](torch.ones(4, 6), torch.tensor([0, 1, 2, 0]))["loss"].backward()
+        optimizer.step()
+    facts = read_facts(tmp_path)
+    assert [step["calls"] for step in facts["steps"]] == [[1]] * 3
+    assert any(layer["path"] == "model.head" for layer in facts["model"]["layers"])
 
 
 @pytest.mark.parametrize(

@@ -25,3 +25,5 @@ def test_weights_that_do_not_follow_from_the_labels_have_no_rule() -> None:
     assert not find_class_weights({"1": LABELS, "2": np.array([4.0, 1.0, 2.0, 4.0])})
     assert not find_class_weights({"1": LABELS, "2": np.ones(4)})
     assert not find_class_weights({"1": np.arange(4), "2": np.array([0.5, 1.5, 2.5, 3.5])})  # each class once
+    assert not find_class_weights({"1": LABELS, "2": -WEIGHTS})
+    assert not find_class_weights({"1": LABELS, "2": np.array([4.0, np.nan, 1.0, 4.0])})

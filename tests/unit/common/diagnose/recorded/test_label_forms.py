@@ -59,3 +59,19 @@ def test_labels_that_are_the_other_side_s_input() -> None:
     assert "the labels of B are the input 0" in explanation.sentence
     assert explain_input_as_label(ArrayPair("y", clean, clean + 1, is_label=True), arrays) is None
     assert explain_input_as_label(arrays[0], arrays) is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "weights"),
+    [
+        (np.ones((0, 3)), np.ones((0, 3)), None),
+        (np.ones((0, 3)), np.ones(0, np.int64), None),
+        (np.ones((4, 0)), np.zeros(4, np.int64), None),
+        (np.ones((4, 0)), np.ones((4, 0)), None),
+        (np.full((4, 2), np.nan), np.zeros((4, 2)), None),
+        (np.full((4, 2), 1e300), np.zeros((4, 2)), None),
+        (np.ones((4, 3)), np.zeros(4, np.int64), np.ones(3)),
+    ],
+)
+def test_damaged_arrays_have_no_formulas(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> None:
+    assert find_formulas(outputs, labels, 0.5, "float64", weights) == []
