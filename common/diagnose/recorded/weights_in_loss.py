@@ -58,5 +58,6 @@ def _read_weights_of_labels(side: RecordedSide, part: Mapping[str, np.ndarray]) 
     labels = [x for name, x in part.items() if name not in WEIGHTS_IN_LOSS and x.ndim]
     weights = read_label_weights(part, labels[0]) if len(labels) == 1 else None
     ignored = find_ignored_class(side)
-    is_same_shape = weights is not None and weights.shape == labels[0].shape
-    return np.where(labels[0] == ignored, 0, weights) if is_same_shape and isinstance(ignored, int) else weights
+    if weights is None or weights.shape != labels[0].shape or not isinstance(ignored, int):
+        return weights
+    return np.where(labels[0] == ignored, 0, weights)

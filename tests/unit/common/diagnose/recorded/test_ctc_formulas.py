@@ -49,7 +49,7 @@ def test_the_outputs_after_the_length_of_an_example_do_not_count() -> None:
 def test_examples_without_labels_have_the_loss_of_pytorch() -> None:
     steps, counts = np.array([5, 4, 5]), np.array([0, 2, 1])
     logarithms = torch.from_numpy(LOGITS).log_softmax(-1).transpose(0, 1)
-    arguments = (torch.from_numpy(array) for array in (LABELS[0], steps, counts))
-    expected = torch.nn.functional.ctc_loss(logarithms, *arguments, reduction="sum")
+    labels, lengths, label_lengths = map(torch.from_numpy, (LABELS[0], steps, counts))
+    expected = torch.nn.functional.ctc_loss(logarithms, labels, lengths, label_lengths, reduction="sum")
     formulas = dict(list_ctc_formulas(LOGITS, LABELS[0], {"input_lengths": steps, "target_lengths": counts}, 0))
     assert formulas["ctc of the first 4 to 5 time steps, sum"] == pytest.approx(float(expected))
