@@ -126,10 +126,10 @@ TORCHVISION_PYTHON := $(BIN)/python
 crossed-wires: $(READY)
 	$(BIN)/python -m benchmarks.crossed_wires $(TORCHVISION_PYTHON)
 
-# Train these pairs after each change, and draw how far their losses are apart: about half an hour. It continues an
+# Train these pairs after each change, and draw how far their losses are apart: about 45 minutes. It continues an
 # interrupted run in build/crossed_wires.
 crossed-wires-picture: $(READY)
-	$(TORCHVISION_PYTHON) -m docs.draw_crossed_wires vgg16 resnet50
+	$(TORCHVISION_PYTHON) -m docs.draw_crossed_wires
 
 # Python compiles a module when it is first imported. To compile all modules here would take more than half of the time.
 $(READY): pyproject.toml constraints.txt

@@ -24,7 +24,7 @@ SMALLEST = 1e-17  # equal losses are drawn here, because a logarithmic axis has 
 
 def main(pairs: Sequence[str]) -> None:
     """Train both models of every stage, print the largest differences, and draw all of them."""
-    figure, panels = plt.subplots(2, len(pairs), figsize=(11, 6.4), sharex=True, sharey=True, squeeze=False)
+    figure, panels = plt.subplots(2, len(pairs), figsize=(15, 6.4), sharex=True, sharey=True, squeeze=False)
     print("| pair | stage | training loss | validation loss |\n| --- | --- | --- | --- |")
     for column, pair in zip(panels.T, pairs, strict=True):
         stages = list_stages(pair)
