@@ -45,6 +45,11 @@ def drop_path(x: torch.Tensor, keep: float = 0.8, scale: bool = True, rows: int 
     return x * mask / (keep if scale else 1)
 
 
+def drop_channels(x: torch.Tensor) -> torch.Tensor:
+    mask = torch.bernoulli(torch.full([*x.shape[:2]] + [1] * (x.dim() - 2), 0.8, dtype=x.dtype))
+    return x * mask / 0.8
+
+
 def add_normal(x: torch.Tensor) -> torch.Tensor:
     return x + 0.3 * torch.randn_like(x)
 
@@ -66,6 +71,7 @@ RECOGNIZED = {
 }
 OTHERS = {
     "whole batches": UserLayer(lambda x: drop_path(x, 0.9, rows=1), p=0.1),
+    "whole channels": UserLayer(drop_channels, p=0.2),
     "no attribute has the strength": UserLayer(add_normal),
     "an ambiguous strength": UserLayer(add_normal, mean=0.3, sigma=0.301),
     "a constant gradient": UserLayer(lambda x: x + 0.3 * torch.randn_like(x) * x.detach(), sigma=0.3),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.cluster import json_line_socket, token_listener
-from common.cluster.json_line_socket import JsonLineSocket
+from common.cluster.json_line_socket import MAX_LINE_BYTES, JsonLineSocket
 from common.cluster.token_listener import TokenListener
 
 Connect = Callable[[bytes], socket.socket]
@@ -68,11 +68,14 @@ def test_silent_clients_delay_nobody(listener: tuple[TokenListener, Connect]) ->
 def test_a_late_hello_is_not_waited_for(
     listener: tuple[TokenListener, Connect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit is for the whole hello: a client cannot stretch it by sending one byte at a time."""
+    """The limit is for the whole hello: a client cannot stretch it by sending one byte at a time.
+
+    The hello stays shorter than the longest line, which would close the connection, too.
+    """
     monkeypatch.setattr(token_listener, "HELLO_SECONDS", 0.05)
     slow = listener[1](b"")
     closed = False
-    for byte in b'{"hello": "secret"' + b" " * 10_000:
+    for byte in b'{"hello": "secret"' + b" " * (MAX_LINE_BYTES // 2):
         try:
             slow.send(bytes([byte]))
         except OSError:

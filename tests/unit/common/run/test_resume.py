@@ -81,6 +81,15 @@ def test_auto_passes_over_a_damaged_one(make_run: MakeRun, small_config: MakeCon
     assert recorded(run_dir) == [[1, 2], [2], [1, 2]]
 
 
+def test_a_damaged_row_is_refused_before_the_processes_start(make_run: MakeRun, small_config: MakeConfig) -> None:
+    run_dir = make_run("run")
+    rows = (run_dir / "metrics.jsonl").read_text().splitlines()
+    (run_dir / "metrics.jsonl").write_text("\n".join(["{}", *rows[1:], ""]))
+    config = small_config(f"run_dir={run_dir}", "resume=auto")
+    with pytest.raises(UserError, match=r"metrics.jsonl:1: a row must be"), open_run(config, "torch"):
+        pytest.fail("the command would start processes")
+
+
 def test_auto_starts_from_the_initial_weights_where_there_is_none(
     make_run: MakeRun, small_config: MakeConfig, tmp_path: Path
 ) -> None:
