@@ -29,10 +29,11 @@ def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanat
     factor = float((a * b).sum() / (a * a).sum())
     if abs(factor - 1) > tolerance and factor and is_close(a * factor, b, tolerance):
         return Explanation("scaled_gradient", f"its gradient in B is {factor:.6g} times A's, and the loss is the same")
-    rows = [row for row in range(len(a)) if compute_norm(a[row] - b[row]) > tolerance * compute_norm(a)]
-    if a.ndim == 2 and len(rows) == 1:
-        run = next((name for name, gradient in (("A", a), ("B", b)) if not gradient[rows[0]].any()), None)
-        if run:
+    if a.ndim == 2:
+        limit = tolerance * compute_norm(a)
+        rows = [row for row, difference in enumerate(a - b) if compute_norm(difference) > limit]
+        run = next((name for name, gradient in (("A", a), ("B", b)) if not gradient[rows[:1]].any()), None)
+        if run and len(rows) == 1:
             return Explanation("padding_row", f"row {rows[0]} gets no gradient in {run}, as with padding_idx")
     if a.shape == b.T.shape and is_close(a.T, b, tolerance):
         return Explanation("transposed_gradient", "its gradient in B is A's transposed")

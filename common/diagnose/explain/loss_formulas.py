@@ -13,6 +13,7 @@ SMOOTHING_FACTORS = (0.0, 0.05, 0.1, 0.15, 0.2)
 KERAS_EPSILON = 1e-7  # Keras clips probabilities to at least this, and to at most 1 minus this
 BINARY = "binary cross entropy"
 DOUBLE_SIGMOID = "binary cross entropy of probabilities taken as logits"
+MOST_PAIRS = 2**24  # of an output and a target in the losses of a broadcast; more would take gigabytes
 
 
 def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray) -> Explanation:
@@ -64,11 +65,11 @@ def compute_formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.nd
 
 def _compute_cross_entropies(logits: np.ndarray, classes: np.ndarray) -> dict[str, np.ndarray]:
     """Return the losses [n] of logits [n, classes] for the classes [n] of the examples."""
-    target, losses = encode_one_hot(classes, logits.shape[1]), {}
+    target, log_probabilities = encode_one_hot(classes, logits.shape[1]), log_softmax(logits, 1)
+    of_target, mean, losses = (target * log_probabilities).sum(1), log_probabilities.mean(1), {}
     for smoothing in SMOOTHING_FACTORS:
-        smoothed = target * (1 - smoothing) + smoothing / logits.shape[1]
         name = f"cross entropy with label smoothing of {smoothing:g}" if smoothing else "cross entropy"
-        losses[name] = -(smoothed * log_softmax(logits, 1)).sum(1)
+        losses[name] = -((1 - smoothing) * of_target + smoothing * mean)
     losses["double softmax of probabilities"] = -(target * log_softmax(softmax(logits, 1), 1)).sum(1)
     return losses
 
@@ -87,12 +88,13 @@ def _compute_binary_cross_entropy(logits: np.ndarray, targets: np.ndarray) -> np
 def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
     """Return the losses [n] of outputs [n, values] for targets [n, values]."""
     error = outputs - targets
+    squares = error**2
     losses = {
-        "squared error": (error**2).mean(1),
-        "half the squared error": (error**2).mean(1) / 2,
+        "squared error": squares.mean(1),
+        "half the squared error": squares.mean(1) / 2,
         "absolute error": np.abs(error).mean(1),
-        "squared error summed over outputs": (error**2).sum(1),
-        "huber loss": np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5).mean(1),
+        "squared error summed over outputs": squares.sum(1),
+        "huber loss": np.where(squares < 1, squares / 2, np.abs(error) - 0.5).mean(1),
         BINARY: _compute_binary_cross_entropy(outputs, targets),
     }
     if outputs.min() >= 0 and outputs.max() <= 1 and targets.min() >= 0 and targets.max() <= 1:
@@ -101,7 +103,7 @@ def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict
         losses[BINARY] = -(targets * np.log(clipped) + (1 - targets) * np.log1p(-clipped)).mean(1)
     else:
         losses[DOUBLE_SIGMOID] = _compute_binary_cross_entropy(expit(outputs), targets)
-    if targets.shape[1] == 1:
+    if targets.shape[1] == 1 and targets.size**2 <= MOST_PAIRS:
         all_pairs = outputs - targets.T  # [n, n]: every output against every target
         losses["broadcast of [n, 1] against [n]: squared error"] = (all_pairs**2).mean(1)
         losses["broadcast of [n] against [n, 1]: squared error"] = (all_pairs**2).mean(0)

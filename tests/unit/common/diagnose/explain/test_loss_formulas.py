@@ -1,0 +1,39 @@
+"""Tests of the formulas of losses, and of what distinguishes the losses of two functions."""
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from common.diagnose.explain import loss_formulas
+from common.diagnose.explain.loss_formulas import compute_formulas, explain_losses
+
+STREAM = np.random.default_rng(0)
+LOGITS, CLASSES = STREAM.standard_normal((8, 5)), STREAM.integers(0, 5, 8)
+OUTPUTS, TARGETS = 2 * STREAM.standard_normal((2, 8, 1))
+LOG_PROBABILITIES = log_softmax(LOGITS, 1)
+CROSS_ENTROPIES = -LOG_PROBABILITIES[np.arange(8), CLASSES]
+SMOOTHED = 0.9 * CROSS_ENTROPIES - 0.1 * LOG_PROBABILITIES.mean(1)
+ERRORS = np.abs(OUTPUTS - TARGETS)[:, 0]
+PAIRS = ((OUTPUTS - TARGETS.T) ** 2).mean(1)
+CASES = {  # outputs, labels, the losses of A and of B, and the cause
+    "label smoothing": (LOGITS, CLASSES, CROSS_ENTROPIES, SMOOTHED, "label_smoothing"),
+    "absolute error": (OUTPUTS, TARGETS, ERRORS**2, ERRORS, "absolute_error"),
+    "huber loss": (OUTPUTS, TARGETS, ERRORS, np.where(ERRORS < 1, ERRORS**2 / 2, ERRORS - 0.5), "huber_loss"),
+    "broadcast": (OUTPUTS, TARGETS, ERRORS**2, PAIRS, "broadcast_in_loss"),
+    "a factor": (LOGITS, CLASSES, STREAM.random(8), None, "scaled_loss"),
+    "the mean": (LOGITS, CLASSES, CROSS_ENTROPIES, np.full(8, CROSS_ENTROPIES.mean()), "mean_instead_of_losses"),
+    "unknown": (LOGITS, CLASSES, CROSS_ENTROPIES, STREAM.random(8), "loss_function"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_formulas_of_both_losses_are_named(name: str) -> None:
+    outputs, labels, a, b, cause = CASES[name]
+    assert explain_losses(outputs, labels, a, 3 * a if b is None else b).cause == cause
+
+
+def test_a_large_batch_is_not_paired_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every output against every target would be gigabytes."""
+    assert any("broadcast" in name for name in compute_formulas(OUTPUTS, TARGETS))
+    monkeypatch.setattr(loss_formulas, "MOST_PAIRS", 63)
+    assert not any("broadcast" in name for name in compute_formulas(OUTPUTS, TARGETS))
