@@ -113,8 +113,9 @@ def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
         for name, function in ACTIVATIONS.items():
             if name in WITHOUT_SCALE:
                 continue
-            factor = _fit_factor(function, *(rows if "softmax" in name else elements))
-            if is_close(function(factor * x), result):
+            fitted_x, fitted_result = rows if "softmax" in name else elements
+            factor = _fit_factor(function, fitted_x, fitted_result)
+            if is_close(function(factor * fitted_x), fitted_result) and is_close(function(factor * x), result):
                 return name if np.isclose(factor, 1) else f"{name} of {factor:.6g} times its input"
     return None
 

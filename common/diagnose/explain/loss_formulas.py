@@ -13,6 +13,7 @@ SMOOTHING_FACTORS = (0.0, 0.05, 0.1, 0.15, 0.2)
 KERAS_EPSILON = 1e-7  # Keras clips probabilities to at least this, and to at most 1 minus this
 BINARY = "binary cross entropy"
 DOUBLE_SIGMOID = "binary cross entropy of probabilities taken as logits"
+MOST_ELEMENTS = 2**22  # of the outputs; of more, the formulas are computed for the examples that differ most
 MOST_PAIRS = 2**24  # of an output and a target in the losses of a broadcast; more would take gigabytes
 
 
@@ -25,9 +26,12 @@ def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np
         a: Losses [n] that A's loss function computes.
         b: Losses [n] that B's loss function computes.
     """
-    formulas = compute_formulas(outputs, labels)
+    count = max(2, MOST_ELEMENTS * len(outputs) // max(outputs.size, 1))
+    chosen = slice(None) if count >= len(outputs) else np.argsort(np.abs(a - b))[-count:]
+    formulas = compute_formulas(outputs[chosen], labels[chosen])
     formula_a, formula_b = (
-        next((name for name, computed in formulas.items() if is_close(computed, losses)), None) for losses in (a, b)
+        next((name for name, computed in formulas.items() if is_close(computed, losses[chosen])), None)
+        for losses in (a, b)
     )
     if formula_a and formula_b:
         return Explanation(_name_cause(formula_a, formula_b), f"the loss of A is {formula_a}, that of B {formula_b}")

@@ -85,11 +85,12 @@ def explain_weighted_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms)
         if a.ndim < 2 or array.ndim < 3 or len(array) != len(a) or array.shape[-1] != a.shape[-1]:
             continue
         rows = array.reshape(len(array), -1, array.shape[-1])
-        if not 1 < rows.shape[1] <= rows.shape[2] or np.linalg.cond(rows).max() > LARGEST_CONDITION:
+        inverse = _invert(rows) if 1 < rows.shape[1] <= rows.shape[2] else None
+        if inverse is None:
             continue
         for sums_a, sums_b in _list_arguments(a, b):
-            weights_a = _recover_weights(sums_a, rows)
-            weights_b = _recover_weights(sums_b, rows) if weights_a is not None else None
+            weights_a = _recover_weights(sums_a, rows, inverse)
+            weights_b = _recover_weights(sums_b, rows, inverse) if weights_a is not None else None
             if weights_a is not None and weights_b is not None:
                 axes = "the examples", "the sums", "the rows of each sum"
                 softmax_title = f"{place}: the softmax that weights the rows of {title}"
@@ -108,10 +109,19 @@ def _list_arguments(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, 
                 yield arguments
 
 
-def _recover_weights(result: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
+def _invert(rows: np.ndarray) -> np.ndarray | None:
+    """Return the pseudoinverse [n, features, rows], or None if the rows are so similar that it has too few digits."""
+    u, singular_values, v = np.linalg.svd(rows, full_matrices=False)
+    if not (singular_values[:, 0] < LARGEST_CONDITION * singular_values[:, -1]).all():
+        return None
+    inverse: np.ndarray = (v.swapaxes(1, 2) / singular_values[:, None]) @ u.swapaxes(1, 2)
+    return inverse
+
+
+def _recover_weights(result: np.ndarray, rows: np.ndarray, inverse: np.ndarray) -> np.ndarray | None:
     """Return the weights [n, sums, rows] of the rows in each sum, or None if the result is no sum of them."""
     sums = result.reshape(len(result), -1, result.shape[-1])
-    weights = sums @ np.linalg.pinv(rows)
+    weights = sums @ inverse
     if not is_close(weights @ rows, sums):
         return None
     return np.where(np.abs(weights) < LEAST_WEIGHT * np.abs(weights).max(), 0.0, weights)

@@ -23,10 +23,10 @@ model = lambda inputs, training: inner(inputs["x"], training=training)[0]
 task = SimpleNamespace(gather=None, losses=lambda outputs, labels: tf.reduce_sum(outputs**2, 1))
 batch = {"x": tf.ones([2, 3]), "labels": tf.zeros([2]), "weights": tf.ones([2])}
 parameters = [variable.value for variable in inner.trainable_variables]
-sums = [
-    [float(tf.reduce_sum(tf.abs(gradient))) for gradient in backward(model, task, shard, tf.constant(2.0), parameters)[1]]
-    for shard in ([batch], [batch, batch])
-]
+sums = []
+for shard in ([batch], [batch, batch]):
+    _, gradients = backward(model, task, shard, tf.constant(2.0), parameters)
+    sums.append([float(tf.reduce_sum(tf.abs(gradient))) for gradient in gradients])
 print(json.dumps([[variable.path.split("/")[0] for variable in inner.trainable_variables], *sums]))
 """
 

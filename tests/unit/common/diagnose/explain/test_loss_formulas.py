@@ -32,6 +32,21 @@ def test_the_formulas_of_both_losses_are_named(name: str) -> None:
     assert explain_losses(outputs, labels, a, 3 * a if b is None else b).cause == cause
 
 
+def test_the_formulas_of_a_large_batch_are_those_of_the_examples_that_differ_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = []
+
+    def count(logits: np.ndarray, axis: int) -> np.ndarray:
+        sizes.append(logits.size)
+        return np.asarray(log_softmax(logits, axis))
+
+    monkeypatch.setattr(loss_formulas, "log_softmax", count)
+    monkeypatch.setattr(loss_formulas, "MOST_ELEMENTS", LOGITS.size // 2)
+    assert explain_losses(LOGITS, CLASSES, CROSS_ENTROPIES, SMOOTHED).cause == "label_smoothing"
+    assert sum(sizes) == LOGITS.size, "two calls for half of the examples"
+
+
 def test_a_large_batch_is_not_paired_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every output against every target would be gigabytes."""
     assert any("broadcast" in name for name in compute_formulas(OUTPUTS, TARGETS))
