@@ -243,6 +243,13 @@ class Noisy(nn.Module):
         return x * torch.bernoulli(torch.full_like(x, 0.5)) if self.training else x
 
 
+class NoisyLinear(nn.Linear):
+    """A layer with weights that adds random numbers to its input in training."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + torch.randn_like(x) if self.training else x)
+
+
 class Aging(nn.Module):
     """A layer with a state that is no buffer."""
 
@@ -299,6 +306,10 @@ def normalized() -> nn.Module:
 
 def noisy() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 4), nn.Sequential(nn.ReLU(), Noisy()), nn.Linear(4, 3))
+
+
+def noisy_weights() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 4), NoisyLinear(4, 3))
 
 
 class FirstAxisIsTime(nn.Module):

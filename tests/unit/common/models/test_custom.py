@@ -78,6 +78,11 @@ REFUSED = {  # the factories in PyTorch and Keras, the names of more arrays, the
         [],
         r"^model.torch: 1\.1 \(Noisy\) draws random numbers that cannot be",
     ),
+    "random numbers of a layer with weights": (
+        ("noisy_weights", None),
+        [],
+        r"^model.torch: 1 \(random numbers\) draws random numbers that cannot be",
+    ),
     "a gradient hook": (
         ("clipped", None),
         [],

@@ -93,17 +93,27 @@ def test_a_run_sends_no_commands_to_the_terminal(make_run: MakeRun, show: Show) 
     assert "\x1b]" not in shown and "\x9b" not in shown
 
 
-@pytest.mark.parametrize(("amount", "is_small"), [(2e-4, True), (0.1, False)])
+@pytest.mark.parametrize(
+    ("precision", "amount", "is_rounding"), [("float32", 2e-4, True), ("float32", 0.1, False), ("float64", 2e-4, False)]
+)
 def test_a_small_difference_in_float32_may_be_rounding(
-    make_run: MakeRun, show: Show, amount: float, is_small: bool
+    make_run: MakeRun,
+    show: Show,
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+    amount: float,
+    is_rounding: bool,
 ) -> None:
+    monkeypatch.setitem(TOLERANCES, precision, TOLERANCES["float32"])
+
     def change(rows: list[dict[str, Any]]) -> None:
         rows[4]["loss"] += amount
 
-    a, b = make_run("a"), make_run("b", change=change)
+    chosen = f"train.precision={precision}"
+    a, b = make_run("a", chosen), make_run("b", chosen, change=change)
     shown = show(160, a, b)
     assert f"to find out why: python -m common.diagnose {a} {b}" in shown
-    assert ("this may be rounding in float32, which a ReLU passes on at once (docs/parity.md" in shown) == is_small
+    assert ("this may be rounding in float32, which a ReLU passes on at once (docs/parity.md" in shown) == is_rounding
 
 
 def test_a_small_difference_between_devices_may_be_rounding(make_run: MakeRun, show: Show) -> None:

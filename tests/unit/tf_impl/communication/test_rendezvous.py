@@ -31,8 +31,10 @@ def start(case, task, cluster, leader, given):
     time.sleep(given.get("delay", 0))
     try:
         kept = [connect(leader, junk.encode("latin-1")) for junk in given.get("junk", [])]
+        refused = kept and is_refused("127.0.0.2", leader)  # the first task listens by now
         began = time.monotonic()
         said = join(given["timeout"], {"train.seed": given.get("seed", 0)})
+        said += ", refused elsewhere" if given.get("elsewhere") and refused else ""
     except UserError as error:
         said = f"exit code {error.exit_code}: {error}".replace(str(leader), "PORT")
     except Exception as error:
@@ -49,6 +51,13 @@ def connect(port, junk):
         else:
             connection.sendall(junk)
             return connection
+
+def is_refused(host, port):
+    try:
+        socket.create_connection((host, port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 def first_port(cluster):
     return int(cluster.get("chief", cluster["worker"])[0].split(":")[1])
@@ -88,6 +97,7 @@ CASES: dict[str, dict[str, Any]] = {
         "tasks": {"worker 0": {}, "worker 1": {"seed": 1, "delay": 1}, "worker 2": {}},
     },
     "junk": {**TWO, "tasks": {"worker 0": {}, "worker 1": {"junk": JUNK}}},
+    "another interface": {**TWO, "tasks": {"worker 0": {}, "worker 1": {"junk": ["silence"], "elsewhere": True}}},
     "without the token": {
         **TWO,
         "environment": {RUN_TOKEN: "secret"},
@@ -157,6 +167,11 @@ def test_tasks_whose_settings_differ_are_refused_at_once(said: Said) -> None:
 
 def test_what_is_no_task_is_ignored(said: Said) -> None:
     assert said["junk"] == BOTH
+
+
+def test_tasks_of_one_machine_meet_on_the_loopback_interface(said: Said) -> None:
+    """Its other addresses, such as 127.0.0.2, stand for those of its network."""
+    assert said["another interface"] == {**BOTH, "worker 1": f"{BOTH['worker 1']}, refused elsewhere"}
 
 
 def test_a_stranger_that_claims_to_be_a_task_is_ignored(said: Said) -> None:
