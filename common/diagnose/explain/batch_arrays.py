@@ -10,6 +10,7 @@ import numpy as np
 
 from common.diagnose.findings import Explanation
 
+FITTED_ELEMENTS = 10_000  # number of elements from which a factor and a constant are computed
 SMALLEST_OVERLAP = 2  # two cuts of one text must share at least this many values
 
 
@@ -79,7 +80,9 @@ def _explain_swap(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explana
 
 def _explain_order_within_examples(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
     """Check whether each row of B has the same values as that of A in another order."""
-    if a.ndim == 1 or not np.array_equal(np.sort(a, axis=1), np.sort(b, axis=1)):
+    if a.ndim == 1 or any(not np.array_equal(extreme(a, 1), extreme(b, 1)) for extreme in (np.min, np.max)):
+        return None  # most arrays; to sort them takes long
+    if not np.array_equal(np.sort(a, axis=1), np.sort(b, axis=1)):
         return None
     if a.ndim == 2 and all(_is_padded_at_other_end(a[row], b[row]) for row in differing):
         sentence = f"is padded at the other end than A's, in {len(differing)} of {len(a)} examples"
@@ -99,7 +102,10 @@ def _explain_scale(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explan
     """Check whether B is A times a factor, plus a constant."""
     if len(differing) < len(a) or a.size < 3 or not np.ptp(a):
         return None
-    factor, shift = np.polyfit(a.ravel(), b.ravel(), 1)
+    chosen = np.linspace(0, a.size - 1, min(a.size, FITTED_ELEMENTS)).astype(int)
+    if not np.ptp(a.flat[chosen]):
+        return None
+    factor, shift = np.polyfit(a.flat[chosen], b.flat[chosen], 1)
     if not np.allclose(a * factor + shift, b, rtol=1e-5, atol=1e-6 * float(np.abs(b).max())):
         return None
     sentence = f"is {factor:.6g} times A's, plus {shift:.6g}: the inputs are prepared in another way"

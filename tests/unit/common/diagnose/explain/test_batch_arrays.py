@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from common.diagnose.explain import batch_arrays
 from common.diagnose.explain.batch_arrays import explain_array, index_examples
 
 STREAM = np.random.default_rng(0)
@@ -46,3 +47,18 @@ def test_an_array_is_explained(cause: str, a: np.ndarray, b: np.ndarray) -> None
 def test_examples_of_other_batches_are_recognized(batches: list[dict[str, np.ndarray]], cause: str) -> None:
     known_examples = index_examples(batches)["tokens"]
     assert explain_array(PADDED[:4], PADDED[4:], known_examples).cause == cause
+
+
+def test_a_factor_is_fitted_to_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large array; the others show whether it is right."""
+    sizes, fit = [], np.polyfit
+
+    def count(x: np.ndarray, y: np.ndarray, degree: int) -> np.ndarray:
+        sizes.append(x.size)
+        return fit(x, y, degree)
+
+    monkeypatch.setattr(batch_arrays, "FITTED_ELEMENTS", 10)
+    monkeypatch.setattr(np, "polyfit", count)
+    assert explain_array(TOKENS, TOKENS * 2).cause == "scaled_inputs"
+    assert explain_array(TOKENS, np.where(TOKENS[0, 1] == TOKENS, 7, TOKENS * 2)).cause != "scaled_inputs"
+    assert sizes == [10, 10]
