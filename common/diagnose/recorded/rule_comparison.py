@@ -10,7 +10,8 @@ import numpy as np
 
 from common.diagnose.explain.update_formula import CHANGE_EPSILONS, SMALLEST_ERROR
 from common.diagnose.findings import Stage, TensorCheck
-from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
+from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
+from common.diagnose.recorded.rates import read_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.recorded_updates import RecordedUpdate, list_updates, why_not_computed
@@ -52,14 +53,8 @@ def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
     B's first update is computed as configured, and again with A's place. Adam is left out: its two places differ only
     by a factor of the epsilon, which training hardly feels.
     """
-    settings_a, settings_b = (read_optimizer_settings(side) for side in pair.sides)
-    with_places_of_a = dict(settings_b)
-    for match in pair.models.variables:
-        a, b = settings_a.get(match.names_a[0]), settings_b.get(match.names_b[0])
-        if a is not None and b is not None and a.algorithm == b.algorithm != "adam":
-            with_places_of_a |= {
-                name: replace(b, epsilon_place=a.epsilon_place) for name in match.names_b if name in settings_b
-            }
+    settings_b, with_places_of_a = read_optimizer_settings(pair.b), _read_with_places_of_a(pair)
+    with_places_of_a |= {name: b for name, b in settings_b.items() if b.algorithm == "adam"}
     changed = next((name for name in settings_b if with_places_of_a[name] != settings_b[name]), None)
     if changed is None or why_not_computed(pair.b):
         return
@@ -74,6 +69,62 @@ def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
         places = f"{with_places_of_a[changed].epsilon_place} in A and {settings_b[changed].epsilon_place} in B"
         sentence = f"the epsilon of {settings_b[changed].algorithm} is added {places}, which changes B's first update "
         stage.add_cause("epsilon_place", "b", "epsilon place", f"{sentence}by {effect:.1e} of its norm")
+
+
+def list_place_effects(pair: RecordPair) -> dict[int, dict[str, np.ndarray]]:
+    """Return by how much B's weights would move further with A's places of the epsilon, by step and name.
+
+    An element whose gradient is not much larger than the epsilon, such as 2e-5 with an epsilon of 1e-7, feels its place.
+    """
+    settings, with_places_of_a = read_optimizer_settings(pair.b), _read_with_places_of_a(pair)
+    if settings == with_places_of_a or why_not_computed(pair.b):
+        return {}
+    effects: dict[int, dict[str, np.ndarray]] = {}
+    sums: dict[str, np.ndarray] = {}
+    both = (list_updates(pair.b, pair.steps, "float32", values) for values in (settings, with_places_of_a))
+    for (step, configured), (_, other) in zip(*both, strict=True):
+        weights, other_weights = (
+            {name: array for update in updates for name, array in update.expected_weights.items()}
+            for updates in (configured, other)
+        )
+        changes = {name: np.nan_to_num(other_weights[name] - array) for name, array in weights.items()}
+        sums = sums | {name: sums.get(name, 0.0) + change for name, change in changes.items()}
+        effects[step] = sums
+    return effects
+
+
+def compare_rate_places(stage: Stage, pair: RecordPair) -> None:
+    """Add a cause if one side's momentum includes the learning rate, the other's does not, and the rate changes.
+
+    A rate that is lower than in the step before shortens the whole step if the momentum does not include the rate.
+    """
+    settings = [read_optimizer_settings(side) for side in pair.sides]
+    for match in pair.models.variables:
+        a, b = settings[0].get(match.names_a[0]), settings[1].get(match.names_b[0])
+        if a is None or b is None or a.algorithm != b.algorithm or not (a.momentum and b.momentum):
+            continue
+        rates = [read_rates(pair.b, step).get(match.names_b[0]) for step in pair.steps]
+        if a.rate_inside_velocity == b.rate_inside_velocity or len({*rates} - {None}) < 2:
+            continue
+        inside, outside = ("A", "B") if a.rate_inside_velocity else ("B", "A")
+        stage.add_mismatch("rate in the momentum")
+        sentence = f"the momentum of {inside} includes the learning rate, and that of {outside} does not, which differs "
+        sentence += f"because the rate changes: {outside} applies a new rate to earlier gradients too"
+        stage.add_cause("rate_inside_velocity", "b", "rate in the momentum", sentence)
+        return
+
+
+def _read_with_places_of_a(pair: RecordPair) -> dict[str, OptimizerSettings]:
+    """Return B's settings by parameter, with the place of A's epsilon if both use the same algorithm."""
+    settings_a, settings_b = (read_optimizer_settings(side) for side in pair.sides)
+    with_places_of_a = dict(settings_b)
+    for match in pair.models.variables:
+        a, b = settings_a.get(match.names_a[0]), settings_b.get(match.names_b[0])
+        if a is not None and b is not None and a.algorithm == b.algorithm:
+            with_places_of_a |= {
+                name: replace(b, epsilon_place=a.epsilon_place) for name in match.names_b if name in settings_b
+            }
+    return with_places_of_a
 
 
 def _measure_effect(configured: Sequence[RecordedUpdate], other: Sequence[RecordedUpdate]) -> tuple[float, float]:

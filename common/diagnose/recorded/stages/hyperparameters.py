@@ -17,7 +17,7 @@ from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.regularizers import compare_regularizers
-from common.diagnose.recorded.rule_comparison import compare_epsilon_places
+from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import LayerFacts
 
@@ -40,6 +40,7 @@ def compare_hyperparameters(pair: RecordPair) -> Stage:
     _compare_parameters(stage, pair)
     _compare_optimizers(stage, pair)
     compare_epsilon_places(stage, pair)
+    compare_rate_places(stage, pair)
     compare_rates(stage, pair)
     _compare_skipped_steps(stage, pair)
     compare_clipping(stage, pair)

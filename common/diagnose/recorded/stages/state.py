@@ -17,6 +17,7 @@ from common.diagnose.explain.moving_statistics import (
 from common.diagnose.findings import EQUAL, Stage, TensorCheck
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.rule_comparison import list_place_effects
 from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT_TRAINED
 from common.diagnose.recorded.variable_pairs import VariableMatch
 from common.map.array_differences import compute_norm
@@ -46,6 +47,7 @@ def compare_states(pair: RecordPair) -> Stage:
     may_begin_here = not pair.has_difference(*earlier) and not pair.get_stage("hyperparameters").causes
     updates_are_computed = pair.get_stage("optimizer").verdict == EQUAL and not pair.get_stage("optimizer").note
     first_steps = []
+    place_effects = list_place_effects(pair)
     compared: dict[str, np.ndarray | None] = {}  # the elements to compare, by title
     largest: dict[str, np.ndarray] = {}
     for step in pair.equal_steps:
@@ -57,8 +59,10 @@ def compare_states(pair: RecordPair) -> Stage:
                     (match.read_a, pair.a, step - 1), (match.read_a, pair.a, step), (match.read_b, pair.b, step),
                 )
             )  # fmt: skip
+            moved_further = match.read_b(place_effects.get(step, {}))
             if before is None or a is None or b is None or a.shape != b.shape or a.dtype.kind != "f":
                 continue
+            b = b if moved_further is None else b + moved_further
             is_compared = compared.get(match.title)
             if is_compared is not None and is_compared.shape == a.shape:
                 b = np.where(is_compared, b, a)
@@ -123,9 +127,9 @@ def _update_compared(
             continue
         earlier_size = largest.get(match.title, np.zeros(a.shape))
         is_equal = np.abs(a.astype(np.float64) - b) <= ELEMENT_SHARE * np.abs(a) + EARLIER_SHARE * earlier_size
-        is_small = compute_norm(a) < smallest and compute_norm(b) < smallest
-        if is_small and compute_norm(a.astype(np.float64) - b) > ELEMENT_SHARE * compute_norm(a):
-            is_equal = np.zeros(a.shape, bool)
+        is_small = (np.abs(a) < smallest) & (np.abs(b) < smallest) & ((a != 0) | (b != 0))
+        if compute_norm(np.where(is_small, a.astype(np.float64) - b, 0)) > ELEMENT_SHARE * compute_norm(a[is_small]):
+            is_equal &= ~is_small
         largest[match.title] = np.maximum(earlier_size, np.abs(a))
         earlier = compared.get(match.title, is_equal)
         compared[match.title] = None if earlier is None else earlier & is_equal
