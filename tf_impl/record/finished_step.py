@@ -90,7 +90,7 @@ class FinishedStep:
             note(notes.DIFFERENT_GRADIENTS.format(step.number, difference))
         arrays: Arrays = {f"gradient/{name}": array for name, array in used.items()}
         if (is_clipped or difference > tolerance) and step.is_exact:  # else, dropout masks may differ
-            raw = add_gradients(from_tape) if step.max_norm is not None else received
+            raw = add_gradients([*step.unclipped.values()] or from_tape) if step.max_norm is not None else received
             arrays.update(self._name_unclipped(raw, used))
         elif is_recovered and step.has_unchanged_gradients and not has_clipping(self._optimizer):
             self.implied = frozenset(used)

@@ -122,6 +122,7 @@ class Step:
         momentums: The momentums before the update, until its gradients overwrite them.
         replicas: The micro-batches of each replica of this process.
         received: The gradients that each replica passed to the optimizer, without the loss scale.
+        unclipped: Likewise, before the script clipped them with clip_by_global_norm; empty if it does not.
         updates: How often the step passed gradients to the optimizer, on the first replica.
         max_norm: The norm to which the script clipped the gradients.
         clip_factors: The factors by which gradients were multiplied before the update, by the name of the variable.
@@ -135,6 +136,7 @@ class Step:
     momentums: Gradients
     replicas: dict[int, list[MicroBatch]] = field(default_factory=dict)
     received: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
+    unclipped: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     updates: int = 0
     max_norm: float | None = None
     clip_factors: dict[str, float] = field(default_factory=dict)

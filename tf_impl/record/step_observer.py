@@ -217,7 +217,9 @@ class StepObserver:
 
     def _clip(self, original: Call, *args: object, **kwargs: object) -> object:
         self._see(lambda: self._take_norm(args[1] if len(args) > 1 else kwargs["clip_norm"]))
-        return original(*args, **kwargs)
+        returned: Any = original(*args, **kwargs)
+        self._see(lambda: self._gradients.take_clipped(returned[0], args[0] if args else kwargs["t_list"]))
+        return returned
 
     def _take_norm(self, norm: object) -> None:
         if self.step is not None:
@@ -296,5 +298,7 @@ class StepObserver:
         assert self.step is not None
         named = self._gradients.name(pairs, self.step.loss_scale)
         self.step.received[find_replica()] = named
+        if unclipped := self._gradients.name_unclipped(pairs, self.step.loss_scale):
+            self.step.unclipped[find_replica()] = unclipped
         if find_replica() == 0:
             self.step.updates += 1

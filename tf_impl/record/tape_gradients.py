@@ -25,10 +25,13 @@ class TapeGradients:
         """
         self._model, self._optimizer = model, optimizer
         self._arrays: dict[int, tuple[object, np.ndarray]] = {}  # by the identity of the tensor
+        # Clipped tensors with those before clipping, by the identity of the clipped one
+        self._unclipped: dict[int, tuple[object, object]] = {}
 
     def clear(self) -> None:
         """Forget the tensors."""
         self._arrays.clear()
+        self._unclipped.clear()
 
     def has_variables(self, sources: object) -> bool:
         """Check whether variables of the model are among the sources of a gradient."""
@@ -48,6 +51,16 @@ class TapeGradients:
             for gradient, variable in pairs
             if gradient is not None and id(variable) in names
         }
+
+    def take_clipped(self, clipped: Sequence[object], gradients: Sequence[object]) -> None:
+        """Remember what the script clips."""
+        self._unclipped.update({id(x): (x, gradient) for x, gradient in zip(clipped, gradients)})  # noqa: B905
+
+    def name_unclipped(self, pairs: Sequence[tuple[object, object]], scale: float | None) -> dict[str, Any]:
+        """Return the gradients before clipping, likewise; an empty dictionary if the script clips none of these."""
+        if not any(id(gradient) in self._unclipped for gradient, _ in pairs):
+            return {}
+        return self.name([(self._unclipped.get(id(x), (x, x))[1], variable) for x, variable in pairs], scale)
 
     def replace(self, gradients: object, sources: object, names: Collection[str]) -> object:
         """Return gradients with zeros for some variables of the model.

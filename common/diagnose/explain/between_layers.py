@@ -124,6 +124,8 @@ def _explain_changed_activation(section: CodeSection) -> Explanation | None:
     if names is None or {*names} == {"softmax", "exp"}:  # of any positive array, which one side divides by its sum
         return None
     sentence = f"A has {names[0]} at the end, B {names[1]}"
+    if {*names} == {NO_ACTIVATION, "the square"}:  # the other side may have the absolute value
+        sentence = "B has the square of A's array" if names[1] == "the square" else "A has the square of B's array"
     leaky, other = (names[0], "A") if names[0].startswith(LEAKY_RELU) else (names[1], "B")
     if leaky.startswith(LEAKY_RELU) and NO_ACTIVATION in names:  # two leaky ReLUs of unknown slopes fit as well
         negative = f"negative values of {other} are {leaky.removeprefix(LEAKY_RELU)} times the other side's"

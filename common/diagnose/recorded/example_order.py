@@ -94,11 +94,18 @@ def _fit_array(a: np.ndarray, b: np.ndarray) -> int:
 
 
 def _measure_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return how far the values of two arrays are apart, whatever the order of the examples; inf for other sizes."""
+    """Return how far the values of two arrays are apart, whatever the order of the examples; inf for other sizes.
+
+    Arrays with the examples in the same order are not far apart if one follows from the other by a scale and a shift.
+    """
     if a.size != b.size:
         return np.inf
-    sorted_a, sorted_b = (np.sort(np.nan_to_num(array.astype(np.float64)).ravel()) for array in (a, b))
-    return relative_difference(sorted_a, sorted_b)
+    a, b = (np.nan_to_num(array.astype(np.float64)) for array in (a, convert_to_layout(b, a)))
+    distance = relative_difference(np.sort(a, axis=None), np.sort(b, axis=None))
+    if a.shape != b.shape or not (a.std() and b.std()):
+        return distance
+    correlation = float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
+    return min(distance, float(np.sqrt(max(0.0, 1 - correlation**2))))
 
 
 def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from common.diagnose.recorded.differing_calls import (
 from common.diagnose.recorded.example_counts import explain_counts
 from common.diagnose.recorded.example_order import (
     ArrayPair,
+    are_close,
     count_known,
     find_order,
     pair_arrays,
@@ -168,15 +169,26 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
         for array, known in explanations
     ]
     is_unknown = explanations and all(not explanation.confirmed for _, explanation in explanations)
-    if _explain_together(stage, step, explanations, is_first=step == pair.steps[0]):
+    has_other_examples = not any(_identifies_examples(array) and are_close(array.a, array.b) for array in arrays)
+    if _explain_together(stage, step, explanations, has_other_examples, is_first=step == pair.steps[0]):
         return
     for array, explanation in explanations:
         if explanation.confirmed or is_unknown:
             stage.add_explanation(array.title, explanation, prefix=f"step {step}: {array.title} of B ")
 
 
+def _identifies_examples(array: ArrayPair) -> bool:
+    """Check whether an input has other numbers in each example, as no mask and no label has."""
+    return not array.is_label and array.a.dtype.kind == "f" and len(np.unique(project_examples([array.a]))) == len(array.a)
+
+
 def _explain_together(
-    stage: Stage, step: int, explanations: list[tuple[ArrayPair, Explanation]], *, is_first: bool
+    stage: Stage,
+    step: int,
+    explanations: list[tuple[ArrayPair, Explanation]],
+    has_other_examples: bool,
+    *,
+    is_first: bool,
 ) -> bool:
     """Add one cause for all arrays that differ if B has other examples or computes its labels. Return whether it does.
 
@@ -184,11 +196,12 @@ def _explain_together(
         stage: The stage.
         step: The step.
         explanations: The arrays that differ, with the explanation of each.
+        has_other_examples: Whether no array shows that the examples are the same.
         is_first: Whether it is the first step.
     """
     # Labels do not count here: they have few values, so that those of other examples may be equal by chance
     causes = {explanation.cause for array, explanation in explanations if not array.is_label}
-    if causes == {"other_values"}:
+    if causes == {"other_values"} and has_other_examples:
         stage.add_cause("other_examples", "b", "examples", f"step {step}: B has other examples", confirmed=False)
         return True
     are_computed = all(x.is_label and x.a.dtype.kind == "f" and not known.confirmed for x, known in explanations)

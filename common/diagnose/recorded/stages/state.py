@@ -127,7 +127,7 @@ def _update_compared(
             continue
         earlier_size = largest.get(match.title, np.zeros(a.shape))
         is_equal = np.abs(a.astype(np.float64) - b) <= ELEMENT_SHARE * np.abs(a) + EARLIER_SHARE * earlier_size
-        is_small = (np.abs(a) < smallest) & (np.abs(b) < smallest) & ((a != 0) | (b != 0))
+        is_small = (np.maximum(np.abs(a), np.abs(b)) < smallest) & ((a != 0) | (b != 0)) & (earlier_size < smallest)
         if compute_norm(np.where(is_small, a.astype(np.float64) - b, 0)) > ELEMENT_SHARE * compute_norm(a[is_small]):
             is_equal &= ~is_small
         largest[match.title] = np.maximum(earlier_size, np.abs(a))

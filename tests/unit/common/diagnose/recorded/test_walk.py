@@ -55,6 +55,7 @@ CLEAN: dict[str, tuple[NumpyScript, NumpyScript]] = {
     "schedule": (NumpyScript(rates=SCHEDULE), NumpyScript(rates=SCHEDULE, framework="tensorflow")),
     "smoothing": (NumpyScript(smoothing=0.1, loss_arguments={"label_smoothing": 0.1}),) * 2,
     "float64": (NumpyScript(dtype="float64", weights={k: v.astype(float) for k, v in draw_weights().items()}),) * 2,
+    "places of Adam's epsilon": (NumpyScript(epsilon=1e-6), NumpyScript("tensorflow", epsilon=1e-6)),
     "versions": (NumpyScript(flags={"threads": 1}), NumpyScript(flags={"threads": 8, "deterministic": True})),
 }
 
@@ -166,6 +167,16 @@ class EpsilonOfKeras(NumpyScript):
         self.epsilon = 1e-8
 
 
+class RateInMomentum(NumpyScript):
+    """Keras's SGD: the momentum sums gradients that are already multiplied by the rate of their step."""
+
+    def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
+        rates, self.rates = self.rates, None
+        factor = rates[step - 1] / self.rate if rates else 1.0
+        super().update(step, weights, slots, {name: factor * gradient for name, gradient in gradients.items()})
+        self.rates = rates
+
+
 class LostState(NumpyScript):
     def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
         if step == 3:
@@ -248,6 +259,11 @@ MISTAKES: dict[str, tuple[str, NumpyScript, NumpyScript]] = {
     "hidden epsilon": ("epsilon", NumpyScript(), EpsilonOfKeras()),
     "seed": ("other_weights", NumpyScript(), NumpyScript(weights=SEED_2)),
     "scaled weight": ("scaled_weights", NumpyScript(), NumpyScript(weights=FIRST)),
+    "rate in the momentum": (
+        "rate_inside_velocity",
+        NumpyScript(optimizer="sgd", decay=0.0, rates=SCHEDULE),
+        RateInMomentum("tensorflow", "sgd", decay=0.0, rates=SCHEDULE),
+    ),
     "other data": ("other_examples", NumpyScript(), NumpyScript(batches=draw_batches(seed=1))),
     "order": ("order_of_examples", NumpyScript(), NumpyScript(batches=SHUFFLED)),
     "batch size": ("batch_size", NumpyScript(), NumpyScript(batches=draw_batches(examples=8))),
