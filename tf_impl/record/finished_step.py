@@ -77,6 +77,9 @@ class FinishedStep:
         received = add_gradients(of_replicas)
         # Keras clips the gradients of each replica before it sums them
         clipped = add_gradients([clip_gradients(self._optimizer, gradients) for gradients in of_replicas])
+        if step.max_norm is not None and len(from_tape) < len(step.micro_batches) and not step.unclipped:
+            step.max_norm = None
+            note(notes.CLIPPED_PARTS)
         if self._updates > 1:
             note(notes.SEVERAL_UPDATES.format(step.number, self._updates))
         is_recovered = bool(used)

@@ -51,6 +51,10 @@ DIFFERENT_GRADIENTS = (
     "Step {}: the gradients that the batch and the loss give differ from those that the update used by {:.1e} of their "
     "norm: see gradient/NAME, and gradient_unclipped/NAME or the factor in clip_factors."
 )
+CLIPPED_PARTS = (
+    "The script clips the gradients of each micro-batch, and not their sum: see gradient/NAME for what the optimizer "
+    "received."
+)
 SEVERAL_UPDATES = "Step {}: the optimizer updated {} times: put one update into each recorder.step()."
 SEVERAL_EXECUTIONS = (
     "steps_per_execution={} computes several steps at once, which cannot be separated: "

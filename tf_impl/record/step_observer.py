@@ -215,15 +215,10 @@ class StepObserver:
             return observer.reshape(original, args, kwargs)
         return original(*args, **kwargs)
 
-    def _clip(self, original: Call, *args: object, **kwargs: object) -> object:
-        self._see(lambda: self._take_norm(args[1] if len(args) > 1 else kwargs["clip_norm"]))
-        returned: Any = original(*args, **kwargs)
-        self._see(lambda: self._gradients.take_clipped(returned[0], args[0] if args else kwargs["t_list"]))
+    def _clip(self, original: Call, t_list: list[object], clip_norm: object, *args: object, **kwargs: object) -> object:
+        returned = original(t_list, clip_norm, *args, **kwargs)
+        self._see(lambda: self._gradients.take_clipped(self.step, returned[0], t_list, clip_norm))
         return returned
-
-    def _take_norm(self, norm: object) -> None:
-        if self.step is not None:
-            self.step.max_norm = float(to_array(norm))
 
     def _take_loss(self, loss: object, facts: LossFacts, arguments: dict[str, object], result: object) -> None:
         batch = self._find_open_batch()  # a script may call a loss after the gradient to log its value

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
-from tf_impl.record.tensors import view_array
+from tf_impl.record.step import Step
+from tf_impl.record.tensors import to_array, view_array
 
 
 class TapeGradients:
@@ -52,8 +53,12 @@ class TapeGradients:
             if gradient is not None and id(variable) in names
         }
 
-    def take_clipped(self, clipped: Sequence[object], gradients: Sequence[object]) -> None:
-        """Remember what the script clips."""
+    def take_clipped(
+        self, step: Step | None, clipped: Sequence[object], gradients: Sequence[object], max_norm: object
+    ) -> None:
+        """Remember what the script clips, and the norm to which it does so."""
+        if step is not None:
+            step.max_norm = float(to_array(max_norm))
         self._unclipped.update({id(x): (x, gradient) for x, gradient in zip(clipped, gradients)})  # noqa: B905
 
     def name_unclipped(self, pairs: Sequence[tuple[object, object]], scale: float | None) -> dict[str, Any]:

@@ -32,6 +32,9 @@ def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explana
     explanation = explain_array(a, b)
     if explanation.confirmed or is_label or a.dtype.kind != "f" or np.array_equal(a, np.round(a)):
         return explanation
+    if np.array_equal(np.argsort(a, axis=None, kind="stable"), np.argsort(b, axis=None, kind="stable")):
+        sentence = "has A's values in the same order, but at other distances, as after a logarithm or a root"
+        return Explanation("prepared_differently", sentence)
     differing = [
         row for row in range(len(a)) if not np.allclose(a[row], b[row], rtol=TOLERANCE, atol=TOLERANCE * a.std())
     ]

@@ -65,6 +65,8 @@ class RecordPair:
         models: Pairs of variables and layers.
         stages: Finished stages.
         orders: By step, the index among A's examples of each example of B; only steps with the same examples.
+        update_causes: Names of the causes found in the settings of optimizers, schedules and clipping. They explain no
+            difference before the first update.
         seen_noise: Largest difference so far that counts as equal, relative to the tensor's norm.
     """
 
@@ -74,6 +76,7 @@ class RecordPair:
         self.models = self._pair_models(map_file)
         self.stages: list[Stage] = []
         self.orders: dict[int, np.ndarray] = {}
+        self.update_causes: frozenset[str] = frozenset()
         self.seen_noise = 0.0
         self.measure_weight_difference = cache(self._measure_weight_difference)
         self.find_used = cache(self._find_used)

@@ -74,7 +74,7 @@ def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
 def list_place_effects(pair: RecordPair) -> dict[int, dict[str, np.ndarray]]:
     """Return by how much B's weights would move further with A's places of the epsilon, by step and name.
 
-    An element whose gradient is not much larger than the epsilon, such as 2e-5 with an epsilon of 1e-7, feels its place.
+    An element whose gradient is not much larger than the epsilon, such as 2e-5 for an epsilon of 1e-7, feels its place.
     """
     settings, with_places_of_a = read_optimizer_settings(pair.b), _read_with_places_of_a(pair)
     if settings == with_places_of_a or why_not_computed(pair.b):
@@ -108,8 +108,8 @@ def compare_rate_places(stage: Stage, pair: RecordPair) -> None:
             continue
         inside, outside = ("A", "B") if a.rate_inside_velocity else ("B", "A")
         stage.add_mismatch("rate in the momentum")
-        sentence = f"the momentum of {inside} includes the learning rate, and that of {outside} does not, which differs "
-        sentence += f"because the rate changes: {outside} applies a new rate to earlier gradients too"
+        sentence = f"the momentum of {inside} includes the learning rate, and that of {outside} does not, which "
+        sentence += f"matters when the rate changes: {outside} applies a new rate to earlier gradients too"
         stage.add_cause("rate_inside_velocity", "b", "rate in the momentum", sentence)
         return
 

@@ -50,6 +50,7 @@ UNEXPLAINED = (
     "recurrent_layer",
     "state_not_carried",
 )
+BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
 # Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
 MASK_CAUSE, EPSILON_CAUSE = "mask_zero", "own_epsilon"
@@ -143,13 +144,16 @@ def _begins_at(pair: RecordPair, title: str) -> bool:
 def _drop_needless_causes(pair: RecordPair) -> None:
     """Remove unexplained causes if a confirmed one explains the difference, and repetitions of earlier causes."""
     causes = [cause for stage in pair.stages for cause in stage.causes]
-    is_explained = any(
-        cause.cause == "precision" or (cause.confirmed and cause.cause not in PARTIAL_CAUSES) for cause in causes
-    )
+    explaining = {
+        cause.cause
+        for cause in causes
+        if cause.cause == "precision" or (cause.confirmed and cause.cause not in PARTIAL_CAUSES)
+    }
     kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:
-            if is_explained and not cause.confirmed and cause.cause in UNEXPLAINED:
+            found = explaining - pair.update_causes if stage.name in BEFORE_UPDATE else explaining
+            if found and not cause.confirmed and cause.cause in UNEXPLAINED:
                 continue
             earlier = next((other for other in kept_causes if _is_repetition(cause, other)), None)
             if earlier is None:

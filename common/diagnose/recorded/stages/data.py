@@ -179,7 +179,8 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
 
 def _identifies_examples(array: ArrayPair) -> bool:
     """Check whether an input has other numbers in each example, as no mask and no label has."""
-    return not array.is_label and array.a.dtype.kind == "f" and len(np.unique(project_examples([array.a]))) == len(array.a)
+    is_float = not array.is_label and array.a.dtype.kind == "f"
+    return is_float and len(np.unique(project_examples([array.a]))) == len(array.a)
 
 
 def _explain_together(

@@ -226,7 +226,7 @@ def find_side_formulas(
         labels = list_labels(side, step, micro_batch)
         if not labels and lacking_labels is not None and micro_batch in lacking_labels:
             labels = [lacking_labels[micro_batch]]
-        if loss is None or not outputs or not labels:
+        if loss is None or not outputs or not labels or not np.ptp(outputs[0]):  # equal outputs fit by chance
             return []
         part, ignored = side.batches.read_micro_batch(step, *micro_batch, "label"), find_ignored_class(side)
         fitting = [

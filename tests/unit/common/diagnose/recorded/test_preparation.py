@@ -65,3 +65,9 @@ def test_arrays_are_paired_across_names_and_layouts() -> None:
     assert np.array_equal(pairs[0].a, pairs[0].b)
     (label,), *_ = pair_arrays({"target": labels}, {"0": one_hot}, are_labels=True)
     assert np.array_equal(label.a, label.b)
+
+
+def test_a_growing_function_of_the_values_is_another_preparation() -> None:
+    spectrum = np.random.default_rng(0).random((4, 6, 3))
+    explanation = explain_preparation(np.log(spectrum + 1e-6), spectrum, is_label=False)
+    assert (explanation.cause, explanation.confirmed) == ("prepared_differently", True)

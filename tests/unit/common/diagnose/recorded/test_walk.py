@@ -392,10 +392,20 @@ def test_moving_statistics_do_not_explain_another_loss() -> None:
     stages = [Stage("loss"), Stage("state")]
     stages[0].add_cause("loss_function", "b", "loss", "from equal outputs B computes 2 times A's loss", confirmed=False)
     stages[1].add_cause("biased_variance", "b", "norm", "one divides by n - 1")
-    _drop_needless_causes(SimpleNamespace(stages=stages))  # type: ignore[arg-type]
+    _drop_needless_causes(SimpleNamespace(stages=stages, update_causes=frozenset()))  # type: ignore[arg-type]
     assert [cause.cause for stage in stages for cause in stage.causes] == ["loss_function", "biased_variance"]
     headline = Diagnosis(titles={"a": "A", "b": "B"}, stages=stages).headline
     assert headline == "A and B differ: from equal outputs B computes 2 times A's loss (not confirmed)"
+
+
+def test_settings_of_the_update_explain_no_difference_of_the_first_loss() -> None:
+    stages = [Stage("hyperparameters"), Stage("loss"), Stage("state")]
+    stages[0].add_cause("no_schedule", "b", "learning rate", "the rate does not change")
+    stages[1].add_cause("loss_function", "b", "loss", "from equal outputs B computes 2 times A's loss", confirmed=False)
+    stages[2].add_cause("unexplained", "b", "weight", "step 2: weight differs", confirmed=False)
+    pair = SimpleNamespace(stages=stages, update_causes=frozenset({"no_schedule"}))
+    _drop_needless_causes(pair)  # type: ignore[arg-type]
+    assert [cause.cause for stage in stages for cause in stage.causes] == ["no_schedule", "loss_function"]
 
 
 class RowsOfEmbedding(NumpyScript):
