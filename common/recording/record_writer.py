@@ -72,7 +72,7 @@ class RecordWriter:
             environment: Versions, device and flags.
             rank: Number of this process.
             world_size: Number of processes.
-            max_bytes: Largest number of bytes of this rank's record. Samples stand for tensors that do not fit.
+            max_bytes: Number of bytes of this rank's record from which samples stand for tensors that do not fit.
 
         Raises:
             ValueError: The directory has files that no recorder wrote.
