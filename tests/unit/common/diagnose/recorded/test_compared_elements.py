@@ -53,6 +53,6 @@ def test_small_gradients_are_compared_if_they_agree(factor: float, is_compared: 
 
 def test_rounding_errors_in_a_part_of_a_variable_are_not_compared() -> None:
     """The biases of queries, keys and values may be one variable, in which those of the keys have no gradient."""
-    noise_a, noise_b = np.array([1e-10, 2e-10, -1e-10]), np.array([1e-10, -3e-10, 2e-10])
-    compared = find_compared(*({"bias": np.concatenate([[1.0, 0.0], noise])} for noise in (noise_a, noise_b)))
+    bias_a, bias_b = np.array([1.0, 0.0, 1e-10, 2e-10, -1e-10]), np.array([1.0, 0.0, 1e-10, -3e-10, 2e-10])
+    compared = find_compared({"bias": bias_a}, {"bias": bias_b})
     assert cast(np.ndarray, compared["bias"]).tolist() == [True, True, False, False, False]
