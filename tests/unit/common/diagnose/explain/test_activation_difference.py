@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from common.diagnose.explain.activation_difference import ACTIVATIONS, find_activation, find_scaled_activation
+from common.diagnose.explain.activation_difference import (
+    ACTIVATIONS,
+    NO_ACTIVATION,
+    find_activation,
+    find_changed_activation,
+    find_scaled_activation,
+)
 
 X = np.random.default_rng(0).standard_normal((4, 6, 8))
 
@@ -34,3 +40,13 @@ def test_a_slope_is_not_fitted_to_one_number() -> None:
     assert find_activation(x, np.array([[1.0, -0.3, 2.0, 3.0]])) == "leaky relu of slope 0.3"
     assert find_activation(X, np.where(X < 0, -5 * X, X)) is None
     assert find_scaled_activation(x, np.tanh(1.5 * x)) is None
+
+
+def test_one_number_shows_no_activation() -> None:
+    x = np.abs(np.random.default_rng(0).standard_normal((8, 6)))
+    assert find_changed_activation(np.tanh(x), np.zeros_like(x)) is None
+
+
+def test_a_square_of_positive_values_is_called_the_square() -> None:
+    x = np.abs(np.random.default_rng(0).standard_normal((8, 6)))
+    assert find_changed_activation(x, x**2) == (NO_ACTIVATION, "the square")

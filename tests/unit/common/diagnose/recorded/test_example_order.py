@@ -16,7 +16,7 @@ def draw(seed: int, *shape: int) -> np.ndarray:
 
 
 def test_inputs_of_one_shape_are_paired_if_one_side_scales_them() -> None:
-    left, right = np.abs(draw(0, 8, 5)), np.abs(draw(1, 8, 5))
+    left, right = np.abs(draw(0, 8, 5)), 2 * np.abs(draw(1, 8, 5))
     pairs, *_ = pair_arrays({"left": left, "right": right}, {"1": right / 255, "0": left / 255})
     assert [(pair.name, pair.name_b) for pair in pairs] == [("left", "0"), ("right", "1")]
 

@@ -28,6 +28,7 @@ DROPOUT = {
     "kind": "Dropout", "path": "drop", "attributes": {"p": 0.5}, "variables": {}, "unflattened_shape": None,
     "composite": None, "training": False,
 }  # fmt: skip
+NO_BIASES = {name: array * (array.ndim > 1) for name, array in draw_weights().items()}
 GELU = {**DROPOUT, "kind": "GELU", "path": "gelu"}
 
 
@@ -55,7 +56,10 @@ CLEAN: dict[str, tuple[NumpyScript, NumpyScript]] = {
     "schedule": (NumpyScript(rates=SCHEDULE), NumpyScript(rates=SCHEDULE, framework="tensorflow")),
     "smoothing": (NumpyScript(smoothing=0.1, loss_arguments={"label_smoothing": 0.1}),) * 2,
     "float64": (NumpyScript(dtype="float64", weights={k: v.astype(float) for k, v in draw_weights().items()}),) * 2,
-    "places of Adam's epsilon": (NumpyScript(epsilon=1e-6), NumpyScript("tensorflow", epsilon=1e-6)),
+    "places of Adam's epsilon": (
+        NumpyScript(epsilon=1e-4, weights=NO_BIASES),
+        NumpyScript("tensorflow", epsilon=1e-4, weights=NO_BIASES),
+    ),
     "versions": (NumpyScript(flags={"threads": 1}), NumpyScript(flags={"threads": 8, "deterministic": True})),
 }
 
