@@ -18,6 +18,7 @@ from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.remedies import find_remedy
 from common.terminal import SafeConsole
 
+MOST_NAMES = 5  # largest number of tensors that a line of the terminal names
 ROWS_PER_STAGE = 12  # largest number of checks that the page lists for a stage
 
 
@@ -34,8 +35,8 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
             console.print(escape(f"{stage.name}: {stage.note}"))
     for note in diagnosis.notes:
         console.print(escape(f"note: {note}"))
-    for name in diagnosis.unpaired:
-        console.print(escape(f"not paired: {name}"))
+    if diagnosis.unpaired:
+        console.print(escape(f"not paired: {_list_names(diagnosis.unpaired)}"))
 
 
 def write_report(diagnosis: Diagnosis, output: Path) -> list[Path]:
@@ -60,9 +61,15 @@ def _print_row(console: Console, row: CauseRow) -> None:
     tensor = "" if row.sentence.startswith(f"{cause.tensor}: ") else f" {cause.tensor}:"
     console.print(escape(f"cause: {cause.cause}, {cause.stage},{tensor} {row.sentence} ({confirmed})"))
     if row.other_tensors:
-        console.print(escape(f"  also: {', '.join(row.other_tensors)}"))
+        console.print(escape(f"  also: {_list_names(row.other_tensors)}"))
     if (remedy := find_remedy(cause)) is not None:
         console.print(escape(f"  what to do: {remedy}"))
+
+
+def _list_names(names: Sequence[str]) -> str:
+    count = len(names) - MOST_NAMES
+    rest = f" and {count} more (see diagnosis.json)" if count > 0 else ""
+    return f"{', '.join(names[:MOST_NAMES])}{rest}"
 
 
 def _draw_table(stages: Sequence[Stage]) -> Table:

@@ -12,6 +12,7 @@ from common.diagnose.side_run import SideRun
 from common.diagnose.stages.initial_weights import find_one_sided_ties
 from common.map.unpaired_layers import UnpairedLayer
 
+SEPARATOR = re.compile(r"[./]")  # between the parts of a variable's name
 KERAS_KINDS = {"linear": "dense"}  # the lower-case name in Keras of kinds that PyTorch names otherwise
 
 
@@ -38,12 +39,13 @@ def compare_layer_lists(comparison: SideComparison) -> list[Stage]:
             if layer["path"] in paired:
                 continue
             if layer["is_whole"]:
-                sentence = f"{lacking} has no counterpart of layer {layer['path']} ({layer['kind']})"
+                sentence = f"{layer['path']}: {lacking} has no counterpart of this layer ({layer['kind']})"
                 stage.add_mismatch(layer["path"])
                 stage.add_cause("missing_layer", "b", layer["path"], sentence)
                 continue
             for variable in variables:
-                sentence = f"{lacking} has no counterpart of parameter {variable} of layer {layer['path']}"
+                role = SEPARATOR.split(variable)[-1]
+                sentence = f"{variable}: {lacking} has no counterpart of this {role} of a layer ({layer['kind']})"
                 stage.add_mismatch(variable)
                 stage.add_cause("missing_parameter", "b", variable, sentence)
     return [stage]
@@ -73,6 +75,6 @@ def _describe_sizes(layer: UnpairedLayer, run: SideRun) -> str:
     """Return the shapes of a layer's variables, such as weight [4, 16] and bias [4]."""
     weights = run.states[0].weights
     shapes = [
-        f"{re.split('[./]', name)[-1]} {list(weights[name].shape)}" for name in layer["variables"] if name in weights
+        f"{SEPARATOR.split(name)[-1]} {list(weights[name].shape)}" for name in layer["variables"] if name in weights
     ]
     return " and ".join(shapes)

@@ -110,6 +110,24 @@ def test_the_precision_and_its_limits_are_reported(capsys: pytest.CaptureFixture
     assert "gradients: not compared in float32: key.bias" in page.read_text()
 
 
+def test_the_terminal_names_few_of_many_tensors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    names = [f"conv{number}/bias" for number in range(1, 9)]
+    stage = Stage("layers")
+    for name in names:
+        stage.add_mismatch(name)
+        stage.add_cause(
+            "missing_parameter", "b", name, f"{name}: A has no counterpart of this bias of a layer (Conv2D)"
+        )
+    diagnosis = Diagnosis(TITLES, [stage], unpaired=names)
+    print_diagnosis(diagnosis)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("cause: ") for line in lines) == 1
+    assert "; the same in 7 more places (confirmed)" in lines[1]
+    assert lines[2] == f"  also: {', '.join(names[1:6])} and 2 more (see diagnosis.json)"
+    assert lines[-1] == f"not paired: {', '.join(names[:5])} and 3 more (see diagnosis.json)"
+    assert names[-1] in write_report(diagnosis, tmp_path)[1].read_text()
+
+
 def test_confirmed_causes_come_first_and_the_same_cause_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
     stage = Stage("activations", [TensorCheck("x", 1.0)])
     stage.add_cause("code_between_layers", "b", "x", "between x and y: the code computes another array", False)

@@ -24,8 +24,8 @@ def test_a_layer_and_a_parameter_without_a_counterpart_are_causes() -> None:
     (stage,) = compare([NORM], [HEAD], {})
     assert stage.verdict == DIFFERS
     assert [(cause.cause, cause.sentence, cause.confirmed) for cause in stage.causes] == [
-        ("missing_layer", "B has no counterpart of layer norm2 (LayerNorm)", True),
-        ("missing_parameter", "A has no counterpart of parameter head.bias of layer head", True),
+        ("missing_layer", "norm2: B has no counterpart of this layer (LayerNorm)", True),
+        ("missing_parameter", "head.bias: A has no counterpart of this bias of a layer (Linear)", True),
     ]
 
 
@@ -39,7 +39,7 @@ def test_layers_of_one_kind_have_other_sizes() -> None:
             "se.fc (Linear) of A has weight [4, 16], dense (Dense) of B has table [2, 3]: other sizes or another "
             "number of groups",
         ),
-        ("missing_layer", "B has no counterpart of layer norm2 (LayerNorm)"),
+        ("missing_layer", "norm2: B has no counterpart of this layer (LayerNorm)"),
     ]
     (stage,) = compare([squeeze, squeeze], [dense], {})
     assert {cause.cause for cause in stage.causes} == {"missing_layer"}
