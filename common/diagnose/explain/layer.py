@@ -23,6 +23,7 @@ from common.map.comparable_layers import ATTENTION
 from common.map.description import RecordedCall
 
 Weights = Mapping[str, np.ndarray]
+SIZE_SETTINGS = {"stride", "dilation"}  # settings that decide the size of an output
 HALF_PRECISION_ERROR = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # largest relative error of rounding to the type
 
 
@@ -103,6 +104,18 @@ def _explain_settings(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weigh
     name, value_a, value_b = settings[0]
     confirmed = name == "epsilon" and epsilons_explain(layer, a, b, weights)
     return Explanation(name, f"{name} is {value_a} in A and {value_b} in B", confirmed)
+
+
+def find_setting_of_size(
+    layer: LayerMatch, call_a: RecordedCall, call_b: RecordedCall
+) -> tuple[str, object, object] | None:
+    """Return the setting by which layers return other sizes for inputs of one size, with its values in A and B."""
+    arrays = [call_a.received, call_b.received, call_a.returned, call_b.returned]
+    sizes = [None if array is None else array.size for array in arrays]
+    if None in sizes or sizes[0] != sizes[1] or sizes[2] == sizes[3]:
+        return None
+    settings = list_different_settings(layer.settings_a, layer.settings_b)
+    return next((setting for setting in settings if setting[0] in SIZE_SETTINGS), None)
 
 
 def _explain_attention(

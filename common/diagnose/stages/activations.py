@@ -15,7 +15,7 @@ from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.indices import explain_indices
-from common.diagnose.explain.layer import explain_layer
+from common.diagnose.explain.layer import explain_layer, find_setting_of_size
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import RECURRENT, convert_calls, convert_layout
@@ -63,6 +63,9 @@ class _LayerComparison:
         # Paths in B of layers of which an earlier call explains the difference of the input, or of what they return
         self.explained_inputs: set[str] = set()
         self.explained_layers: set[str] = set()
+        self.has_other_sizes = (
+            False  # whether the settings of an earlier layer explain that the next ones receive others
+        )
         self.hides_later_code = False  # whether a layer differs of which some calls are not compared
         sides = (("a", models.a, models.unpaired_a), ("b", models.b, models.unpaired_b))
         # Calls of layers that the other model lacks, by side, until a difference of the code after them is seen
@@ -89,6 +92,7 @@ class _LayerComparison:
         model_noise = whole_noise.returned or 0.0
         a, b = expected.received, isolated.received
         if a is not None and b is not None and a.shape == b.shape:
+            self.has_other_sizes = False
             noise = model_noise if layer_noise.received is None else layer_noise.received
             tensor, precision = f"input of {layer.title}", models.precision_of(a, b)
             if self.stage.compare_arrays(tensor, a, b, noise, precision=precision).differs:
@@ -103,8 +107,19 @@ class _LayerComparison:
         self.earlier_outputs.append(LayerOutput(layer.title, returned, a, b))
 
     def _compare_shapes(self, layer: LayerMatch, isolated: RecordedCall) -> None:
-        """Add a cause if a layer receives an array of another size in B, after code that pools or pads otherwise."""
+        """Add a cause if a layer receives an array of another size in B, after code that pools or pads otherwise.
+
+        If the layers receive arrays of one size, and return others because of a setting, this setting is the cause.
+        """
         call_a = layer.get_call_of_a(self.models.a.calls) or NO_CALL
+        call_b = layer.get_call_of_b(self.models.b.calls) or NO_CALL
+        if (setting := find_setting_of_size(layer, call_a, call_b)) is not None:
+            name, value_a, value_b = setting
+            sentence = f"{layer.title}: {name} is {value_a} in A and {value_b} in B: its outputs have other sizes"
+            self.stage.add_mismatch(layer.title)
+            self.stage.add_cause(name, "b", layer.title, sentence)
+            self.has_other_sizes = True
+            return
         a, b = call_a.received, isolated.received
         if a is None or b is None or a.dtype.kind != "f" or a.ndim != b.ndim or a.ndim < 3 or a.size == b.size:
             return
@@ -117,7 +132,10 @@ class _LayerComparison:
         if aligned.shape[-1] == b.shape[-1] and (has_moved or aligned.shape[1] != b.shape[1]) and len(a) == len(b):
             tensor = f"input of {layer.title}"
             self.stage.add_mismatch(tensor)
-            self._explain_code(tensor, layer.title, aligned, b, layer)
+            if self.has_other_sizes:
+                self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
+            else:
+                self._explain_code(tensor, layer.title, aligned, b, layer)
 
     def _compare_returned(
         self, layer: LayerMatch, expected: RecordedCall, isolated: RecordedCall, noise: float, model_noise: float

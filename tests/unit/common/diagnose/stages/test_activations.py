@@ -91,6 +91,25 @@ def test_a_fault_is_named(calls_b: dict[str, RecordedCall], cause: str, sentence
     assert sentence in known.sentence
 
 
+def test_a_stride_that_changes_the_size_is_named_and_later_sizes_follow_from_it() -> None:
+    images = np.random.default_rng(0).standard_normal((2, 8, 8, 3))
+    halves = images[:, ::2, ::2]
+    one, two = {"stride": (1, 1)}, {"stride": (2, 2)}
+    matches = [
+        LayerMatch("convolution", "first", "first", "first", one, two),
+        LayerMatch("convolution", "second", "second", "second", two, one),
+    ]
+    a = Observation(
+        [OUTPUTS], [], {"first": RecordedCall(images, images), "second": RecordedCall(images, halves)}, {}, {}
+    )
+    b = replace(a, calls={"first": RecordedCall(images, halves), "second": RecordedCall(halves, halves)})
+    noise = measure_perturbation(a, a)
+    stage = compare_layers("activations", ModelObservations(a, noise, noise, b, b, matches, {}, {}))
+    assert [(cause.cause, cause.sentence) for cause in stage.causes] == [
+        ("stride", "first: stride is (1, 1) in A and (2, 2) in B: its outputs have other sizes")
+    ]
+
+
 def compare_repeated(layer: LayerMatch, received_b: np.ndarray, returned_b: np.ndarray) -> list[tuple[str, str]]:
     """Compare three calls of a layer, each of which receives and returns the same in B."""
     matches = [replace(layer, path_a=name_call("cell", count), path_b=name_call("cell", count)) for count in range(3)]
