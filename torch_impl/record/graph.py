@@ -81,17 +81,19 @@ def find_marks(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> set[
 
 def find_functions(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> dict[Mark, set[str]]:
     """Return the names of the functions, such as "sqrt", through which tensors depend on the nodes of each mark."""
+    if not marks:
+        return {}
     unvisited: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     below: dict[object, dict[Mark, set[str]]] = {}  # by node: the functions between it and each mark below it
     while unvisited:
         node = unvisited[-1]
         parents = [parent for parent, _ in node.next_functions if parent is not None]
-        own = {*marks}.intersection(node.metadata.get(KEY, ()))
-        missing = [parent for parent in parents if parent not in below] if not own and node not in below else []
+        own_marks = {*marks}.intersection(node.metadata.get(KEY, ()))
+        missing = [parent for parent in parents if parent not in below] if not own_marks and node not in below else []
         unvisited += missing
         if not missing:
             unvisited.pop()
-            below.setdefault(node, {mark: set() for mark in own} if own else _join(node, parents, below))
+            below.setdefault(node, {mark: set() for mark in own_marks} if own_marks else _join(node, parents, below))
     return _unite([below[tensor.grad_fn] for tensor in tensors if tensor.grad_fn is not None])
 
 

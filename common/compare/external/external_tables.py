@@ -15,14 +15,8 @@ EXPECTED = (  # the end of an error message
 )
 MLFLOW_ROW = re.compile(r"\d{10,} \S+ \d+")  # time in ms, value, step
 LOG_LINE = re.compile(r"loss\w*(\s*[:=]\s*|\s+)-?[\d.]", re.IGNORECASE)  # a value after its name is no header of a CSV
-STEP_COLUMNS = {
-    "step",
-    "steps",
-    "global_step",
-    "iteration",
-    "iter",
-    "num_updates",
-}  # lower-case names of a column of steps
+# Lower-case names of a column of steps
+STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter", "num_updates"}
 
 
 class ExternalRow(NamedTuple):

@@ -43,13 +43,13 @@ def read_number(position: str, columns: Mapping[str, str], metric: str, values: 
 
 def find_words(rows: Sequence[Mapping[str, object]]) -> dict[str, set[str]]:
     """Return the words of each column that has only words without digits, and several of them, but few."""
-    found = {}
+    words_by_column = {}
     for column in dict.fromkeys(name for row in rows for name in row):
         words = {str(row[column]).strip() for row in rows if not is_absent(row.get(column))}
         has_digits = any(re.search(r"\d|^(true|false|nan|[+-]?inf)$", word, re.IGNORECASE) for word in words)
         if 1 < len(words) <= MOST_WORDS and not has_digits:
-            found[column] = words
-    return found
+            words_by_column[column] = words
+    return words_by_column
 
 
 def measure_rounding(values: Iterable[object], relative: bool = False) -> float:

@@ -53,16 +53,16 @@ def list_embedding_formulas(calls: Sequence[np.ndarray]) -> Iterator[Formula]:
 def _list_contrastive(first: np.ndarray, second: np.ndarray) -> Iterator[Formula]:
     """Yield the contrastive losses of two views: the second view of an example is the right one of all second views."""
     count = len(first)
-    own = np.arange(count)
+    examples = np.arange(count)
     for prepared, prepare in PREPARATIONS.items():
         views = prepare(first), prepare(second)
         joined = np.concatenate(views)
         similarities, all_similarities = views[0] @ views[1].T, joined @ joined.T
         others = np.where(np.eye(2 * count, dtype=bool), -np.inf, all_similarities)
-        partners = np.concatenate([own + count, own])
+        partners = np.concatenate([examples + count, examples])
         for temperature in TEMPERATURES:
             name = f"the contrastive loss of {prepared} with {TEMPERATURE} {temperature:g}"
-            losses = [_compare_rows(x, own, temperature) for x in (similarities, similarities.T)]
+            losses = [_compare_rows(x, examples, temperature) for x in (similarities, similarities.T)]
             yield f"{name}, mean of both directions", float(np.mean(losses))
             yield f"{name}, first direction only", losses[0]
             yield f"{name}, second direction only", losses[1]

@@ -162,6 +162,13 @@ def find_order(pairs: Sequence[ArrayPair]) -> np.ndarray | None:
     return order
 
 
+def sort_examples(b: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return B's examples in A's order."""
+    ordered = np.empty_like(b)
+    ordered[order] = b
+    return ordered
+
+
 def count_known(projections: np.ndarray, known: np.ndarray) -> int:
     """Count the projections that also occur among the known projections."""
     gaps = np.abs(projections[:, None] - known[None]).min(1) if known.size else np.full(len(projections), np.inf)

@@ -71,6 +71,10 @@ class Sum:
             words.append(f"{self.rest:.6g}, which is computed without a loss function")
         return " + ".join(words)
 
+    def scale(self, factor: int) -> "Sum":
+        """Return the sum times a factor."""
+        return Sum([replace(term, share=term.share * factor) for term in self.terms], self.rest * factor)
+
 
 def read_sum(side: RecordedSide, step: int) -> Sum | None:
     """Return the loss of a step as a sum; None if the recorder saw no terms, or other ones in each micro-batch."""
@@ -117,8 +121,11 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
     if counts[0] != counts[1]:
         if any(len({*count_labels(side, step)}) > 1 for side in pair.sides):
             return []  # the means over micro-batches of several sizes are not those of the step
-        factors = product(sorted({1, counts[0]}), sorted({1, counts[1]}))  # a script may divide by the number
-        a, b = min((_multiply(a, b, *pair_of_factors) for pair_of_factors in factors), key=_measure_difference)
+        # A script may divide by the number of micro-batches
+        scaled_a, scaled_b = (
+            [x.scale(factor) for factor in sorted({1, count})] for x, count in zip((a, b), counts, strict=True)
+        )
+        a, b = min(product(scaled_a, scaled_b), key=_measure_difference)
     tolerance = CLOSE[pair.precision] * max(sum(abs(term.share) for term in x.terms) + abs(x.rest) for x in (a, b))
     if all(len(x.terms) == 1 and abs(x.rest) <= tolerance for x in (a, b)):
         return []
@@ -143,15 +150,6 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
             for term in terms
         ]  # fmt: skip
     return explanations
-
-
-def _multiply(a: Sum, b: Sum, factor_a: int, factor_b: int) -> tuple[Sum, Sum]:
-    """Return two sums, each multiplied by a factor."""
-    sums = [
-        Sum([replace(term, share=term.share * factor) for term in x.terms], x.rest * factor)
-        for x, factor in ((a, factor_a), (b, factor_b))
-    ]
-    return sums[0], sums[1]
 
 
 def _measure_difference(sums: tuple[Sum, Sum]) -> tuple[int, float]:

@@ -152,8 +152,8 @@ def _drop_needless_causes(pair: RecordPair) -> None:
     kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:
-            found = explaining - pair.update_causes if stage.name in BEFORE_UPDATE else explaining
-            if found and not cause.confirmed and cause.cause in UNEXPLAINED:
+            reasons = explaining - pair.update_causes if stage.name in BEFORE_UPDATE else explaining
+            if reasons and not cause.confirmed and cause.cause in UNEXPLAINED:
                 continue
             earlier = next((other for other in kept_causes if _is_repetition(cause, other)), None)
             if earlier is None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from common.diagnose.findings import Stage
+from common.diagnose.recorded.example_order import sort_examples
 from common.diagnose.recorded.label_counts import find_ignored_class
 from common.diagnose.recorded.label_forms import read_label_weights
 from common.diagnose.recorded.record_pair import RecordPair
@@ -26,16 +27,16 @@ def compare_weights_in_loss(stage: Stage, pair: RecordPair, step: int, order: np
     """
     # Of the first process and micro-batch
     parts = [side.batches.read_micro_batch(step, 0, 0, "label") for side in pair.sides]
-    weights = [side.batches.read_step(step, "label").get(SAMPLE_WEIGHTS) for side in pair.sides]
     if all(CLASS_WEIGHTS in part for part in parts):
         a, b = (part[CLASS_WEIGHTS] for part in parts)
         kind = "class weights"
     elif all(SAMPLE_WEIGHTS in part for part in parts):
         kind = "sample weights"
-        if weights[0] is None or weights[1] is None:  # a weight for the whole batch, or for each of several losses
-            weights = [part[SAMPLE_WEIGHTS] for part in parts]
-        a, b = (array for array in weights if array is not None)
-        b = b[np.argsort(order)] if b.shape[:1] == order.shape else b
+        labels = [side.batches.read_step(step, "label") for side in pair.sides]
+        if not all(SAMPLE_WEIGHTS in arrays for arrays in labels):
+            labels = parts  # a weight for the whole batch, or for each of several losses
+        a, b = (arrays[SAMPLE_WEIGHTS] for arrays in labels)
+        b = sort_examples(b, order) if b.shape[:1] == order.shape else b
     else:
         weights = [_read_weights_of_labels(side, part) for side, part in zip(pair.sides, parts, strict=True)]
         if weights[0] is None or weights[1] is None or not np.array_equal(order, np.arange(len(order))):

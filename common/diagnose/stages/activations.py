@@ -63,9 +63,8 @@ class _LayerComparison:
         # Paths in B of layers of which an earlier call explains the difference of the input, or of what they return
         self.explained_inputs: set[str] = set()
         self.explained_layers: set[str] = set()
-        self.has_other_sizes = (
-            False  # whether the settings of an earlier layer explain that the next ones receive others
-        )
+        # Whether a setting of an earlier layer, such as its stride, explains that the next ones receive other sizes
+        self.has_other_sizes = False
         self.hides_later_code = False  # whether a layer differs of which some calls are not compared
         sides = (("a", models.a, models.unpaired_a), ("b", models.b, models.unpaired_b))
         # Calls of layers that the other model lacks, by side, until a difference of the code after them is seen

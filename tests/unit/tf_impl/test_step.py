@@ -32,7 +32,7 @@ print(json.dumps([[variable.path.split("/")[0] for variable in inner.trainable_v
 
 
 def test_parameters_that_the_loss_does_not_depend_on_get_zeros(keras_python: Python) -> None:
-    """For one micro-batch and for several."""
+    """Compute the gradients of one micro-batch, and of several."""
     layers, *gradient_sums = json.loads(keras_python(BACKWARD))
     for sums in gradient_sums:
         assert [layer for layer, total in zip(layers, sums, strict=True) if total == 0] == ["auxiliary"] * 2

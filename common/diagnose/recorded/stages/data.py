@@ -25,6 +25,7 @@ from common.diagnose.recorded.example_order import (
     pair_arrays,
     project_examples,
     project_steps,
+    sort_examples,
 )
 from common.diagnose.recorded.matched_arrays import is_constant
 from common.diagnose.recorded.partial_labels import compare_partial_labels, explain_input_as_label, is_label
@@ -77,7 +78,7 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
     order = find_order(arrays)
     if order is None and (order := find_order([array for array in arrays if not array.is_label])) is not None:
         # Only the labels differ, so that the inputs show the order of the examples
-        arrays = [ArrayPair(x.name, x.a, _sort(x.b, order), x.is_label) for x in arrays]
+        arrays = [ArrayPair(x.name, x.a, sort_examples(x.b, order), x.is_label) for x in arrays]
     elif order is not None:
         if explanation := explain_reset(pair.a, pair.b, step):
             stage.add_mismatch(f"step {step}: state")
@@ -135,13 +136,6 @@ def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacki
     sentence = f"step {step}: {lacking.upper()}'s model does not receive {name}"
     stage.add_mismatch(f"step {step}: {name}")
     stage.add_cause(cause, lacking, name, sentence)
-
-
-def _sort(b: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return B's examples in A's order."""
-    ordered = np.empty_like(b)
-    ordered[order] = b
-    return ordered
 
 
 def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair]) -> None:

@@ -117,16 +117,22 @@ def test_a_loss_that_is_not_used_has_no_hook_afterwards(is_first_used: bool, tmp
     assert [call.hook for call in calls] == [None, None]
 
 
-def test_losses_of_two_backward_passes_have_shares(tmp_path: Path) -> None:
+def record_two_losses(order: list[int], tmp_path: Path) -> list[torch.Tensor]:
+    """Record a step with two losses, whose backward passes have this order. Return the losses."""
     model = TwoHeads()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     Recorder(str(tmp_path), model, optimizer, steps=1)
     inputs = torch.randn(8, 5)
     losses = [functional.cross_entropy(model(inputs)[0], torch.arange(8) % 3)]
     losses.append(functional.mse_loss(model(inputs)[1], torch.zeros(8, 2)))
-    for loss in losses:
-        loss.backward()
+    for index in order:
+        losses[index].backward()
     optimizer.step()
+    return losses
+
+
+def test_losses_of_two_backward_passes_have_shares(tmp_path: Path) -> None:
+    losses = record_two_losses([0, 1], tmp_path)
     shares = [term["share"] for batch in read_facts(tmp_path)["steps"][0]["terms"] for term in batch]
     assert shares == pytest.approx([loss.item() for loss in losses])
 
@@ -153,7 +159,7 @@ def test_the_term_that_differs_is_named(
     other: LossFunction, cause: str, words: str, is_confirmed: bool, tmp_path: Path
 ) -> None:
     diagnosis = diagnose(tmp_path, add(), other)
-    assert [(found.cause, found.confirmed) for found in diagnosis.causes] == [(cause, is_confirmed)]
+    assert [(known.cause, known.confirmed) for known in diagnosis.causes] == [(cause, is_confirmed)]
     assert words in diagnosis.causes[0].sentence
 
 
@@ -170,21 +176,13 @@ def add_equal_terms(weights: list[float], penalty: float = 0.0) -> LossFunction:
 @pytest.mark.parametrize("weights", [[1, 0.5], [0.5, 1], [1, 0.5, 0]])
 def test_terms_of_equal_values_in_another_order_are_no_cause(weights: list[float], tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, add_equal_terms([1, 0.5]), add_equal_terms(weights, penalty=0.1))
-    assert [found.cause for found in diagnosis.causes] == ["missing_loss_term"]
+    assert [known.cause for known in diagnosis.causes] == ["missing_loss_term"]
     assert "the loss of B has 0.1 times the absolute error" in diagnosis.causes[0].sentence
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
 def test_losses_are_recorded_in_the_order_of_their_backward_passes(order: list[int], tmp_path: Path) -> None:
-    model = TwoHeads()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    Recorder(str(tmp_path), model, optimizer, steps=1)
-    inputs = torch.randn(8, 5)
-    losses = [functional.cross_entropy(model(inputs)[0], torch.arange(8) % 3)]
-    losses.append(functional.mse_loss(model(inputs)[1], torch.zeros(8, 2)))
-    for index in order:
-        losses[index].backward()
-    optimizer.step()
+    losses = record_two_losses(order, tmp_path)
     step = read_facts(tmp_path)["steps"][0]
     names = ["cross_entropy", "mse_loss"]
     assert [[term["name"] for term in batch] for batch in step["terms"]] == [[names[index]] for index in order]
@@ -222,7 +220,7 @@ def test_a_share_is_only_given_if_the_loss_is_a_sum(
 def test_a_root_of_the_loss_is_named(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, lambda outputs, y, z: functional.mse_loss(outputs[1], z), FUNCTIONS[0][0])
     words = "the loss of A is computed from the squared error; that of B from the squared error (through sqrt)"
-    assert [found.sentence for found in diagnosis.causes] == [words]
+    assert [known.sentence for known in diagnosis.causes] == [words]
 
 
 @pytest.mark.parametrize("divisor", [1, 4])
@@ -241,7 +239,7 @@ def test_terms_of_micro_batches_are_compared_by_their_means(weight: float, divis
         optimizer.step()
         optimizer.zero_grad()
     diagnosis = diagnose_records(tmp_path / "a", tmp_path / "b")
-    named = [found for found in diagnosis.causes if found.cause == "loss_weight"]
-    assert [found.confirmed for found in named] == ([True] if weight == 0.05 else [])
+    named = [known for known in diagnosis.causes if known.cause == "loss_weight"]
+    assert [known.confirmed for known in named] == ([True] if weight == 0.05 else [])
     if named:
         assert "the weight of the squared error in the loss is 0.5 in A and 0.05 in B" in named[0].sentence

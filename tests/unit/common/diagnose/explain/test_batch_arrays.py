@@ -50,7 +50,7 @@ def test_examples_of_other_batches_are_recognized(batches: list[dict[str, np.nda
 
 
 def test_a_factor_is_fitted_to_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large array; the others show whether it is right."""
+    """Compare all elements of a large array with those that the fitted factor gives."""
     sizes, fit = [], np.polyfit
 
     def count(x: np.ndarray, y: np.ndarray, degree: int) -> np.ndarray:

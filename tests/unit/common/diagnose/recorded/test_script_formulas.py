@@ -1,4 +1,4 @@
-"""Which formulas of CTC and of embeddings are found for the losses of a record."""
+"""Find the formulas of CTC and of embeddings that reproduce the losses of a record."""
 
 from types import SimpleNamespace
 from typing import Any
