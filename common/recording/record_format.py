@@ -1,8 +1,9 @@
 """Format of a record: the files of its directory, and the fields of record.json.
 
 A record holds what a training script computed in its first optimizer steps. It is a directory with record.json and one
-safetensors file for the state before the first step and for each step. The record of a script with several processes
-is a directory with one such directory for each rank: rank-0, rank-1 and so on.
+safetensors file for the state before the first step and for each step, and operations.json (operation_format.py) if the
+recorder sees operations. The record of a script with several processes is a directory with one such directory for each
+rank: rank-0, rank-1 and so on.
 
 The name of a tensor is a path. M is the number of a micro-batch within its step, from 0. A parameter, buffer or
 variable has its name in the framework, without the prefixes of wrappers such as DistributedDataParallel. Arrays have

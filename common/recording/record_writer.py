@@ -17,6 +17,7 @@ from typing import NamedTuple, Union
 import numpy as np
 
 from common.recording.array_norms import sum_squares
+from common.recording.operation_format import OPERATIONS, OperationTrace
 from common.recording.record_format import (
     FORMAT,
     RANK_PATTERN,
@@ -36,7 +37,9 @@ from common.recording.tensor_writer import write_tensors
 MIN_COPIED_BYTES = 64 << 20
 FIRST_COPIED_SHARE, LATER_COPIED_SHARE = 0.75, 0.25
 SAMPLE_SIZE = 4096  # number of elements that stand for a tensor that does not fit into the record
-WRITTEN_NAMES = re.compile(r"(record\.json|start\.safetensors|step-\d{8}\.safetensors)(\.partial)?|rank-\d+")
+WRITTEN_NAMES = re.compile(
+    r"(record\.json|operations\.json|start\.safetensors|step-\d{8}\.safetensors)(\.partial)?|rank-\d+"
+)
 
 
 class Sample(NamedTuple):
@@ -102,6 +105,11 @@ class RecordWriter:
     def write_start(self, arrays: Arrays) -> None:
         """Write the weights and slots before the first recorded step."""
         self._guard(lambda: self._write(START, arrays))
+
+    def write_operations(self, trace: OperationTrace) -> None:
+        """Write the operations of the first micro-batch."""
+        text = json.dumps(trace, default=str) + "\n"
+        self._guard(lambda: self._replace(OPERATIONS, lambda partial: partial.write_text(text, encoding="utf-8")))
 
     def write_step(self, facts: StepFacts, arrays: Arrays) -> None:
         """Write a finished step."""

@@ -15,6 +15,8 @@ FILES = [
             "array_norms",
             "clip_factors",
             "following",
+            "operation_format",
+            "operation_observer",
             "record_format",
             "record_writer",
             "tensor_writer",
@@ -30,8 +32,8 @@ FILES = [
 ]
 STANDARD = {
     "__future__", "atexit", "collections", "contextlib", "copy", "dataclasses", "functools", "hashlib", "inspect", "io",
-    "itertools", "json", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time", "types",
-    "typing", "warnings", "weakref",
+    "itertools", "json", "linecache", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time",
+    "types", "typing", "warnings", "weakref",
 }  # fmt: skip
 ALLOWED = STANDARD | {"numpy", "common"}
 OF_SIDE = {"torch_impl": {"torch", "torch_impl"}, "tf_impl": {"tensorflow", "keras", "tf_impl"}, "common": set()}

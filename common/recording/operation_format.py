@@ -1,0 +1,52 @@
+"""Format of operations.json, a file of a record: the operations of the first micro-batch, up to its loss.
+
+The file shows which line of a script computed what. It is absent if the recorder cannot see operations, and in records
+of older versions. A tensor is known by a number, and described by statistics that do not depend on the order of its
+axes: two scripts that compute the same tensor in another layout have the same statistics, up to rounding.
+
+The files that record run in the environment of the script: they import only NumPy, their framework and each
+other, and run on Python 3.9.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+OPERATIONS = "operations.json"
+MOST_OPERATIONS = 20_000  # number of operations after which the list ends
+
+
+class TensorStatistics(TypedDict):
+    """A tensor that an operation received or returned."""
+
+    shape: list[int]
+    dtype: str  # such as "float32"
+    sum: float | None  # in float64; None if the tensor holds no finite numbers
+    norm: float | None  # square root of the sum of the squares
+    minimum: float | None
+    maximum: float | None
+
+
+class Operation(TypedDict):
+    """An operation: a function of the framework, or a layer that contains no others."""
+
+    name: str  # of the function in the framework, such as "log_softmax", or the kind of the layer, such as "Linear"
+    arguments: dict[str, object]  # plain arguments by name, or by position if the name is not known
+    inputs: list[int]  # numbers of the tensors that it received
+    outputs: list[int]  # numbers of the tensors that it returned
+    layer: str  # path of the layer whose code called it, as in record.json; empty outside of the model
+    file: str  # name of the file of the line that called it, without directories; empty if only the framework did
+    line: int  # number of the line, from 1; 0 if the file is empty
+    code: str  # the line
+
+
+class OperationTrace(TypedDict):
+    """The content of operations.json."""
+
+    tensors: list[TensorStatistics]  # by number
+    operations: list[Operation]  # in the order in which they ended
+    names: dict[
+        str, int
+    ]  # numbers of tensors by their names in the record, such as "layer/fc1/output" or "weight/bias"
+    loss: int | None  # number of the loss; None if it was not seen
+    complete: bool  # whether all operations up to the loss are listed

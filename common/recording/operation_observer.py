@@ -1,0 +1,107 @@
+"""Observer of the operations of a forward pass, which a recorder uses within the process of a training script.
+
+operation_format.py describes what it returns.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from common.recording.operation_format import MOST_OPERATIONS, Operation, OperationTrace, TensorStatistics
+from common.recording.record_writer import list_plain_values
+
+MOST_CHARACTERS = 160  # of a line of code
+# Packages whose code is no part of a script; Python 3.9 does not list those of its standard library
+STANDARD_LIBRARY = getattr(sys, "stdlib_module_names", {"contextlib", "functools"}) - {"__main__"}
+
+
+class OperationObserver:
+    """Collects operations. It keeps no tensor alive."""
+
+    def __init__(self, measure: Callable[[Any], TensorStatistics], packages: Iterable[str]) -> None:
+        """Prepare to observe.
+
+        Args:
+            measure: Returns the statistics of a tensor.
+            packages: Names of modules and packages whose code is no part of the script, such as the framework.
+        """
+        self._measure = measure
+        self._packages = tuple(f"{package}." for package in ("common.recording", *packages))
+        self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # by the id of a tensor: it, and its number
+        self._trace: OperationTrace = {"tensors": [], "operations": [], "names": {}, "loss": None, "complete": True}
+
+    def add(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        inputs: Sequence[object],
+        outputs: Sequence[object],
+        layer: str,
+    ) -> None:
+        """Add an operation that has ended.
+
+        An output that is one of the inputs was changed in place: it has a new number from now on.
+
+        Args:
+            name: The name of the function or the kind of the layer.
+            arguments: The arguments; those that are not plain are left out.
+            inputs: The tensors that it received.
+            outputs: The tensors that it returned.
+            layer: The path of the layer whose code called it; empty outside of the model.
+        """
+        if len(self._trace["operations"]) >= MOST_OPERATIONS:
+            self._trace["complete"] = False
+            return
+        input_numbers = [self._find_number(tensor) for tensor in inputs]
+        for output in outputs:
+            self._numbers.pop(id(output), None)
+        file, line, code = self._find_line()
+        operation: Operation = {
+            "name": name,
+            "arguments": list_plain_values(arguments),
+            "inputs": input_numbers,
+            "outputs": [self._find_number(tensor) for tensor in outputs],
+            "layer": layer,
+            "file": file,
+            "line": line,
+            "code": code,
+        }
+        self._trace["operations"].append(operation)
+
+    def name_tensor(self, name: str, tensor: object) -> None:
+        """Give a tensor its name in the record. The first tensor of a name keeps it."""
+        if name not in self._trace["names"]:
+            self._trace["names"][name] = self._find_number(tensor)
+
+    def finish(self, loss: object) -> OperationTrace:
+        """Return the operations up to a loss; None if it was not seen."""
+        if loss is not None:
+            self._trace["loss"] = self._find_number(loss)
+        self._numbers.clear()
+        return self._trace
+
+    def _find_number(self, tensor: Any) -> int:  # noqa: ANN401  a tensor of any framework
+        reference, number = self._numbers.get(id(tensor), (None, 0))
+        if reference is not None and reference() is tensor:
+            return number
+        number = len(self._trace["tensors"])
+        self._trace["tensors"].append(self._measure(tensor))
+        self._numbers[id(tensor)] = weakref.ref(tensor), number
+        return number
+
+    def _find_line(self) -> tuple[str, int, str]:
+        """Return file, number and text of the innermost line of code that is not part of the framework."""
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None:
+            module = frame.f_globals.get("__name__") or "__main__"
+            if not (f"{module}.".startswith(self._packages) or module.partition(".")[0] in STANDARD_LIBRARY):
+                file, line = frame.f_code.co_filename, frame.f_lineno
+                return os.path.basename(file), line, linecache.getline(file, line).strip()[:MOST_CHARACTERS]  # noqa: PTH119
+            frame = frame.f_back
+        return "", 0, ""

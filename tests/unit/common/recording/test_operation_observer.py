@@ -1,0 +1,75 @@
+"""Tests of the observer of operations."""
+
+import gc
+import json
+
+import numpy as np
+
+from common.recording.operation_format import TensorStatistics
+from common.recording.operation_observer import OperationObserver
+
+
+class Tensor(np.ndarray):
+    """An array to which a weak reference is possible."""
+
+
+def make(*values: float) -> Tensor:
+    return np.array(values).view(Tensor)
+
+
+def measure(tensor: Tensor) -> TensorStatistics:
+    array = np.asarray(tensor, np.float64)
+    return {
+        "shape": list(array.shape),
+        "dtype": str(tensor.dtype),
+        "sum": float(array.sum()),
+        "norm": float(np.linalg.norm(array)),
+        "minimum": float(array.min()),
+        "maximum": float(array.max()),
+    }
+
+
+def test_operations_name_their_tensors_and_lines() -> None:
+    observer = OperationObserver(measure, [])
+    received, weight = make(1, 2), make(3, 4)
+    observer.name_tensor("batch/0/input/0", received)
+    product = received * weight
+    observer.add("mul", {"function": print, "out": None}, [received, weight], [product], "fc1")  # the line
+    loss = product.sum(keepdims=True)
+    observer.add("sum", {"0": 1}, [product], [loss], "")
+    trace = json.loads(json.dumps(observer.finish(loss)))
+    multiply, total = trace["operations"]
+    assert (multiply["inputs"], multiply["outputs"], total["inputs"], trace["loss"]) == ([0, 1], [2], [2], 3)
+    assert (multiply["file"], multiply["layer"]) == ("test_operation_observer.py", "fc1")
+    assert multiply["code"].endswith("# the line")
+    assert total["line"] == multiply["line"] + 2
+    assert trace["names"] == {"batch/0/input/0": 0}
+    assert [tensor["sum"] for tensor in trace["tensors"]] == [3, 7, 11, 11]
+
+
+def test_tensor_changed_in_place_has_another_number() -> None:
+    observer = OperationObserver(measure, [])
+    tensor = make(1, 2)
+    observer.name_tensor("batch/0/input/0", tensor)
+    tensor += 1
+    observer.add("add_", {}, [tensor], [tensor], "")
+    trace = observer.finish(tensor)
+    assert (trace["operations"][0]["inputs"], trace["operations"][0]["outputs"], trace["loss"]) == ([0], [1], 1)
+    assert [tensor["sum"] for tensor in trace["tensors"]] == [3, 5]
+
+
+def test_observer_keeps_no_tensor_alive() -> None:
+    """A later tensor at the same address is another one."""
+    observer = OperationObserver(measure, [])
+    for value in range(20):
+        observer.name_tensor(str(value), make(value))
+        gc.collect()
+    assert [tensor["sum"] for tensor in observer.finish(None)["tensors"]] == [*range(20)]
+
+
+def test_line_of_the_framework_is_left_out() -> None:
+    """Without a line of the script, no line is named."""
+    observer = OperationObserver(measure, [__name__])
+    observer.add("relu", {}, [], [], "")
+    operation = observer.finish(None)["operations"][0]
+    assert "test_operation_observer" not in operation["file"]
