@@ -1,8 +1,9 @@
 """Dropout with the masks that common/data/dropout.py defines, equal on both sides.
 
-Each example has a key, and each dropout layer has a site key. Both keys and the coordinates of a row, which is all
-elements along the last axis, are hashed to the key of the row. The key of the row and the position of an element in the
-row decide whether the element is dropped, or give it a normal number. All keys are int64; overflow wraps around.
+A row is all elements along the last axis. Its key is a hash of the key of the example, the key of the dropout layer
+(the site key) and the coordinates of the row. The key of the row and the position of an element in the row decide
+whether the element is dropped, or select a normally distributed number for it. All keys are int64; overflow wraps
+around.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,10 @@ def compute_mask(row_keys: tf.Tensor, features: tf.Tensor, rate: float) -> tf.Te
 
 
 def compute_normal(row_keys: tf.Tensor, features: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-    """Return normal numbers [..., features] from the keys of their rows and `compute_normal_table`."""
+    """Return normally distributed numbers [..., features] from the keys of their rows.
+
+    table: The numbers of `compute_normal_table`. The sum of two random ones of them is a standard normal number.
+    """
     words = _hash_elements(row_keys, features)
     return tf.gather(table, words & 0xFFFF) + tf.gather(table, tf.bitwise.right_shift(words, 16) & 0xFFFF)
 

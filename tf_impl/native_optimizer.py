@@ -48,10 +48,11 @@ def build_native(config: Config, model: keras.Model) -> keras.Optimizer:
 
 
 def _list_excluded(config: Config, model: keras.Model) -> list[str]:
-    """Return patterns of the paths of the matrices that `optimizer.adamw_match` leaves to Keras's AdamW."""
+    """Return patterns of the paths of the matrices that AdamW updates, because `optimizer.adamw_match` says so."""
     return [
         f"^{re.escape(parameter.variable.path)}$"
         for parameter in model.named_parameters
+        # (1, 1) is the shape of some matrix; only a matrix that Muon updates has a momentum_buffer
         if any("momentum_buffer" not in config.optimizer.list_slots(name, (1, 1)) for name in parameter.names)
     ]
 
@@ -61,7 +62,7 @@ def find_layout_slots(
 ) -> dict[tuple[str, str], tf.Variable]:
     """Return the slots of Keras's Adafactor or Muon, in Keras's layout, by the slot's name and the variable's path.
 
-    Adafactor's mean squares of single elements are no slot of a matrix, because each update computes them anew.
+    For a matrix, Adafactor's `_v` is not a slot: each update recomputes it from `_r` and `_c`.
     """
     slots: dict[tuple[str, str], keras.Variable] = {}
     for index, variable in enumerate(model.trainable_variables):

@@ -1,4 +1,4 @@
-"""The predictions of an evaluation, which are gathered as a sum over the replicas."""
+"""Predictions of an evaluation. A sum over the replicas gathers them: each adds 0 for the examples of the others."""
 
 from collections.abc import Callable
 
@@ -17,15 +17,15 @@ def append_predictions(
 ) -> tf.Tensor:
     """Append the predictions of a micro-batch to its sums, if the batch asks for them.
 
-    The flat vector of predictions has places for all examples of the global batch. Places of examples that the
-    micro-batch does not have are 0, so that the sum over all micro-batches and replicas has each prediction once.
-    `common.data.example_places` computes the places.
+    The predictions are a flat vector for all examples of the global batch, with 0 for the examples that the micro-batch
+    does not have. The sum over all micro-batches and replicas has each prediction once. `places` in the batch have the
+    row of each example's prediction in the micro-batch, or -1.
 
     Args:
-        sums: The sums of the micro-batch [2], or [2 * outputs] if there are several.
+        sums: The sums of losses and of metrics over the micro-batch [2], or [2 * outputs] if there are several outputs.
         outputs: The model's outputs [rows, ...], float64.
         batch: The micro-batch.
-        predict: A function of the outputs that returns the predictions of `class_places`, a row for each.
+        predict: A function that returns the predictions from the outputs, in the rows to which `class_places` point.
     """
     if "class_places" in batch:
         places, predictions = batch["class_places"], predict(outputs)

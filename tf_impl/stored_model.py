@@ -1,4 +1,4 @@
-"""A user's Keras model that loads and saves files of weights, in its own types and in float64, for common.map.
+"""A user's Keras model that loads and saves weight files and computes its outputs, in its own types or in float64.
 
 Every method builds the model anew, as a user's program does.
 """
@@ -26,7 +26,7 @@ OWN_TYPE, OWN_POLICY = keras.config.floatx(), keras.config.dtype_policy()
 
 
 class StoredModel:
-    """The model that a user's factory returns, with the inputs on which it is computed."""
+    """The factory of a user's model, and the inputs for its forward passes."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class StoredModel:
         arrays: Mapping[str, np.ndarray],
         seed: int,
     ) -> None:
-        """Keep the arguments, which DescribedModel documents."""
+        """Store the arguments. They have the same meaning as those of DescribedModel."""
         self.key, self.factory, self.arguments, self.seed = key, factory, arguments, seed
         self.inputs, self.arrays = inputs, arrays
 
@@ -82,7 +82,7 @@ class StoredModel:
         return {name: (tf.cast(x, tf.float64) if x.dtype.is_floating else x).numpy() for name, x in outputs}
 
     def _build(self, in_float64: bool = False) -> keras.Layer:
-        """Build the model. A pass creates the variables of its layers."""
+        """Build the model. A forward pass creates the variables of its layers."""
         if in_float64:
             compute_in_float64()
         else:

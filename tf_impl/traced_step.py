@@ -58,7 +58,7 @@ def has_random_operations(
 def compute_compiled_losses(
     losses: PerExample, outputs: tf.Tensor, labels: tf.Tensor, has_open_batch: bool
 ) -> tf.Tensor:
-    """Return the losses of a traced function. has_open_batch: whether it does not know the number of examples."""
+    """Return the losses of a traced function. has_open_batch: whether it takes any number of examples."""
     count = None if has_open_batch else len(labels)
     specs = [tf.TensorSpec([count, *tensor.shape[1:]], tensor.dtype) for tensor in (outputs, labels)]
     return tf.function(losses, specs).get_concrete_function()(outputs, labels)

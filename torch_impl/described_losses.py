@@ -1,4 +1,4 @@
-"""The losses of a user's loss function on the outputs of a model that common.map describes."""
+"""Losses that a user's loss function returns for some examples, by which common.map compares the two sides."""
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ def compute_losses(task: TaskSettings, outputs: torch.Tensor, labels: np.ndarray
 
     Returns:
         The losses by kind: "float32" are computed from float32 outputs, as in training, "float64" from float64 outputs,
-        and "copies I", for every example I, from a batch that consists of copies of this example.
+        and "copies I", for every example I, from a batch of copies of this example. The latter differ from the others
+        if the loss of an example depends on the other examples.
 
     Raises:
         UserError: The user's loss function failed.

@@ -1,8 +1,9 @@
 """Dropout with the masks that common/data/dropout.py defines, equal on both sides.
 
-Each example has a key, and each dropout layer has a site key. Both keys and the coordinates of a row, which is all
-elements along the last axis, are hashed to the key of the row. The key of the row and the position of an element in the
-row decide whether the element is dropped, or give it a normal number. All keys are int64; overflow wraps around.
+A row is all elements along the last axis. Its key is a hash of the key of the example, the key of the dropout layer
+(the site key) and the coordinates of the row. The key of the row and the position of an element in the row decide
+whether the element is dropped, or select a normally distributed number for it. All keys are int64; overflow wraps
+around.
 """
 
 import logging
@@ -28,7 +29,7 @@ TokenPositions = tuple[torch.Tensor, torch.Tensor]  # for each token: the index 
 
 def apply_mask(x: torch.Tensor, factor: float, mask: torch.Tensor) -> torch.Tensor:
     """Return x * factor for elements whose mask is true, and 0 for the others. x must be finite."""
-    # torch.where takes twice as long on a CPU. In bfloat16 the factor itself would be rounded.
+    # A product, because torch.where takes twice as long on a CPU; not in bfloat16, which would round the factor.
     scale = mask.to(torch.promote_types(x.dtype, torch.float32)) * factor
     return (x * scale).to(x.dtype)
 
@@ -40,7 +41,10 @@ def compute_mask(row_keys: torch.Tensor, features: int, rate: float) -> torch.Te
 
 
 def compute_normal(row_keys: torch.Tensor, features: int, table: torch.Tensor) -> torch.Tensor:
-    """Return normal numbers [..., features] from the keys of their rows and `compute_normal_table`."""
+    """Return normally distributed numbers [..., features] from the keys of their rows.
+
+    table: The numbers of `compute_normal_table`. The sum of two random ones of them is a standard normal number.
+    """
     hash_elements = _opaque_hash_elements if _is_compiled_for_cpu(row_keys) else _fuse(_hash_elements, row_keys)
     words = hash_elements(row_keys, features)
     return table[words & 0xFFFF] + table[(words >> 16) & 0xFFFF]
@@ -114,13 +118,13 @@ def _is_compiled_for_cpu(keys: torch.Tensor) -> bool:
 
 
 def _fuse(function: Callable[..., torch.Tensor], keys: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """Return a function of keys on a GPU as one kernel instead of up to forty, which take long to launch."""
+    """Return a function that is compiled to one kernel if the keys are on a GPU. To launch up to forty takes long."""
     return _compile(function) if keys.is_cuda and not torch.compiler.is_compiling() and _can_compile() else function
 
 
 @cache
 def _compile(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    # In this process: the pool of processes that PyTorch would start keeps running, with hundreds of MB for each.
+    # One thread compiles in this process. PyTorch's pool of processes would keep running, with hundreds of MB for each.
     return torch.compile(function, dynamic=True, options={"compile_threads": 1})
 
 
@@ -136,8 +140,8 @@ def _can_compile() -> bool:
 
 
 # Inductor must not compile these operations for a CPU: overflow of signed integers is undefined in the C++ that it
-# generates. In the kernels that it makes for a GPU it wraps around. Each operation is its own fake, so that Inductor
-# expects the strides that it returns, such as for keys that a model has transposed.
+# generates. In its kernels for a GPU, overflow wraps around. `register_fake` takes the function that Inductor calls to
+# learn the strides of a result. It is the operation itself, so the strides are right for transposed keys, too.
 _opaque_hash_to_mask = torch.library.custom_op("lockstep::keeps", _hash_to_mask, mutates_args=())
 _opaque_hash_to_mask.register_fake(_hash_to_mask)
 _opaque_hash_elements = torch.library.custom_op("lockstep::words", _hash_elements, mutates_args=())

@@ -1,4 +1,4 @@
-"""A user's module that loads and saves files of weights, in its own types and in float64, for common.map.
+"""A user's module that loads and saves weight files and computes its outputs, in its own types or in float64.
 
 Every method builds the model anew, as a user's program does.
 """
@@ -24,7 +24,7 @@ OWN_TYPE = torch.get_default_dtype()
 
 
 class StoredModel:
-    """The model that a user's factory returns, with the inputs on which it is computed."""
+    """The factory of a user's model, and the inputs for its forward passes."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class StoredModel:
         arrays: Mapping[str, np.ndarray],
         seed: int,
     ) -> None:
-        """Keep the arguments, which DescribedModel documents."""
+        """Store the arguments. They have the same meaning as those of DescribedModel."""
         self.key, self.factory, self.arguments, self.seed = key, factory, arguments, seed
         self.inputs, self.arrays = inputs, arrays
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path returns zeros for padded positions

@@ -15,11 +15,11 @@ PLAIN_WIDTH = 160  # characters in a line if the output is not a terminal
 def build_row(contestant: ContestantResult) -> list[str]:
     """Return the cells of a contestant, one for each of COLUMNS."""
     ratio, scaling, utilisation = contestant["ratio"], contestant["scaling_efficiency"], contestant["utilisation"]
-    precision, product_precision = contestant["precision"], contestant["matmul_precision"]
+    precision, matmul_precision = contestant["precision"], contestant["matmul_precision"]
     return [
         contestant["name"],
         str(contestant["replicas"]),
-        precision if product_precision == precision else f"{precision}, products {product_precision}",
+        precision if matmul_precision == precision else f"{precision}, products {matmul_precision}",
         format_number(contestant["examples_per_second"], ",.1f"),
         format_number(contestant["tokens_per_second"], ",.0f"),
         format_number(ratio["median"], ".2f"),
@@ -78,7 +78,7 @@ def _describe_benchmark(result: BenchResult) -> list[str]:
             f"({', '.join(rates)})."
         )
     if any(contestant["scaling_efficiency"] for contestant in result["contestants"]):
-        per_gpu = " and over the number of GPUs" if hardware["gpus"] else ", which has all cores, too"
+        per_gpu = " and over the number of GPUs" if hardware["gpus"] else ", which uses all cores, too"
         sentences.append(f"Scaling: speed over the speed of one replica{per_gpu}.")
     return sentences
 
@@ -109,14 +109,14 @@ def _build_prediction_sections(prediction: Prediction) -> list[TableSection]:
         for speeds in prediction["examples_per_second"]
     ]
     note = (
-        f"Examples per second by the number of replicas, each with one such core. A step of a replica has "
-        f"{prediction['examples_per_replica']} examples. A message takes {prediction['latency'] * 1e6:g} us and the "
-        "time for its bytes; nothing is hidden behind computing."
+        f"Examples per second by the number of replicas. Each replica has one core like the fitted one, and "
+        f"{prediction['examples_per_replica']} examples in a step. A message takes {prediction['latency'] * 1e6:g} us "
+        "and the time for its bytes; nothing is hidden behind computing."
     )
     return [
         TableSection("Predicted here", check_columns, checks, ("contestant",), [fit]),
         TableSection(
-            "Predicted for more",
+            "Predicted for more replicas",
             ["reduce", "link", *map(str, prediction["replicas"])],
             predictions,
             ("reduce",),

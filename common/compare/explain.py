@@ -4,7 +4,7 @@ import shlex
 
 import numpy as np
 
-from common.compare.external.record_curve import RECORD_KIND
+from common.compare.external.record_curve import RECORD_KIND_PREFIX
 from common.compare.matched_steps import compute_differences, find_common_steps
 from common.compare.pair import DIVERGED, LOCKSTEP, NOT_COMPARABLE, OTHER_CURVE, SAME_CURVE, RunPair
 from common.recording.environment import UNKNOWN_DEVICE, read_environment
@@ -50,7 +50,7 @@ def explain_verdict(pair: RunPair) -> str:
 
 def suggest_next_step(pair: RunPair) -> str | None:
     """Return what to do about two curves that differ; None if they agree or cannot be compared."""
-    are_records = pair.a.external_kind.startswith(RECORD_KIND) and pair.b.external_kind.startswith(RECORD_KIND)
+    are_records = all(run.external_kind.startswith(RECORD_KIND_PREFIX) for run in (pair.a, pair.b))
     if pair.verdict == DIVERGED or (pair.verdict == OTHER_CURVE and are_records):
         command = f"python -m common.diagnose {shlex.quote(str(pair.a.path))} {shlex.quote(str(pair.b.path))}"
         # The path in config.yaml is not copied here: somebody else may have written it.

@@ -30,7 +30,7 @@ def resolve_config(
             (parameter server) and "chief", or only their total as "process". The config must agree or leave the numbers
             open.
         source: the environment variable that `started` comes from, for errors.
-        gpus: the number of GPUs of each host, if this machine is not one of the hosts.
+        gpus: the number of GPUs of each host; None if this machine is a host, so that its GPUs are counted.
 
     Raises:
         UserError: the config disagrees with the processes, the GPUs or the hosts.

@@ -52,12 +52,12 @@ def read_values(file: Path) -> Section:
 
 
 def read_flat_values(file: Path) -> dict[str, Value]:
-    """Read the values of a config of any version by today's names of the keys: {"train.seed": 1, ...}."""
+    """Read a config that any version of Lockstep saved. Return the values by today's keys: {"train.seed": 1, ...}."""
     return upgrade_values(dict(_flatten(read_values(file))))
 
 
 def _check_events(text: str) -> None:
-    """Raise ValueError if a YAML text may cost much more time or memory than its length, or makes other objects."""
+    """Raise ValueError for aliases and depth, whose cost may exceed the length of the text by far, and for tags."""
     depth = 0
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):

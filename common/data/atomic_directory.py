@@ -27,7 +27,7 @@ from common.records.files import read_json_object
 log = logging.getLogger("lockstep")
 
 MANIFEST = "manifest.json"
-LOCK_SECONDS = 5.0  # how long to wait for a lock if another process may not hold it: a killed one may still end
+LOCK_SECONDS = 5.0  # how long to wait before another holder of a lock is an error: it may be a process that is ending
 SEAL = "seal"  # the entry of a manifest with the checksum of all its other entries
 
 # A manifest as read from JSON. Each caller casts it to the subclass of `Manifest` that names its entries.
@@ -75,7 +75,7 @@ def lock_path(path: Path, problem: str | None = None) -> Iterator[None]:
 
     Args:
         path: The path.
-        problem: The error if another process holds the lock for LOCK_SECONDS; None to wait for that process.
+        problem: The text of the error if the lock is not free after LOCK_SECONDS; None to wait without a limit.
 
     Raises:
         UserError: Another process holds the lock, or the cache directory cannot be written.
@@ -188,7 +188,7 @@ def _read_checked(directory: Path, name: str) -> JsonObject:
 def publish(partial: Path, directory: Path, entries: Entries, name: str = MANIFEST) -> Entries:
     """Write the manifest of the files in the directory `partial`, fsync them all and rename `partial` to `directory`.
 
-    The directory is complete under its final name because it gets that name last.
+    The directory gets its final name last, so it is always complete under that name.
 
     Returns:
         The manifest: `entries` and the checksums.

@@ -22,7 +22,7 @@ def value_of(override: str) -> str:
 
 
 def drop_keys(overrides: Iterable[str], keys: Collection[str]) -> list[str]:
-    """Return the overrides of all other keys."""
+    """Return the overrides whose key is not one of the keys."""
     return [override for override in overrides if key_of(override) not in keys]
 
 

@@ -1,7 +1,7 @@
-"""Buffers of a user's model that forward passes in training mode change: what several replicas make of them.
+"""Check of the buffers of a user's model that forward passes in training mode change.
 
 A buffer is here a buffer of PyTorch or a variable of Keras. If its new value does not depend on the examples, every
-replica computes the same value. Otherwise model.buffers decides what happens.
+replica computes the same value. Otherwise model.buffers says how to combine the values of the replicas.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def merge_buffers(
     models: PairedModels | None,
     descriptions: Mapping[str, ModelDescription],
 ) -> dict[str, bool]:
-    """Return the buffers that change by their names in checkpoints, and whether they depend on the examples.
+    """Return which buffers change, and whether they depend on the examples, by their names in checkpoints.
 
     Args:
         settings: The settings of the model.

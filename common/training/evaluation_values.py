@@ -17,14 +17,14 @@ from common.training.rows import Row
 from common.training.state import Position, Score
 from common.training.strategy import Evaluation, Strategy
 
-# If a position has no score, `best` is the best value of one of these metrics: earlier versions saved no score.
+# The metrics that `Position.best` may belong to in a checkpoint of an earlier version, which did not save `score`.
 UNSCORED_METRICS = ("loss", "accuracy")
 
 
 def compute_values(
     config: Config, strategy: Strategy, evaluation: Evaluation, predictions: Mapping[str, Predictions]
 ) -> dict[str, float]:
-    """Return the values of an evaluation by name. Every rank calls it, and gets the values of the chief.
+    """Return the values of an evaluation by name. Call it on every rank; all ranks return the values of the chief.
 
     The values are the loss, the values of the task, and the gathered metrics, which are nan if they are not defined.
     predictions: The predictions by output; empty if nothing was gathered.
@@ -69,9 +69,12 @@ def update_best_value(config: Config, position: Position, values: dict[str, floa
     value = values[stopping.metric]
     if is_higher_better(config, stopping.metric):
         value = -value
-    followed = position.score["metric"] if position.score is not None else None
-    if followed != stopping.metric and not (followed is None and stopping.metric in UNSCORED_METRICS):
-        position.best, position.waited = None, 0  # the run resumes with another metric
+    if position.score is None:
+        is_same_metric = stopping.metric in UNSCORED_METRICS
+    else:
+        is_same_metric = position.score["metric"] == stopping.metric
+    if not is_same_metric:  # the run was resumed with another train.early_stopping.metric
+        position.best, position.waited = None, 0
     position.validation = values
     position.score = Score(metric=stopping.metric, value=value) if stopping.metric != "loss" else None
     is_first = position.best is None and not math.isnan(value)

@@ -1,4 +1,4 @@
-"""Curves of records: what training scripts that Lockstep did not write computed in their first steps."""
+"""Loss curves of records. A record has the first steps of a training script that does not use Lockstep to train."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ from common.compare.external.external_tables import ExternalRow, ExternalTable
 from common.errors import UserError
 from common.recording.record_reader import Record, open_record
 
-RECORD_KIND = "the record of a"  # the beginning of the kind of a run that is a record
+# The kind of a recorded run is this prefix and the framework, such as "the record of a PyTorch script".
+RECORD_KIND_PREFIX = "the record of a"
 
 
 def read_record_curve(path: Path) -> ExternalTable:
@@ -23,12 +24,12 @@ def read_record_curve(path: Path) -> ExternalTable:
         for step, loss in losses.items()
     ]
     title = {"torch": "PyTorch", "tensorflow": "TensorFlow"}[record.framework]
-    return ExternalTable(f"{RECORD_KIND} {title} script", rows, notes=_list_notes(record))
+    return ExternalTable(f"{RECORD_KIND_PREFIX} {title} script", rows, notes=_list_notes(record))
 
 
 def _find_rate(record: Record, step: int) -> float | None:
     """Return the learning rate of the first group of parameters in a step; None if it is not known."""
-    rates = record.get_step_facts(step)[0]["rates"]
+    rates = record.get_step_facts(step)[0]["rates"]  # of the first process
     return rates[0] if rates else None
 
 

@@ -15,10 +15,11 @@ LARGEST_LABEL = np.iinfo(np.int32).max
 def select_label_dtype(name: str, splits: tuple[NamedArrays, NamedArrays]) -> DTypeLike:
     """Return the type in which labels are stored: float32 or int32.
 
-    Bools with more than one axis are numbers: they say which of several properties an example has.
+    Several bools for each example are stored as float32: each says whether the example has a property. A single bool
+    is a class.
 
     Raises:
-        UserError: If labels of tokens are not integers, or do not fit.
+        UserError: If labels of tokens are not integers, or an integer does not fit 32 bits.
     """
     column = splits[0].columns[name]
     kind = column.values.dtype.kind

@@ -21,8 +21,8 @@ DEFAULT_DECAYS = (0.01, 0.004)  # of PyTorch's and of Keras's AdamW
 def find_variants(formula: UpdateFormula, update: OptimizerUpdate) -> list[UpdateFormula]:
     """Return the variants that explain an update, the change with the largest effect first.
 
-    Each variant contains the changes of the variants before it, so that the last one reproduces the update. The search
-    is greedy. The list is empty if it finds no combination.
+    Each variant contains the changes of the variants before it, so that the last one reproduces the update; its `cause`
+    names only its own change. The search is greedy. The list is empty if it finds no combination.
     """
     chosen: list[UpdateFormula] = []
     error = initial_error = min(1.0, measure_error(formula, update))
@@ -67,6 +67,7 @@ def list_rates(settings: UpdateSettings, replicas: int) -> Iterator[tuple[str, f
 
 
 def _vary_epsilon(formula: UpdateFormula) -> Iterator[UpdateFormula]:
+    """Yield variants with another epsilon, another place of epsilon in the formula, or both."""
     for place in EPSILON_PLACES:
         for epsilon in dict.fromkeys((formula.epsilon, *OTHER_EPSILONS)):
             has_other_place, has_other_value = place != formula.epsilon_place, epsilon != formula.epsilon

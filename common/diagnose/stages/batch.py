@@ -23,31 +23,31 @@ def compare_batches(comparison: SideComparison) -> list[Stage]:
     """Compare the examples' ids and the arrays of each step, up to the first step that differs."""
     stage = Stage("batch")
     are_unpadded = [[batch.padding == "unpadded" for batch in run.batches] for run in (comparison.a, comparison.b)]
-    is_padded = are_unpadded[0] == are_unpadded[1]
-    arrays_of_a = [_gather_arrays(batch, is_padded) for batch in comparison.a.batches]
+    should_pad = are_unpadded[0] == are_unpadded[1]
+    arrays_of_a = [_gather_arrays(batch, should_pad) for batch in comparison.a.batches]
     known_examples = index_examples(arrays_of_a)
     for batch_a, arrays_a, batch_b in zip(comparison.a.batches, arrays_of_a, comparison.b.batches, strict=True):
         if _compare_ids(stage, batch_a, batch_b):
-            arrays_b = _gather_arrays(batch_b, is_padded)
+            arrays_b = _gather_arrays(batch_b, should_pad)
             _compare_arrays(stage, f"step {batch_a.step}", arrays_a, arrays_b, known_examples)
         if stage.causes:
             break
     return [stage]
 
 
-def _gather_arrays(batch: GlobalBatch, is_padded: bool) -> Arrays:
+def _gather_arrays(batch: GlobalBatch, should_pad: bool) -> Arrays:
     """Return the arrays of a global batch, as one micro-batch.
 
     Args:
         batch: The global batch.
-        is_padded: Whether to pad them and to put the rows in the order of the ids. Otherwise they are as the model
-            receives them, because only one of the runs pads its batches.
+        should_pad: Whether to pad the arrays and to put the rows in the order of the ids. If only one of the runs pads
+            its batches, the arrays must stay as the model receives them, so that this difference is found.
     """
-    if not is_padded:
+    if not should_pad:
         padding = "unpadded" if batch.padding == "unpadded" else "global"
         return replace(batch, padding=padding, micro_batches=1).shard(0, 1)[0]
     (arrays,) = replace(batch, padding="global", micro_batches=1, mark_places=False).shard(0, 1)
-    (rows,) = deal_examples(batch.split.lengths(batch.ids), 1)  # the order of the shard
+    (rows,) = deal_examples(batch.split.lengths(batch.ids), 1)  # the index in batch.ids of each row of the shard
     return {name: array[np.argsort(rows)] for name, array in arrays.items()}
 
 
@@ -84,8 +84,8 @@ def _compare_arrays(
         step: The name of the step, for sentences.
         a: The arrays of A.
         b: The arrays of B.
-        known_examples: A key for each example of A in any step, by array name. They show whether a row of B is another
-            example of A.
+        known_examples: The keys of all examples of A in all steps, by array name. They show whether a row of B is
+            another example of A.
     """
     for name in dict.fromkeys([*a, *b]):
         tensor = f"{step}: {name}"

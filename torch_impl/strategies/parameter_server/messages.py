@@ -91,7 +91,7 @@ class ApplyGradient(Message):
 
 @dataclass(frozen=True)
 class AppliedUpdate(Message):
-    """A server has applied the gradient of a part of a batch, now or when it was first sent."""
+    """A server has applied the gradient of a part of a batch: now, or earlier if the worker has sent it again."""
 
     loss: float
     grad_norm: float

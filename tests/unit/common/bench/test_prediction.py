@@ -147,4 +147,4 @@ def test_the_prediction_has_tables(result: BenchResult, measured: list[MeasuredC
     options, _ = load_options([])
     result["prediction"] = predict(options, measured)
     titles = [section.title for section in build_sections(result)]
-    assert titles == ["Benchmark", "Predicted here", "Predicted for more", "Predicted memory of a replica"]
+    assert titles == ["Benchmark", "Predicted here", "Predicted for more replicas", "Predicted memory of a replica"]
