@@ -128,19 +128,19 @@ def _list_excluded_folders() -> tuple[str, ...]:
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
-def build_write_error(place: object, error: Exception) -> UserError:
+def build_write_error(location: object, error: Exception) -> UserError:
     """Return the error for a file or a directory that cannot be written."""
     reason = error_reason(error)
-    return UserError(f"{place}: cannot be written ({reason}); make space or choose another place")
+    return UserError(f"{location}: cannot be written ({reason}); make space or choose another place")
 
 
 @contextmanager
-def report_write_errors(place: object) -> Iterator[None]:
-    """Raise UserError for an OSError of the body, which writes to `place`, such as that of a full disk."""
+def report_write_errors(location: object) -> Iterator[None]:
+    """Raise UserError for an OSError of the body, which writes to `location`, such as that of a full disk."""
     try:
         yield
     except OSError as error:
-        raise build_write_error(place, error) from error
+        raise build_write_error(location, error) from error
 
 
 class Interrupted(BaseException):

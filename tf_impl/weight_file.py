@@ -17,52 +17,52 @@ from tf_impl.keras_two import KerasTwoModel
 MAX_SHARD_GIB = 5.0  # the size of the shards of NAME.weights.json
 
 
-def load_weight_file(model: keras.Layer, place: str, path: Path) -> LoadedWeights:
+def load_weight_file(model: keras.Layer, location: str, path: Path) -> LoadedWeights:
     """Load a file into a model, after checks of all names, shapes, types and values.
 
     Args:
         model: The model.
-        place: The key and the file, with which errors begin.
+        location: The key and the file for errors, such as weights=model.pt.
         path: The path of the file.
 
     Raises:
         UserError: The file cannot be read without running code, or does not fit the model.
     """
-    _check_keras_three(model, place)
+    _check_keras_three(model, location)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
         own_path = Path(directory, "own.weights.h5")
-        save_weight_file(model, place, own_path)
-        expected = read_keras_file(place, own_path)
-    loaded = fit_types(place, read_keras_file(place, path, expected), expected)
+        save_weight_file(model, location, own_path)
+        expected = read_keras_file(location, own_path)
+    loaded = fit_types(location, read_keras_file(location, path, expected), expected)
     changed = {name: array * 1.5 + 1 for name, array in read_weights(model).items() if is_floating(array)}
     set_weights(model, changed)
-    notes = ["the slots of the optimizer are left out"] if has_optimizer(place, path) else []
+    notes = ["the slots of the optimizer are left out"] if has_optimizer(location, path) else []
     try:
         keras.saving.load_weights(model, path)
     except Exception as error:
-        raise UserError(f"{place}: cannot be loaded ({describe_error(error)}); save it again") from error
+        raise UserError(f"{location}: cannot be loaded ({describe_error(error)}); save it again") from error
     arrays = read_weights(model)
     if unsaved := [name for name, array in changed.items() if np.array_equal(arrays[name], array)]:
-        raise UserError(f"{place}: does not restore {list_names(unsaved)}; let the model save these variables")
+        raise UserError(f"{location}: does not restore {list_names(unsaved)}; let the model save these variables")
     return LoadedWeights(arrays, [*notes, *loaded.notes])
 
 
-def save_weight_file(model: keras.Layer, place: str, path: Path) -> None:
+def save_weight_file(model: keras.Layer, location: str, path: Path) -> None:
     """Save the weights of a model.
 
     Args:
         model: The model.
-        place: The key and the file, with which errors begin.
+        location: The key and the file for errors, such as weights=model.pt.
         path: The path of the file.
 
     Raises:
         UserError: The file cannot be written.
     """
-    _check_keras_three(model, place)
+    _check_keras_three(model, location)
     try:
         keras.saving.save_weights(model, path, max_shard_size=MAX_SHARD_GIB if path.suffix == ".json" else None)
     except Exception as error:
-        raise build_write_error(place, error) from error
+        raise build_write_error(location, error) from error
 
 
 def read_weights(model: keras.Layer) -> Arrays:
@@ -75,10 +75,10 @@ def set_weights(model: keras.Layer, arrays: Mapping[str, np.ndarray]) -> None:
     set_state(model, arrays)
 
 
-def _check_keras_three(model: keras.Layer, place: str) -> None:
+def _check_keras_three(model: keras.Layer, location: str) -> None:
     """Raise UserError if a model is one of Keras 2, whose files have other names."""
     if isinstance(model, KerasTwoModel):
         raise UserError(
-            f"{place}: model.tf returns a model of Keras 2, whose files are not converted; give the model of Keras 3, "
-            "or start a run from the file with model.checkpoint"
+            f"{location}: model.tf returns a model of Keras 2, whose files are not converted; give the model of Keras "
+            "3, or start a run from the file with model.checkpoint"
         )

@@ -10,11 +10,11 @@ from common.errors import UserError, describe_error
 EXTRA_STATE = "_extra_state"  # suffix of entries from Module.get_extra_state, which need not be tensors
 
 
-def read_state_dict(place: str, path: str) -> dict[str, torch.Tensor]:
+def read_state_dict(location: str, path: str) -> dict[str, torch.Tensor]:
     """Return the tensors of a state dict by name.
 
     Args:
-        place: The key and the file, with which errors begin.
+        location: The key and the file for errors, such as weights=model.pt.
         path: The path of the file.
 
     Raises:
@@ -23,16 +23,18 @@ def read_state_dict(place: str, path: str) -> dict[str, torch.Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # PyTorch's own message recommends to run the code in the file
-        raise UserError(f"{place}: has objects other than tensors, or is damaged; save model.state_dict()") from error
+        raise UserError(
+            f"{location}: has objects other than tensors, or is damaged; save model.state_dict()"
+        ) from error
     except Exception as error:
-        raise UserError(f"{place}: cannot be read ({describe_error(error)}); save model.state_dict()") from error
+        raise UserError(f"{location}: cannot be read ({describe_error(error)}); save model.state_dict()") from error
     state_dicts = {"": content} if _is_state_dict(content) else {}
     if not state_dicts and isinstance(content, Mapping):
         state_dicts = {str(name): value for name, value in content.items() if _is_state_dict(value)}
     if not state_dicts:
-        raise UserError(f"{place}: is not a state dict; save model.state_dict()")
+        raise UserError(f"{location}: is not a state dict; save model.state_dict()")
     if len(state_dicts) > 1:
-        raise UserError(f"{place}: has several state dicts, {', '.join(state_dicts)}; save one of them as a file")
+        raise UserError(f"{location}: has several state dicts, {', '.join(state_dicts)}; save one of them as a file")
     (state_dict,) = state_dicts.values()
     return {name: tensor for name, tensor in state_dict.items() if isinstance(tensor, torch.Tensor)}
 

@@ -44,38 +44,38 @@ class StoredModel:
         """Return the variables with the initial values that the factory draws."""
         return read_weights(self._build())
 
-    def load(self, place: str, path: Path) -> LoadedWeights:
+    def load(self, location: str, path: Path) -> LoadedWeights:
         """Load a file into the model. Raise UserError if the file does not fit the model.
 
         Args:
-            place: The key and the file, with which errors begin.
+            location: The key and the file for errors, such as weights=model.pt.
             path: The path of the file.
         """
-        return load_weight_file(self._build(), place, path)
+        return load_weight_file(self._build(), location, path)
 
-    def save(self, place: str, path: Path, weights: Arrays) -> None:
+    def save(self, location: str, path: Path, weights: Arrays) -> None:
         """Save the model with some of its variables set. Raise UserError if the file cannot be written.
 
         Args:
-            place: The key and the file, with which errors begin.
+            location: The key and the file for errors, such as weights=model.pt.
             path: The path of the file.
             weights: The variables to set by name.
         """
         model = self._build()
         set_weights(model, weights)
-        save_weight_file(model, place, path)
+        save_weight_file(model, location, path)
 
-    def compute(self, place: str, path: Path, weights: Arrays, in_float64: bool) -> Arrays:
+    def compute(self, location: str, path: Path, weights: Arrays, in_float64: bool) -> Arrays:
         """Load a file into the model, and return the outputs of the model in evaluation mode. Raises UserError.
 
         Args:
-            place: The key and the file, with which errors begin.
+            location: The key and the file for errors, such as weights=model.pt.
             path: The path of the file.
             weights: The variables to set after loading, by name.
             in_float64: Whether to build the model in float64; otherwise it has its own types.
         """
         model = self._build(in_float64)
-        load_weight_file(model, place, path)
+        load_weight_file(model, location, path)
         set_weights(model, weights)
         outputs = self._call(model, in_float64).items()
         return {name: (x.double() if x.is_floating_point() else x).numpy() for name, x in outputs}

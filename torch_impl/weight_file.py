@@ -21,12 +21,12 @@ from torch_impl.state_dict import read_state_dict
 SAFETENSORS = ".safetensors"
 
 
-def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWeights:
+def load_weight_file(model: torch.nn.Module, location: str, path: Path) -> LoadedWeights:
     """Load a file into a model, after checks of all names, shapes, types and values.
 
     Args:
         model: The model.
-        place: The key and the file, with which errors begin.
+        location: The key and the file for errors, such as weights=model.pt.
         path: The path of the file.
 
     Raises:
@@ -36,12 +36,12 @@ def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWe
     parameters = dict(model.named_parameters())
     aliases = {alias for group in names.values() for alias in group}
     if unsaved := [name for name in parameters if name not in aliases]:
-        raise UserError(f"{place}: does not restore {list_names(unsaved)}; let the model save these variables")
+        raise UserError(f"{location}: does not restore {list_names(unsaved)}; let the model save these variables")
     untied = [name for name, group in names.items() if len(group) == 1 and name in parameters]
     # The file of a wrapped model has another prefix before all names; `match_names` corrects it
-    stored, note = match_names(place, _read_tensors(place, path), untied or list(names))
+    stored, note = match_names(location, _read_tensors(location, path), untied or list(names))
     notes = [note] if note else []
-    chosen = _choose_tensors(place, stored, names)
+    chosen = _choose_tensors(location, stored, names)
     kept_names = [name for name in names if name not in chosen and initial[name].dtype.kind in "iub"]
     if kept_names:
         notes.append(f"{list_names(kept_names)}: not in the file; PyTorch's model keeps its own values")
@@ -53,19 +53,19 @@ def load_weight_file(model: torch.nn.Module, place: str, path: Path) -> LoadedWe
     if ignored:
         notes.append(f"{list_names(ignored)}: left out, as transformers does")
     unexplained = [name for name in unknown if name not in (*repeated, *ignored)]
-    check_names(place, [*chosen, *unexplained], [name for name in names if name not in kept_names])
-    loaded = fit_types(place, chosen, initial)
+    check_names(location, [*chosen, *unexplained], [name for name in names if name not in kept_names])
+    loaded = fit_types(location, chosen, initial)
     tensors = {alias: _to_tensor(array) for name, array in loaded.arrays.items() for alias in names[name]}
     model.load_state_dict(tensors, strict=False)
     return LoadedWeights(read_weights(model), [*notes, *loaded.notes])
 
 
-def save_weight_file(model: torch.nn.Module, place: str, path: Path) -> None:
+def save_weight_file(model: torch.nn.Module, location: str, path: Path) -> None:
     """Save the weights of a model. A file of safetensors has tied weights under their first name only.
 
     Args:
         model: The model.
-        place: The key and the file, with which errors begin.
+        location: The key and the file for errors, such as weights=model.pt.
         path: The path of the file.
 
     Raises:
@@ -79,7 +79,7 @@ def save_weight_file(model: torch.nn.Module, place: str, path: Path) -> None:
         else:
             torch.save(state_dict, path)
     except Exception as error:
-        raise build_write_error(place, error) from error
+        raise build_write_error(location, error) from error
 
 
 def read_weights(model: torch.nn.Module) -> Arrays:
@@ -104,27 +104,27 @@ def _list_names(model: torch.nn.Module) -> dict[str, list[str]]:
     return {group[0]: group for group in names.values()}
 
 
-def _read_tensors(place: str, path: Path) -> dict[str, np.ndarray]:
+def _read_tensors(location: str, path: Path) -> dict[str, np.ndarray]:
     """Return the tensors of a file, or of all shards of an index."""
     if not path.name.endswith(INDEX_SUFFIXES):
-        return _read_file(place, path)
-    index = read_index(place, path)
+        return _read_file(location, path)
+    index = read_index(location, path)
     tensors: dict[str, np.ndarray] = {}
     for shard in sorted({shard for shards in index.values() for shard in shards}):
-        tensors |= {name: array for name, array in _read_file(place, shard).items() if index.get(name) == [shard]}
+        tensors |= {name: array for name, array in _read_file(location, shard).items() if index.get(name) == [shard]}
     if missing := [name for name in index if name not in tensors]:
-        raise UserError(f"{place}: its files have no {list_names(missing)}; fetch or save all shards again")
+        raise UserError(f"{location}: its files have no {list_names(missing)}; fetch or save all shards again")
     return tensors
 
 
-def _read_file(place: str, path: Path) -> dict[str, np.ndarray]:
+def _read_file(location: str, path: Path) -> dict[str, np.ndarray]:
     if path.suffix == SAFETENSORS:
-        return read_safetensors(f"{place}:", path)
-    return {name: _to_array(tensor) for name, tensor in read_state_dict(place, str(path)).items()}
+        return read_safetensors(f"{location}:", path)
+    return {name: _to_array(tensor) for name, tensor in read_state_dict(location, str(path)).items()}
 
 
 def _choose_tensors(
-    place: str, stored: Mapping[str, np.ndarray], names: Mapping[str, list[str]]
+    location: str, stored: Mapping[str, np.ndarray], names: Mapping[str, list[str]]
 ) -> dict[str, np.ndarray]:
     """Return the stored tensors by first name. Raise UserError if the file has different values for a tied tensor."""
     chosen = {}
@@ -133,8 +133,8 @@ def _choose_tensors(
         for alias in present[1:]:
             if not np.array_equal(stored[alias], stored[present[0]]):
                 raise UserError(
-                    f"{place}: {present[0]} and {alias} differ, and the model has one tensor for both; let the factory "
-                    "build the model of this file"
+                    f"{location}: {present[0]} and {alias} differ, and the model has one tensor for both; let the "
+                    "factory build the model of this file"
                 )
         if present:
             chosen[first] = stored[present[0]]

@@ -70,12 +70,12 @@ def convert_weights(
     """
     if models.torch_description.is_keras:
         raise UserError(
-            f"{paths.target_place}: both models are Keras's, whose files of weights are the same; remove convert"
+            f"{paths.target_location}: both models are Keras's, whose files of weights are the same; remove convert"
         )
     _build_models(sides, request)
     names = ("torch", "tf") if paths.to_keras else ("tf", "torch")
     source, target = (sides[name] for name in names)
-    source.send("load", place=paths.source_place, path=paths.source)
+    source.send("load", location=paths.source_location, path=paths.source)
     target.send("weights")
     loaded, initial = receive_all(source, target)
     _check_constants(paths, models, loaded, source.call("weights"))
@@ -83,18 +83,19 @@ def convert_weights(
     # The target's weights, converted back: rounded weights of the source, with the sum of two biases in the first one
     counterparts = _convert(replace(paths, to_keras=not paths.to_keras), models, converted.arrays, loaded.arrays)
     with (
-        report_write_errors(paths.target_place),
+        report_write_errors(paths.target_location),
         tempfile.TemporaryDirectory(dir=paths.target.parent, prefix="lockstep-") as directory,
     ):
         temporary_paths = replace(paths, target=Path(directory, paths.target.name))
-        target.call("save", place=paths.target_place, path=temporary_paths.target, weights=converted.arrays)
-        stored = target.call("load", place=paths.target_place, path=temporary_paths.target)
+        target.call("save", location=paths.target_location, path=temporary_paths.target, weights=converted.arrays)
+        stored = target.call("load", location=paths.target_location, path=temporary_paths.target)
         _check_stored(paths, converted.arrays, stored.arrays)
         outputs = _compare_outputs(temporary_paths, models, sides, counterparts.arrays)
         if not outputs.float64 <= OUTPUT_TOLERANCE:
             raise UserError(
-                f"{paths.target_place}: not written, because with these weights the outputs of the two models differ "
-                f"by {outputs.float64:.1e} of their norm in float64, which the proof with random weights did not show"
+                f"{paths.target_location}: not written, because with these weights the outputs of the two models "
+                f"differ by {outputs.float64:.1e} of their norm in float64, which the proof with random weights did "
+                "not show"
             )
         _publish(Path(directory), paths.target)
     notes = [*loaded.notes, *converted.notes, *describe_conversion(models, loaded.arrays, initial, paths.to_keras)]
@@ -127,7 +128,7 @@ def _check_constants(paths: ConversionPaths, models: PairedModels, loaded: Loade
         stored, own = (arrays[name].astype(np.float64) for arrays in (loaded.arrays, initial))
         if not np.allclose(stored, own, CONSTANT_ROUNDING, 0, equal_nan=True):
             raise UserError(
-                f"{paths.source_place}: {name}, which is not trained, has other values than in the model; let the "
+                f"{paths.source_location}: {name}, which is not trained, has other values than in the model; let the "
                 "factories create it with these values"
             )
 
@@ -138,7 +139,7 @@ def _convert(paths: ConversionPaths, models: PairedModels, arrays: Arrays, initi
         mapped = map_weights(models.parameter_map, arrays, models.keras_description)
     else:
         mapped = _map_to_torch(paths, models.parameter_map, arrays, initial)
-    return fit_types(paths.target_place, mapped, initial)
+    return fit_types(paths.target_location, mapped, initial)
 
 
 def _map_to_torch(paths: ConversionPaths, parameter_map: ParameterMap, arrays: Arrays, initial: Arrays) -> Arrays:
@@ -154,7 +155,7 @@ def _map_to_torch(paths: ConversionPaths, parameter_map: ParameterMap, arrays: A
         restored = pair.transformation.to_keras(mapped)  # it has PyTorch's type, which may be narrower
         if not np.array_equal(restored, arrays[pair.keras].astype(restored.dtype), equal_nan=True):
             raise UserError(
-                f"{paths.source_place}: {pair.keras} differs from another variable that is the same parameter in "
+                f"{paths.source_location}: {pair.keras} differs from another variable that is the same parameter in "
                 f"PyTorch, {pair.transformation.join_sources()}; tie them in Keras too"
             )
     return mapped
@@ -165,7 +166,7 @@ def _check_stored(paths: ConversionPaths, converted: Arrays, stored: Arrays) -> 
     for name, array in converted.items():
         if not np.array_equal(array, stored[name], equal_nan=True):
             raise UserError(
-                f"{paths.target_place}: not written, because the saved file does not restore {name}; let the "
+                f"{paths.target_location}: not written, because the saved file does not restore {name}; let the "
                 "model save this variable"
             )
 
@@ -181,7 +182,7 @@ def _compare_outputs(
     float64 = _compute(paths, sides, counterparts, in_float64=True)
     pairs, error = pair_outputs(float64[0].outputs, float64[1].outputs, models.torch_description.has_channels)
     if error:
-        raise UserError(f"{paths.target_place}: not written, because {error}")
+        raise UserError(f"{paths.target_location}: not written, because {error}")
     torch_pairs = [OutputPair(pair.torch, pair.torch, channels_move=False) for pair in pairs]
     keras_pairs = [OutputPair(pair.keras, pair.keras, channels_move=False) for pair in pairs]
     return ConvertedOutputs(
@@ -198,11 +199,11 @@ def _compute(
     paths: ConversionPaths, sides: Mapping[str, Side], source_weights: Arrays, in_float64: bool
 ) -> tuple[ComputedPass, ComputedPass]:
     files: list[tuple[str, Path, Arrays]] = [
-        (paths.source_place, paths.source, source_weights),
-        (paths.target_place, paths.target, {}),
+        (paths.source_location, paths.source, source_weights),
+        (paths.target_location, paths.target, {}),
     ]
-    for side, (place, path, weights) in zip(sides.values(), files if paths.to_keras else files[::-1], strict=True):
-        side.send("compute", place=place, path=path, weights=weights, in_float64=in_float64)
+    for side, (location, path, weights) in zip(sides.values(), files if paths.to_keras else files[::-1], strict=True):
+        side.send("compute", location=location, path=path, weights=weights, in_float64=in_float64)
     torch_outputs, keras_outputs = receive_all(*sides.values())
     return ComputedPass(torch_outputs, {}), ComputedPass(keras_outputs, {})
 
@@ -215,7 +216,7 @@ def _publish(directory: Path, target: Path) -> None:
     """
     files = sorted(directory.iterdir(), key=lambda file: file.name == target.name)
     for file in files:
-        if os.path.lexists(place := target.with_name(file.name)):
-            raise UserError(f"convert={target}: {place} already exists; choose another name")
+        if os.path.lexists(existing := target.with_name(file.name)):
+            raise UserError(f"convert={target}: {existing} already exists; choose another name")
     for file in files:
         file.rename(target.with_name(file.name))

@@ -31,13 +31,13 @@ class ConversionPaths:
     to_keras: bool
 
     @property
-    def source_place(self) -> str:
-        """The key and the source, with which errors begin."""
+    def source_location(self) -> str:
+        """The key and the source, for errors."""
         return f"weights={self.source}"
 
     @property
-    def target_place(self) -> str:
-        """The key and the target, with which errors begin."""
+    def target_location(self) -> str:
+        """The key and the target, for errors."""
         return f"convert={self.target}"
 
 

@@ -36,11 +36,11 @@ def check_all_read(path: str, weights: Arrays) -> None:
         raise UserError(f"model.checkpoint={path}: has no {list_names(unread)}; give the checkpoint of this model")
 
 
-def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> LoadedWeights:
+def fit_types(location: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> LoadedWeights:
     """Convert the arrays of a file to the types of the model's variables.
 
     Args:
-        place: The key and the file, with which errors begin.
+        location: The key and the file for errors, such as weights=model.pt.
         stored: The arrays by the names of `initial`; names may be missing.
         initial: The model's own variables by name.
 
@@ -50,8 +50,8 @@ def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> 
     fitted, changes = {}, Counter[tuple[str, str, bool]]()
     for name, array in stored.items():
         variable = initial[name]
-        check_shape(place, name, array.shape, variable.shape)
-        fitted[name] = _convert(place, name, array, variable)
+        check_shape(location, name, array.shape, variable.shape)
+        fitted[name] = _convert(location, name, array, variable)
         if array.dtype.name != variable.dtype.name and is_floating(variable):  # names do not tell the order of bytes
             is_same = np.array_equal(fitted[name].astype(np.float64), array.astype(np.float64), equal_nan=True)
             changes[array.dtype.name, variable.dtype.name, is_same] += 1
@@ -63,34 +63,36 @@ def fit_types(place: str, stored: Mapping[str, np.ndarray], initial: Arrays) -> 
     return LoadedWeights(fitted, notes)
 
 
-def check_names(place: str, stored: Collection[str], expected: Collection[str]) -> None:
+def check_names(location: str, stored: Collection[str], expected: Collection[str]) -> None:
     """Raise UserError if a file lacks some of the expected names, or has others."""
     missing = [name for name in expected if name not in stored]
     superfluous = [name for name in stored if name not in expected]
     if missing:
         raise UserError(
-            f"{place}: has no {list_names(missing)}, which the model has; give the file of this model, or let the "
+            f"{location}: has no {list_names(missing)}, which the model has; give the file of this model, or let the "
             "factory build the model of this file"
         )
     if superfluous:
         raise UserError(
-            f"{place}: has {list_names(superfluous)}, which the model lacks; let the factory build the model of this "
-            "file, or remove these tensors from the file"
+            f"{location}: has {list_names(superfluous)}, which the model lacks; let the factory build the model of "
+            "this file, or remove these tensors from the file"
         )
 
 
-def check_shape(place: str, name: str, stored: tuple[int, ...], own: tuple[int, ...]) -> None:
+def check_shape(location: str, name: str, stored: tuple[int, ...], own: tuple[int, ...]) -> None:
     """Raise UserError if a stored array does not have the shape of its variable."""
     if stored != own:
         raise UserError(
-            f"{place}: {name} has the shape {list(stored)}, the model's {list(own)}; give the file of this model"
+            f"{location}: {name} has the shape {list(stored)}, the model's {list(own)}; give the file of this model"
         )
 
 
-def check_finite(place: str, name: str, array: np.ndarray, own: np.ndarray) -> None:
+def check_finite(location: str, name: str, array: np.ndarray, own: np.ndarray) -> None:
     """Raise UserError if a stored array has values that are not finite, and the model's own array has none."""
     if is_floating(array) and not np.isfinite(array).all() and np.isfinite(own).all():
-        raise UserError(f"{place}: {name} has values that are infinite or not a number; give a file of finite weights")
+        raise UserError(
+            f"{location}: {name} has values that are infinite or not a number; give a file of finite weights"
+        )
 
 
 def is_floating(array: np.ndarray) -> bool:
@@ -109,22 +111,22 @@ def count_tensors(count: int) -> str:
     return f"{count} tensor{'s' if count > 1 else ''}"
 
 
-def _convert(place: str, name: str, array: np.ndarray, own: np.ndarray) -> np.ndarray:
+def _convert(location: str, name: str, array: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Convert an array to the type of the model's own array. Raise UserError if the type cannot hold the values."""
     if is_floating(array) != is_floating(own):
         raise UserError(
-            f"{place}: {name} is {array.dtype.name}, the model's {own.dtype.name}; give the file of this model"
+            f"{location}: {name} is {array.dtype.name}, the model's {own.dtype.name}; give the file of this model"
         )
     if not is_floating(own):
         if not np.array_equal(converted := array.astype(own.dtype), array):
-            raise UserError(f"{place}: {name} is {array.dtype.name}, with values that {own.dtype.name} cannot hold")
+            raise UserError(f"{location}: {name} is {array.dtype.name}, with values that {own.dtype.name} cannot hold")
         return converted
     with np.errstate(over="ignore"):
         converted = array.astype(own.dtype)
-    check_finite(place, name, array, own)
+    check_finite(location, name, array, own)
     if not np.isfinite(converted).all() and np.isfinite(array).all():
         raise UserError(
-            f"{place}: {name} has values beyond the range of {own.dtype.name}, the type of the model; let the factory "
-            f"build the model in {array.dtype.name}"
+            f"{location}: {name} has values beyond the range of {own.dtype.name}, the type of the model; let the "
+            f"factory build the model in {array.dtype.name}"
         )
     return converted

@@ -34,11 +34,13 @@ def list_prefixes(names: Collection[str], expected: Collection[str]) -> list[str
     return [prefix for prefix in prefixes if {f"{prefix}{name}" for name in expected} <= set(names)]
 
 
-def match_names(place: str, stored: Mapping[str, Tensor], parameters: Collection[str]) -> tuple[dict[str, Tensor], str]:
+def match_names(
+    location: str, stored: Mapping[str, Tensor], parameters: Collection[str]
+) -> tuple[dict[str, Tensor], str]:
     """Find the tensors of a model in a checkpoint that was saved from a wrapped model.
 
     Args:
-        place: The key and the file, with which errors begin.
+        location: The key and the file for errors, such as weights=model.pt.
         stored: The tensors of the checkpoint by name.
         parameters: The names of the model's parameters.
 
@@ -57,7 +59,7 @@ def match_names(place: str, stored: Mapping[str, Tensor], parameters: Collection
     prefixes = list_prefixes(tensors, parameters)
     if len(prefixes) > 1:
         raise UserError(
-            f"{place}: has the model's parameters under each of {', '.join(prefixes)}; save one of them under the "
+            f"{location}: has the model's parameters under each of {', '.join(prefixes)}; save one of them under the "
             "model's own names"
         )
     if prefixes:

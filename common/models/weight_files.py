@@ -32,11 +32,11 @@ def read_weight_file(path: Path) -> dict[str, np.ndarray]:
     }
 
 
-def read_safetensors(place: str, path: Path) -> dict[str, np.ndarray]:
+def read_safetensors(location: str, path: Path) -> dict[str, np.ndarray]:
     """Return the tensors of a safetensors file by name, in their own types.
 
     Args:
-        place: The beginning of errors, which names the file.
+        location: The beginning of errors, which names the file.
         path: The path of the file.
 
     Raises:
@@ -45,7 +45,7 @@ def read_safetensors(place: str, path: Path) -> dict[str, np.ndarray]:
     try:
         return load_file(path)
     except (OSError, SafetensorError, TypeError) as error:  # a type that NumPy does not know is a TypeError
-        raise UserError(f"{place} cannot be read ({error}); fetch or save it again") from error
+        raise UserError(f"{location} cannot be read ({error}); fetch or save it again") from error
 
 
 def read_weight_files(directory: Path) -> dict[str, np.ndarray]:

@@ -23,11 +23,11 @@ def find_model_file(directory: Path) -> Path | None:
     return next((directory / name for name in MODEL_FILES if (directory / name).is_file()), None)
 
 
-def read_index(place: str, path: Path) -> dict[str, list[Path]]:
+def read_index(location: str, path: Path) -> dict[str, list[Path]]:
     """Return the files in which an index places each tensor, or in Keras the tensors of each layer.
 
     Args:
-        place: The key and the file, with which errors begin.
+        location: The key and the file for errors, such as weights=model.pt.
         path: The path of the index.
 
     Raises:
@@ -35,12 +35,12 @@ def read_index(place: str, path: Path) -> dict[str, list[Path]]:
     """
     places = read_json_object(path).get("weight_map")
     if not isinstance(places, dict) or not places:
-        raise UserError(f"{place}: has no weight_map; give the index that was saved with the shards")
+        raise UserError(f"{location}: has no weight_map; give the index that was saved with the shards")
     files = {name: [entry] if isinstance(entry, str) else entry for name, entry in places.items()}
     for name, entries in files.items():
         for entry in entries if isinstance(entries, list) else [entries]:
             if not isinstance(entry, str) or entry in ("", "..") or Path(entry).name != entry:
-                raise UserError(f"{place}: the file of {name} is not in the same directory; save the weights again")
+                raise UserError(f"{location}: the file of {name} is not in the same directory; save the weights again")
             if not path.with_name(entry).is_file():
-                raise UserError(f"{place}: its file {entry} is missing; fetch or save it again")
+                raise UserError(f"{location}: its file {entry} is missing; fetch or save it again")
     return {name: [path.with_name(entry) for entry in entries] for name, entries in files.items()}

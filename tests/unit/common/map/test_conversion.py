@@ -44,7 +44,7 @@ def save_drawn(side: Side, request: PairingRequest, path: Path) -> dict[str, np.
         name: stream.uniform(0.1, 1, array.shape).astype(array.dtype) if array.dtype.kind == "f" else array
         for name, array in side.call("weights").items()
     }
-    side.call("save", place="", path=path, weights=weights)
+    side.call("save", location="", path=path, weights=weights)
     return weights
 
 
@@ -62,7 +62,7 @@ def convert_both_ways(
     for conversion in conversions:
         assert conversion.outputs.own_types < 1e-5
         assert conversion.outputs.float64 < 1e-13
-    after = sides["torch"].call("load", place="", path=files[2]).arrays
+    after = sides["torch"].call("load", location="", path=files[2]).arrays
     return before, after, conversions[0].notes, conversions[1].notes
 
 
