@@ -16,7 +16,9 @@ from common.bench.process_tree import ProcessTree
 from common.errors import UserError
 
 POLL_SECONDS = 0.05
-MAX_WAIT_SECONDS = 600.0  # a warm-up that takes longer, or a turn that exceeds its time by more, has failed
+MAX_WAIT_SECONDS = (
+    600.0  # longest time of a warm-up, and longest delay after the end of a turn, before a contestant has failed
+)
 MIN_BLOCK_ROWS = 3
 FINISH_SECONDS = 20.0  # time for a contestant to write its summary at the end
 

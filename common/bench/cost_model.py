@@ -67,7 +67,7 @@ def parameter_server(replicas: int, size: float, link: Link) -> float:
 REDUCES: dict[str, Reduce] = {"ring": ring, "tree": tree, "parameter server": parameter_server}
 
 
-# What each strategy divides over the replicas
+# The arrays that each strategy divides over the replicas
 DIVIDED: dict[str, tuple[str, ...]] = {"ddp": (), "zero": ("slots",), "fsdp": ("parameters", "gradients", "slots")}
 
 

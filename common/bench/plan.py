@@ -39,7 +39,7 @@ CUSTOM = "custom_ddp"  # the script that trains a user's own model
 # The loss that a contestant's script computes, by the task
 CUSTOM_LOSSES = {"classification": "cross_entropy", "language_model": "cross_entropy", "regression": "mse"}
 MATRICES = "matrix_rate"  # the script that multiplies matrices
-# A contestant trains, and does nothing else, until the benchmark ends it.
+# Overrides with which a contestant trains, and does nothing else, until the benchmark ends it.
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
 LONG_TIMEOUT = ["cluster.timeout=3600"]  # seconds; a paused contestant must not take its processes for dead
 

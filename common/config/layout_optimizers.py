@@ -9,7 +9,7 @@ from common.config.keys import CURVE, key
 from common.config.optimizer_settings import OptimizerSettings
 from common.errors import UserError
 
-# The factors of the learning rate of a matrix that Muon has, and the semantics that have them
+# Muon's choices of a factor for the learning rate of a matrix, and the semantics that have each
 RATE_ADJUSTMENTS = {"original": ("aligned",), "match_rms_adamw": ("aligned", "keras"), "none": ("keras",)}
 
 

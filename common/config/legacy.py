@@ -13,7 +13,7 @@ RENAMED = {  # first version -> today
     "strategy.workers": "strategy.replicas",
     "cluster.name": "cluster.kind",
 }
-# Keys that decide the curve, with the values that describe runs from before these keys existed.
+# Keys that decide the curve and that earlier versions lack, with the values that describe the runs of these versions.
 NO_AVERAGE: Mapping[str, Mapping[str, Value]] = {
     "ema": {"decay": None, "start_step": 1, "bias_corrected": False, "every": 1},
     "swa": {"start_step": None, "every": 1},

@@ -37,7 +37,7 @@ class Metric:
     package: str = ""
 
 
-# Shares of the examples whose partner is among the first k candidates, with k; only for task=contrastive
+# Metrics of task=contrastive: the share of the examples whose partner is among the first k candidates, with k
 RECALLS = {"recall_at_1": 1, "recall_at_5": 5, "recall_at_10": 10}
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(CLASS_TASKS, NO_PREDICTIONS),

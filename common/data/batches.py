@@ -79,10 +79,10 @@ class GlobalBatch:
     part: int = 0  # index of the part, if `divide` made it
     dropout_seed: int | None = None  # seed of the masks of aligned dropout; None without aligned dropout
     class_weights: Sequence[float] | None = None  # weight of each class in the loss: `task.class_weights`
-    mark_real: bool = False  # whether shards have `real_rows`
+    mark_real: bool = False  # whether shards have `real_rows`, see `shard`
     micro_batches: int = 1  # number of micro-batches of a shard: `train.micro_batches`
     predictions: str = ""  # what an evaluation gathers of each example: "", "classes" or "outputs"
-    mark_places: bool = False  # whether shards have `batch_places`
+    mark_places: bool = False  # whether shards have `batch_places`, see `shard`
     output_weights: Sequence[float] | None = None  # weight of each output's loss; None for one output, or to evaluate
 
     @property

@@ -1,7 +1,8 @@
-"""Places of the examples of a global batch in the predictions of a micro-batch.
+"""Search for the predictions of the examples of a global batch among those of a micro-batch.
 
-A replica returns the prediction of each example that it computed, and 0 for all others. The sum over all replicas then
-has every example exactly once: the rows that fill up a batch have no place.
+The place of an example is the index of its prediction in the micro-batch. A replica returns the prediction of each
+example that it computed, and 0 for all others. The sum over all replicas then has every example exactly once, because
+the rows that fill up a batch are the place of no example.
 """
 
 import numpy as np

@@ -9,7 +9,7 @@ from common.config.metrics import CLASSES
 from common.data.batches import GlobalBatch
 from common.errors import UserError
 
-# Arrays of a micro-batch: the place in it of the prediction of each example of the global batch; -1 if it has none
+# Arrays of a micro-batch: for each example of the global batch, the row of its prediction; -1 if it has none
 PREDICTION_PLACES = ("class_places", "output_places")
 PADDING = -1  # label of a position that an example does not have
 

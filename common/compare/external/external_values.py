@@ -8,8 +8,8 @@ from decimal import Decimal, InvalidOperation
 from common.errors import UserError
 
 ABSENT = ("", "na", "n/a", "none", "null")  # entries of a row that mean "no value", in lower case
-MOST_WORDS = 5  # in a column that tells kinds of rows apart
-MIN_NUMBERS = 4  # numbers of one magnitude; of fewer, all may end with 0, so they do not show the printed digits
+MOST_WORDS = 5  # largest number of distinct words in a column that distinguishes kinds of rows
+MIN_NUMBERS = 4  # fewest numbers of one magnitude that show the printed digits; all of fewer may end with 0
 CLOCK = re.compile(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:\.\d+)?)")  # fastai writes 01:02 or 1:00:02
 
 

@@ -24,7 +24,7 @@ from common.records.summary import Summary
 TRAINING_COLUMNS = (*STEP_METRICS, *OPTIONAL_METRICS)
 EVALUATION_COLUMNS = ("eval_loss", "eval_accuracy", "examples")
 LARGEST_STEP = 2**53  # larger whole numbers are rounded in float64
-NOTED_ROUNDING = 1e-7  # a smaller error of rounding is not worth a note
+NOTED_ROUNDING = 1e-7  # smallest rounding error that a note mentions
 
 
 def load_external_runs(

@@ -1,4 +1,4 @@
-"""Files with rows of training and of evaluations, which a column such as `mode` tells apart."""
+"""Files with rows of training and of evaluations, which a column such as `mode` distinguishes."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from common.compare.external.external_tables import STEP_COLUMNS, ExternalRow, E
 from common.compare.external.external_values import find_words, is_absent
 from common.errors import UserError
 
-# Lower-case names of columns that say the phase, also if not every row is of training or of an evaluation
+# Lower-case names of columns that say the phase, even if some rows are neither of training nor of an evaluation
 PHASE_COLUMNS = ("mode", "phase", "split", "stage", "subset", "loss type", "loss_type")
 TRAINING = ("train", "training", "fit")
 EVALUATION = ("val", "valid", "validate", "validation", "eval", "evaluate", "evaluation", "dev")
@@ -24,7 +24,7 @@ FLAGS = {
 }
 TRUE, FALSE = ("true", "t", "yes", "y"), ("false", "f", "no", "n")  # entries of a flag
 TRUE_NUMBERS, FALSE_NUMBERS = ("1", "1.0"), ("0", "0.0")  # entries of a flag whose name begins with is_
-KNOWN_PHASES = ("", *TRAINING, *EVALUATION)  # of rows that are read; a row of another one is left out
+KNOWN_PHASES = ("", *TRAINING, *EVALUATION)  # rows of other phases are left out
 Position = tuple[tuple[str, object], ...]  # the names and values of a row's step and epoch
 NAMED_EVALUATION = re.compile(rf"({'|'.join(EVALUATION)})[^a-z]", re.IGNORECASE)  # start of a metric's name
 

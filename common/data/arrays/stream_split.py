@@ -31,7 +31,7 @@ ATTEMPTS = 10  # times that a block is read if a process that is more than a blo
 KEPT_LOCKS = 8  # blocks before and after the current one whose lock files are kept: a process may wait for them
 REMOVE_SECONDS = 5.0  # how long a process that still ends may write into a directory that is removed
 
-# Reads the examples from the first index to the one before the second, and writes their arrays to an empty directory.
+# A function that reads the examples of a range of indices, and writes their arrays to an empty directory.
 ReadBlock = Callable[[int, int, Path], dict[str, object]]
 OpenBlock = Callable[[Path], ArraySplit]
 

@@ -32,7 +32,7 @@ from common.errors import UserError, describe_error
 SPLITS = ("train", "validation")
 KEY = "data.read"
 
-# For each split: the first example and the end of those that are read; None for all of them.
+# For each split, the range of examples to read: the first one and the end; None to read all.
 Ranges = Mapping[str, tuple[int, int] | None]
 ALL: Ranges = dict.fromkeys(SPLITS)
 START = "start"  # the argument of the function with the index of the first training example of a stream

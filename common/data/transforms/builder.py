@@ -30,9 +30,9 @@ TRANSFORMS: dict[str, type[Any]] = {
     "span_corruption": SpanCorruption,
 }
 NORMALIZE = "normalize"
-# Fields that are no arguments: the data and other keys decide them
+# Fields of transforms that are not arguments of the user, because the data and other keys decide them
 DERIVED_FIELDS = ("classes", "ignored_labels", "members")
-# What random_choice takes: not normalize, which all examples need, and nothing that makes the labels.
+# The transforms that random_choice may choose: not normalize, which all examples need, and none that makes labels.
 CHOSEN = (
     image_transforms.RandomCrop,
     image_transforms.CenterCrop,

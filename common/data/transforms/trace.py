@@ -10,7 +10,7 @@ from common.data.transforms.transformed_split import TransformedSplit
 
 TRACED_EXAMPLES = 32  # examples of a global batch that are traced; not all, because images are large
 
-# For each moment, such as after a transform: its name, and the examples by their ids.
+# A list of moments, such as after a transform: the name of the moment, and the examples by their ids.
 Trace: TypeAlias = list[tuple[str, dict[int, Example]]]
 
 

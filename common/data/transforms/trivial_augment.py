@@ -68,7 +68,7 @@ def _spread(start: float, end: float) -> tuple[float, ...]:
 
 
 LINEAR, PIXELS = _spread(0, 0.99), _spread(0, 32)
-# By name: the strengths, whether they get a random sign, and a function of strength, image and fill
+# Each operation by name: its strengths, whether they get a random sign, and a function of strength, image and fill
 OPERATIONS: dict[str, tuple[tuple[float, ...], bool, Callable[[float, "Image", int], "Image"]]] = {
     "identity": ((0.0,), False, lambda strength, image, fill: image),
     "shear_x": (LINEAR, True, lambda strength, image, fill: _transform((1, strength, 0, 0, 1, 0), image, fill)),

@@ -8,11 +8,11 @@ from scipy.special import erf, expit, log_softmax, logit, softmax
 
 from common.diagnose.rounding import is_close
 
-FITTED_ELEMENTS = 256  # number of elements of an array that a factor is fitted to, if each is computed by itself
-LEAST_ELEMENTS = 8  # of an array to which a factor is fitted
-FITTED_ROWS = 8  # number of rows that the factor of a softmax is fitted to
+FITTED_ELEMENTS = 256  # number of elements to which the factor of an elementwise activation is fitted
+LEAST_ELEMENTS = 8  # smallest size of an array to which a factor is fitted
+FITTED_ROWS = 8  # number of rows to which the factor of a softmax is fitted
 NO_ACTIVATION = "no activation"
-LEAKY_RELU = "leaky relu of slope "  # the begin of the names of leaky ReLUs, before the slope
+LEAKY_RELU = "leaky relu of slope "  # start of the names of leaky ReLUs; the slope follows
 
 ActivationFunction = Callable[[np.ndarray], np.ndarray]
 
@@ -45,7 +45,7 @@ ACTIVATIONS: dict[str, ActivationFunction] = {
     "squared relu": lambda x: np.maximum(x, 0) ** 2,
     "exp": np.exp,
 }
-# Activations of which a multiple of the argument only gives a multiple of the result, or none that fits
+# Activations for which no scale of the argument is searched: it would only scale the result, or never fit
 WITHOUT_SCALE = (NO_ACTIVATION, "the absolute value", "the square", "squared relu")
 # The arguments of activations that have an inverse, by name
 INVERSES: dict[str, ActivationFunction] = {

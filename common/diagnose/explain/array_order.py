@@ -14,12 +14,12 @@ from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close
 from common.diagnose.zero_borders import describe_shift
 from common.map.array_differences import relative_difference
 
-MOST_BLOCKS = 8  # along an axis, whose order is searched
-MOST_AXES = 5  # whose permutations are tried
-# Another order does not round, so that the tolerance of low precisions would only let other values pass.
+MOST_BLOCKS = 8  # largest number of blocks along an axis whose order is searched
+MOST_AXES = 5  # largest number of axes whose permutations are tried
+# A reordering rounds nothing. The larger tolerances of low precisions would only accept other values.
 TOLERANCE = EXPLANATION_TOLERANCE["float32"]
-LEAST_VALUES = 3  # since vectors of zeros and ones, such as classes, often have the same values in another order
-ORDER_SHARE = 0.01  # the most of the difference of two arrays that may remain after sorting, if their order differs
+LEAST_VALUES = 3  # fewest distinct values: zeros and ones, such as classes, often agree in another order by chance
+ORDER_SHARE = 0.01  # largest share of the difference of two arrays that may remain after both are sorted
 
 
 def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) -> Explanation | None:

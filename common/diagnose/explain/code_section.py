@@ -18,8 +18,8 @@ from common.diagnose.zero_borders import strip_borders
 from common.map.array_differences import compute_norm
 
 NO_INPUTS = ("labels", "weights", "dropout_keys")  # arrays of a batch that no model receives
-MOST_ELEMENTS = 2**20  # of an array; of larger ones, some examples are explained, since all would take minutes
-PLACES = "places"  # array of a batch without padding
+MOST_ELEMENTS = 2**20  # size of an array above which only some examples are explained, since all would take minutes
+PLACES = "places"  # array that only a batch without padding has
 EARLIER_LAYERS = 4  # number of preceding layers whose outputs the code may use
 
 

@@ -17,10 +17,12 @@ from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
 SAMPLED_ELEMENTS = 200  # number of elements in a quick first check, which most candidates fail
-MOST_TERMS = 40  # number of arrays, the latest ones, that are tried
-LEAST_ACTIVE_OF_TERM = 0.02  # share of elements that ReLU leaves on both sides; fewer show no term before it
+MOST_TERMS = 40  # number of the latest arrays that are tried
+LEAST_ACTIVE_OF_TERM = (
+    0.02  # smallest share of elements that ReLU keeps on both sides; from fewer, no term before it can be found
+)
 SAMPLE_TOLERANCE = 1e-7
-LARGEST_VALUE = 1e30  # of a function's results, whose squares must not overflow
+LARGEST_VALUE = 1e30  # largest result of a function; the square of a larger one may overflow
 ZERO, ONE = "0", "1"
 # Activations that compute each element by itself, and two that mean that a term or a factor is missing
 FUNCTIONS: dict[str, ActivationFunction] = {

@@ -11,7 +11,7 @@ from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
-LEAST_SIZE_OF_ROOT = 8  # roots of smaller sizes, such as 2, are common factors
+LEAST_SIZE_OF_ROOT = 8  # smallest size whose root is an explanation; roots such as sqrt(2) are common factors
 
 
 def explain_factor(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:

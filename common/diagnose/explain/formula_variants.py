@@ -10,12 +10,12 @@ from dataclasses import replace
 from common.diagnose.explain.update_formula import OptimizerUpdate, UpdateFormula, measure_error
 from common.diagnose.explain.update_settings import EPSILON_PLACES, UpdateSettings
 
-MOST_CHANGES = 4  # number of changes that are combined at most
+MOST_CHANGES = 4  # largest number of changes that are combined
 SMALLEST_GAIN = 2  # factor by which each change must reduce the error
-EXPLAINED_SHARE = 1e-4  # part of the initial error that may remain
+EXPLAINED_SHARE = 1e-4  # share of the initial error that may remain
 OTHER_EPSILONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-3, 0.0)
 OTHER_DECAYS = (0.01, 0.001, 0.0001, 0.004, 0.1)
-DEFAULT_DECAYS = (0.01, 0.004)  # of PyTorch's and of Keras's AdamW
+DEFAULT_DECAYS = (0.01, 0.004)  # defaults of PyTorch's and of Keras's AdamW
 
 
 def find_variants(formula: UpdateFormula, update: OptimizerUpdate) -> list[UpdateFormula]:

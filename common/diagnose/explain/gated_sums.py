@@ -16,13 +16,13 @@ from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
-MOST_TERMS = 20  # number of arrays, the latest ones, that are tried
-MOST_GATES = 6  # number of arrays, the latest ones, that may be the argument of the gate
-SAMPLED_ELEMENTS = 200  # number of elements that most candidates are rejected by
+MOST_TERMS = 20  # number of the latest arrays that are tried
+MOST_GATES = 6  # number of the latest arrays that may be the argument of the gate
+SAMPLED_ELEMENTS = 200  # number of elements in a quick first check, which most candidates fail
 SAMPLE_TOLERANCE = 1e-7  # largest relative difference of a sum on the sampled elements
-SMALLEST_SHARE = 1e-4  # norm of what a branch adds, relative to that of the sum
+SMALLEST_SHARE = 1e-4  # smallest norm of a branch that counts, relative to the norm of the sum
 MOST_CHECKS = 8  # number of candidates that fit the sampled elements and are computed in full
-LEAST_ELEMENTS = 32  # of an array in which three free choices are no coincidence
+LEAST_ELEMENTS = 32  # smallest size of an array that three arrays chosen at will do not fit by coincidence
 NAMES = [name for name in ACTIVATIONS if "softmax" not in name and name not in ("exp", "the square", "squared relu")]
 
 

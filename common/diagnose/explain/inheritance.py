@@ -13,7 +13,7 @@ from common.diagnose.explain.code_section import EARLIER_LAYERS, CodeSection
 from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.rounding import is_close
 
-LEAST_ACTIVE_OF_SUM = 0.1  # share of elements that ReLU leaves, which suffices to recognize a sum
+LEAST_ACTIVE_OF_SUM = 0.1  # smallest share of elements that ReLU must keep so that a sum before it is recognized
 POOLINGS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
     lambda x: x.mean(tuple(range(1, x.ndim - 1))),
     lambda x: x.max(tuple(range(1, x.ndim - 1))),

@@ -13,8 +13,8 @@ SMOOTHING_FACTORS = (0.0, 0.05, 0.1, 0.15, 0.2)
 KERAS_EPSILON = 1e-7  # Keras clips probabilities to at least this, and to at most 1 minus this
 BINARY = "binary cross entropy"
 DOUBLE_SIGMOID = "binary cross entropy of probabilities taken as logits"
-MOST_ELEMENTS = 2**22  # of the outputs; of more, the formulas are computed for the examples that differ most
-MOST_PAIRS = 2**24  # of an output and a target in the losses of a broadcast; more would take gigabytes
+MOST_ELEMENTS = 2**22  # size of the outputs above which only the examples that differ most are explained
+MOST_PAIRS = 2**24  # largest number of losses, each of an output and a target, in a broadcast; more take gigabytes
 
 
 def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray) -> Explanation:

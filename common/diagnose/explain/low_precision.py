@@ -16,7 +16,7 @@ from common.map.array_differences import compute_norm
 STORED_BITS = {"tf32": 10, "bfloat16": 7, "float16": 10}  # stored bits of the mantissa, by type
 LARGEST_FLOAT16 = 65504.0  # TF32 and bfloat16 have the range of float32
 SMALLEST_NORMAL_FLOAT16, FLOAT16_STEP = 2.0**-14, 2.0**-24  # smaller numbers are multiples of the step
-UNEXPLAINED_SHARE = 0.1  # part of a difference that may remain, since float32 sums may be in another order
+UNEXPLAINED_SHARE = 0.1  # share of a difference that may remain unexplained, since float32 sums may be in another order
 FLOAT32_ERROR = 1e-5  # relative: an upper bound of float32's rounding in one product
 
 Multiply = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]

@@ -19,8 +19,8 @@ from common.diagnose.explain.gates import GATES, LSTM_GATES, describe_order
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
-MOST_TOKENS = 256  # of a sequence, beyond which the search takes long
-MOST_CELLS, MOST_SEQUENCES = 8, 3  # each of these cells is tried with each of these sequences
+MOST_TOKENS = 256  # largest length of a sequence; the search in longer ones takes long
+MOST_CELLS, MOST_SEQUENCES = 8, 3  # numbers of cells and of sequences; each cell is tried with each sequence
 MOST_MULTIPLICATIONS = 4e9  # limit of the search in one section; cells and sequences beyond it are left out
 STEP_OVERHEAD = 30_000  # number of multiplications that take as long as the rest of a step
 GATE_ACTIVATIONS = {"sigmoid": expit, "hard sigmoid": ACTIVATIONS["hard sigmoid"]}

@@ -15,8 +15,8 @@ from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 from common.map.array_differences import has_strides
 
-MOST_OFFSETS = 10_000  # that are tried
-MOST_CROPPED = 3  # elements of a transposed convolution's output, by which both sides may differ along an axis
+MOST_OFFSETS = 10_000  # largest number of offsets that are tried
+MOST_CROPPED = 3  # largest difference of the sides, in elements, in how a transposed convolution crops an axis
 
 CORNER_SIZE = 8  # elements along each axis, which are compared first
 

@@ -13,7 +13,7 @@ from common.diagnose.findings import Explanation
 from common.diagnose.layout_conversion import unpack_tokens
 
 PROJECTIONS = 3  # query, key and value
-MOST_SCORES = 2**23  # of a head of attention, beyond which memory does not suffice
+MOST_SCORES = 2**23  # largest number of scores of a head; more do not fit into memory
 
 
 def explain_projected_attention(section: CodeSection) -> list[Explanation] | None:

@@ -19,7 +19,7 @@ from common.map.array_differences import relative_difference
 from common.training.optimizer_rules import build_rule
 
 Arrays = Mapping[str, np.ndarray]
-EXPLAINED_SHARE = 1e-4  # part of the initial error that may remain
+EXPLAINED_SHARE = 1e-4  # share of the initial error that may remain
 # Changes of one key that stand for a fault: the cause, the other values, and the sentence
 OTHER_VALUES: Mapping[str, tuple[str, tuple[object, ...], str]] = {
     "epsilon": ("epsilon", OTHER_EPSILONS, "epsilon is {}, not {}"),
@@ -43,7 +43,7 @@ OTHER_VALUES: Mapping[str, tuple[str, tuple[object, ...], str]] = {
     ),
     "momentum_decay": ("momentum_decay", (0.004, 1.0), "the momentum decay is {}, not {}"),
 }
-# The keys for which null is the default of the semantics; for others it means that the kind lacks the key
+# Keys whose null stands for the default of the semantics. Null of another key means that the optimizer lacks the key.
 NULL_IS_A_DEFAULT = ("initial_accumulator", "momentum_decay", "rate_adjustment")
 
 

@@ -20,11 +20,11 @@ from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
 NO_MASK = "no mask"
-MOST_SCORES = 2**14  # that are computed; of more, the scores of the first examples
-MOST_SCORES_OF_EXAMPLE = 2**20  # beyond which memory and time do not suffice
-FIRST_SUMS = 4  # of each example, that are computed first
-SAMPLE_TOLERANCE = 1e-5  # relative, of these sums
-MOST_TERMS = 6  # number of arrays, the latest ones, that are tried as rows
+MOST_SCORES = 2**14  # number of scores above which only those of the first examples are computed
+MOST_SCORES_OF_EXAMPLE = 2**20  # largest number of scores of an example; more take too much memory and time
+FIRST_SUMS = 4  # number of sums of each example that are computed in a quick first check
+SAMPLE_TOLERANCE = 1e-5  # relative tolerance of these sums
+MOST_TERMS = 6  # number of the latest arrays that are tried as rows
 # Activations of the sum of two scores, and of the sums of rows
 SCORE_ACTIVATIONS = (NO_ACTIVATION, "leaky relu of slope 0.2", "leaky relu of slope 0.01", "relu", "tanh")
 FINAL_ACTIVATIONS = ("relu", "elu", "tanh", "sigmoid", "exact gelu", "leaky relu of slope 0.2")

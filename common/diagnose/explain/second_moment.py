@@ -15,7 +15,7 @@ from common.diagnose.findings import Explanation
 from common.map.array_differences import compute_norm
 
 HALF_EPSILON = 2.0**-24  # relative error of a number in float32
-SMALLEST_NORM = 1e-12  # relative to the largest squared gradient
+SMALLEST_NORM = 1e-12  # smallest norm that is compared, relative to the largest squared gradient
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, MA
 from common.map.array_differences import compute_norm
 
 Gradients = Mapping[str, np.ndarray]  # by parameter name; the slots have this type too
-# The upper bound of a slot's rounding error is multiplied by this: StepGradients.tolerance allows 10 times the noise
+# Factor from the upper bound of a slot's rounding error to its noise: StepGradients.tolerance allows 10 times the noise
 SLOT_NOISE_FACTOR = 0.1
 CLIP_EPSILON = 1e-6  # added to a norm by torch.nn.utils.clip_grad_norm_
 

@@ -11,7 +11,7 @@ Terms = Sequence[tuple[str, np.ndarray]]  # arrays with their titles in reports
 Sum = dict[str, float]  # factors by title
 
 MOST_ADDENDS = 3
-FITTED_ELEMENTS = 2000  # number of elements that the factors are fitted to
+FITTED_ELEMENTS = 2000  # number of elements to which the factors are fitted
 SIMPLE_FACTORS = (1.0, -1.0, 0.5, 2.0)
 
 

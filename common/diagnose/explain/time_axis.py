@@ -1,4 +1,4 @@
-"""Recurrent layers that take the examples for the time, such as PyTorch's without `batch_first=True`.
+"""Recurrent layers that read the axis of examples as the time axis, such as PyTorch's without `batch_first=True`.
 
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """
@@ -13,7 +13,7 @@ from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
-FIRST_WEIGHT = ".weight_hh_l0"  # of a recurrent layer; the layer's name stands before
+FIRST_WEIGHT = ".weight_hh_l0"  # end of the name of a recurrent layer's first weight, after the layer's name
 
 
 def explain_time_axis(section: CodeSection) -> Explanation | None:

@@ -15,7 +15,7 @@ from common.diagnose.rounding import is_close
 
 VectorFunction = Callable[[np.ndarray, Axes], np.ndarray]
 
-TOLERANCE = 1e-5  # relative, since the code may add an epsilon to a norm
+TOLERANCE = 1e-5  # relative tolerance; the code may add an epsilon to a norm
 AXES_OF_VECTORS = " over "  # between the name of a function and its axes in reports
 NORMALIZATION, SQUASH = "L2 normalization", "squash"
 

@@ -13,8 +13,8 @@ from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
 
 Weights = Mapping[str, np.ndarray]
-MOST_MEMORIES = 16  # each one is tried with every variant of attention
-LARGEST_CONDITION = 1e6  # of the output projection, beyond which it cannot be undone to enough digits
+MOST_MEMORIES = 16  # largest number of arrays that a cross-attention may attend to; each variant is tried with each
+LARGEST_CONDITION = 1e6  # largest condition number of an output projection that can be undone to enough digits
 
 
 def explain_whole_attention(
