@@ -46,7 +46,7 @@ class PeerTimeout(UserError):  # noqa: N818  named as TimeoutError would be conf
 
 
 def escape_control_characters(text: str) -> str:
-    r"""Return a text that a terminal shows as it is: an escape character, which begins a command, becomes \x1b."""
+    r"""Return a text that a terminal shows unchanged: an escape character, which begins a command, becomes \x1b."""
     return CONTROL_CHARACTER.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -136,7 +136,7 @@ def build_write_error(location: object, error: Exception) -> UserError:
 
 @contextmanager
 def report_write_errors(location: object) -> Iterator[None]:
-    """Raise UserError for an OSError of the body, which writes to `location`, such as that of a full disk."""
+    """Raise UserError if the body, which writes to `location`, raises OSError, such as for a full disk."""
     try:
         yield
     except OSError as error:

@@ -17,7 +17,7 @@ UNUSED_BY_KERAS = ("matplotlib", "sklearn")
 
 
 def hide_packages_of_keras() -> None:
-    """Make Keras start without the packages that no process of Lockstep needs in it."""
+    """Make Keras start without the packages that no process of Lockstep needs."""
     hide_packages("keras", UNUSED_BY_KERAS)
 
 

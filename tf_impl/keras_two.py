@@ -140,7 +140,7 @@ class KerasTwoModel(keras.Layer):
 
 
 def _list_layers(model: Any) -> dict[str, Any]:  # noqa: ANN401  a tf_keras.layers.Layer, and its layers
-    """Return a model and all layers in it by unique path, such as inner/dense. The model's own is its name."""
+    """Return a model and all its layers by unique path, such as inner/dense. The path of the model is its name."""
     layers, listed = {model.name: model}, {id(model)}
     pending = [("", model)]
     while pending:

@@ -16,9 +16,8 @@ from common.bench.process_tree import ProcessTree
 from common.errors import UserError
 
 POLL_SECONDS = 0.05
-MAX_WAIT_SECONDS = (
-    600.0  # longest time of a warm-up, and longest delay after the end of a turn, before a contestant has failed
-)
+# Longest time of a warm-up, and longest delay after the end of a turn, before a contestant has failed
+MAX_WAIT_SECONDS = 600.0
 MIN_BLOCK_ROWS = 3
 FINISH_SECONDS = 20.0  # time for a contestant to write its summary at the end
 

@@ -85,7 +85,7 @@ class PredictionCheck(TypedDict):
 
 
 class Prediction(TypedDict):
-    """The prediction for more replicas, and what it was fitted to."""
+    """The prediction for more replicas, and the measurements to which it was fitted."""
 
     compute: ComputeCost
     link: LinkCost

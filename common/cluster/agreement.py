@@ -16,7 +16,7 @@ from common.run.context import RunContext
 
 
 class ErrorMessage(TypedDict):
-    """An error as one process sends it to the others. absent: whether it is a PeerTimeout, so a process is missing."""
+    """An error that one process sends to the others. absent: whether it is a PeerTimeout, so a process is missing."""
 
     problem: str
     absent: bool

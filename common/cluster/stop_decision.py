@@ -70,7 +70,7 @@ class LocalStop:
         return self.stop.freeze(self.signum or SAVE) if self.stop is not None else 0
 
     def decide(self, last: int) -> None:
-        """End after this unit. The first decision stands."""
+        """End after this unit. Later calls have no effect."""
         if self.last is None:
             self.last = last
         if self.stop is not None:

@@ -81,7 +81,7 @@ def supervise(
     on_started: Callable[[dict[str, int]], None] = lambda pids: None,
     max_suspended_seconds: float = math.inf,
 ) -> Outcome:
-    """Run the processes of a run until the first one, the chief, ends. Its end also ends the others.
+    """Run the processes of a run until the first one, the chief, ends. Then end the others.
 
     A signal that stops the run is passed to the chief alone, which agrees with the other ranks on the last step.
 

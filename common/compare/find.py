@@ -67,7 +67,7 @@ def find_newest_runs(root: Path) -> tuple[list[Path], list[str], list[str]]:
 
 
 def find_named_runs(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Find the runs at `paths`. A directory that is not itself a run stands for all runs below it, sorted.
+    """Find the runs at `paths`. If a directory is not itself a run, find all runs below it, sorted.
 
     Returns:
         The run directories, and the reasons why some runs below a directory cannot be read. A path that is itself a run

@@ -106,7 +106,7 @@ def compute_differences(a: Run, b: Run) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _compute_losses(run: Run, rows: Rows, common: CommonSteps, other: Run) -> np.ndarray:
-    """Return the losses of a run in the given rows, averaged over the windows if the other run has means."""
+    """Return the losses of a run in the given rows. If the other run has means, average the losses over its windows."""
     losses, windows = run.metrics["loss"], common.windows
     if windows is None or run.loss_windows is not None or run.unit == "epoch" or not len(common.steps):
         return losses[rows]

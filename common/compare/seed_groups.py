@@ -75,7 +75,7 @@ def group_runs(runs: Sequence[Run]) -> list[SeedGroup]:
 
 
 def find_divergence(run: Run) -> str:
-    """Return in words at which step the loss of a run first was not finite; empty if all losses are finite."""
+    """Return a text with the first step at which the loss of a run was not finite; empty if all losses are finite."""
     bad_rows = np.flatnonzero(~np.isfinite(run.metrics["loss"]))
     if len(bad_rows):
         return f"its loss is not finite at {run.unit} {run.steps[bad_rows[0]]}"

@@ -63,7 +63,7 @@ def run_command(strategies: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def run_job(strategies: Sequence[str]) -> Iterator[None]:
-    """Wrap the body of a `hydra.main` function, so that Hydra adds no lines of its own to an error that leaves a job.
+    """Wrap the body of a `hydra.main` function: report errors in one line, without the lines that Hydra would add.
 
     The jobs of a sweep are independent: the next job starts even if this one failed, unless it was interrupted.
     strategies: see `report_user_errors`.

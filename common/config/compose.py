@@ -83,7 +83,7 @@ def _to_section(group: str, value: Value) -> Section:
 
 
 def _resolve_alias(section: Section) -> Section:
-    """Return the strategy's section with `replicas` alone: `workers` is another name of it, and `auto` means null."""
+    """Return the strategy's section with `replicas` instead of its other name `workers`, and null instead of `auto`."""
     section |= {name: None for name in ("workers", "replicas") if section.get(name) == "auto"}
     workers, replicas = section.pop("workers", None), section.get("replicas")
     if workers is not None and replicas not in (None, workers):

@@ -65,7 +65,7 @@ class Key:
         )
 
     def describe_limits(self) -> str:
-        """Return the limits in words, or "" if there are none."""
+        """Return a text with the limits, or "" if there are none."""
         limits = (
             ("at least", self.at_least),
             ("above", self.above),
@@ -78,7 +78,7 @@ class Key:
         return " and ".join(words)
 
     def describe(self) -> str:
-        """Return the choices, the limits and the unit in words, or "" if there are none."""
+        """Return a text with the choices, the limits and the unit, or "" if there are none."""
         return "; ".join(filter(None, (", ".join(self.choices), self.describe_limits(), self.unit)))
 
 

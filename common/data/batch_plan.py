@@ -64,7 +64,7 @@ def _permute_block(count: int, seed: int, epoch: int, block: int) -> np.ndarray:
 
 
 def _permute_stream(count: int, seed: int, epoch: int, positions: np.ndarray, block_size: int) -> np.ndarray:
-    """Return the ids at these positions of an epoch, in which each block is shuffled by itself."""
+    """Return the ids at these positions of an epoch of a stream. Each block of the stream is shuffled separately."""
     block_count = -(-count // block_size)
     ids = np.empty_like(positions)
     for block in np.unique(positions // block_size).tolist():

@@ -60,7 +60,7 @@ def compute_threshold(rate: float) -> int:
 
 @cache
 def compute_normal_table() -> np.ndarray:
-    """Return numbers, float64 [2^16], of which the sum of two random ones is a standard normal number.
+    """Return a table of numbers, float64 [2^16]. The sum of two random entries is a standard normal number.
 
     They are the quantiles of the normal distribution with half the variance. The first six moments of the sums are
     within 0.1 % of the moments of normal numbers, and the largest sum is 6.1.

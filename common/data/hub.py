@@ -136,7 +136,7 @@ def _find_cached_builder(data: HubSourceSettings) -> "datasets.DatasetBuilder | 
 
 
 def _find_default_subset(repo_id: str, commit: str) -> str:
-    """Return the subset that a data set has if none is named, as its card in the local cache says.
+    """Return the default subset of a data set, from the data set's card in the local cache.
 
     Raises:
         UserError: If the data set has several subsets and no default.

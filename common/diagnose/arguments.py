@@ -163,7 +163,7 @@ def _sort_arguments(arguments: Sequence[str]) -> SortedArguments:
 
 
 def _drop_trusted_code(shared: Sequence[str], repeated: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the user's overrides of both sides without those that only name the runs' own code, to trust it.
+    """Return the user's overrides of both sides without those by which the user only agrees to run the code of a run.
 
     Args:
         shared: The user's overrides.

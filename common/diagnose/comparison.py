@@ -86,7 +86,7 @@ class SideComparison:
 
     @cached_property
     def unpaired(self) -> dict[str, list[UnpairedLayer]]:
-        """Layers with variables that the other side's model lacks, by "a" and "b"."""
+        """Layers with variables that the other side's model lacks, by side: "a" or "b"."""
         frameworks = {name: run.arguments.framework for name, run in self.runs.items()}
         if not isinstance(self.a.config.model, CustomModelSettings) or len({*frameworks.values()}) == 1:
             return {"a": [], "b": []}

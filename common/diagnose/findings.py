@@ -145,7 +145,7 @@ class Stage:
 
     @property
     def worst_check(self) -> TensorCheck | None:
-        """The check with the largest difference among those that begin here, or among all if none begins here."""
+        """The check with the largest difference, among those whose difference begins here if there are any."""
         checks = [check for check in self.checks if check.begins_here] or self.checks
         return max(checks, key=lambda check: check.difference, default=None)
 

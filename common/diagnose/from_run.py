@@ -88,7 +88,7 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
 
 
 def _find_followed_metric(values: Mapping[str, Value]) -> str | None:
-    """Return the metric that decides the learning rate. A diagnosis does without the other metrics.
+    """Return the metric that decides the learning rate. A diagnosis ignores the other metrics.
 
     values: the sections of a run's config.
     """

@@ -79,7 +79,7 @@ def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _is_closest_as_it_is(a: np.ndarray | None, b: np.ndarray | None, shape: tuple[int, ...] | None) -> bool:
-    """Check whether A's array is closer to B's as it is than after moving the channels that A has flattened."""
+    """Check whether moving the channels that A has flattened takes A's array no closer to B's."""
     unmoved, moved = convert_layout(a, b), convert_layout(a, b, shape)
     if unmoved is None or moved is None or b is None:
         return False
@@ -187,7 +187,7 @@ def _have_equal_counts(layer: LayerMatch, a: Observation, b: Observation) -> boo
 
 
 def _receive_the_same(layer: LayerMatch, other: LayerMatch, a: Observation, b: Observation) -> bool:
-    """Check whether a call of A's layer receives what a call of B's does, which is that of another match."""
+    """Check whether A's layer of one match receives the same input as B's layer of another match."""
     call_a, call_b = layer.get_call_of_a(a.calls), other.get_call_of_b(b.calls)
     if call_a is None or call_a.received is None or call_b is None or call_b.received is None:
         return False

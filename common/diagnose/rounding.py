@@ -51,7 +51,7 @@ def find_narrowest_type(array: np.ndarray) -> str:
 
 
 def find_common_precision(a: np.ndarray, b: np.ndarray) -> str:
-    """Return the precision in which two arrays are compared: that of the array with more digits, but not float16.
+    """Return the precision in which two arrays are compared: the finer one of the two, but not float16.
 
     An array in float16 is compared in float32.
     """

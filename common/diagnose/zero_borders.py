@@ -20,7 +20,7 @@ def measure_border(array: np.ndarray, axis: int) -> Border:
 
 
 def fit_borders(array: np.ndarray, target: np.ndarray) -> np.ndarray | None:
-    """Return A's array with the borders of B's in place of its own.
+    """Return A's array with the borders of B's array instead of its own.
 
     The result is None if the arrays without their borders have different shapes, or if their shapes are the same.
 

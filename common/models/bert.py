@@ -213,7 +213,7 @@ def _check_tensor(name: str, tensor: np.ndarray, expected: np.ndarray) -> None:
 
 
 def _report_unused(source: SourceCheckpoint, names: list[str]) -> None:
-    """Log the tensors of a checkpoint that belong to other heads. Raise UserError for a tensor of its encoder."""
+    """Log a checkpoint's unused tensors of other heads. Raise UserError for an unused tensor of the encoder."""
     heads = []
     for name in names:
         renamed = _rename(name)

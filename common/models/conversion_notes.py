@@ -11,7 +11,7 @@ COUNTER = "num_batches_tracked"  # the end of the names of BatchNorm's counters 
 
 
 def describe_conversion(models: PairedModels, source: Arrays, target: Arrays, to_keras: bool) -> list[str]:
-    """Return sentences about the variables without a counterpart, and those of which only some rows have one.
+    """Return sentences about variables that have no counterpart, or have one for some of their rows only.
 
     Args:
         models: The models.

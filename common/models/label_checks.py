@@ -213,7 +213,7 @@ def _describe(labels: np.ndarray) -> str:
 
 
 def _find_wrong_label(task: TaskSettings, split: Split, classes: float) -> str:
-    """Return which label is out of range for the task, or "" if none is. classes: the number that the model returns."""
+    """Return an error if a label is out of range for the task, or "". classes: the number that the model returns."""
     labels = split.labels
     ignored: int | None = getattr(task, "ignore_label", None) if _count_axes(split) > 1 else None
     if isinstance(task, ClassificationSettings) and labels.dtype.kind == "f":

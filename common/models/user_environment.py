@@ -68,7 +68,7 @@ def check_in_environment(
 
 
 def _has_same_files(checked: Path) -> bool:
-    """Check whether the user's files are those of an earlier check. checked: the file with their checksums."""
+    """Check whether the user's files are the same as in an earlier check. checked: the file with their checksums."""
     try:
         checksums = json.loads(checked.read_text())
         return bool(compute_checksums([*checksums]) == checksums)

@@ -63,7 +63,7 @@ def read_weights(
 
 
 def fold_sums(weights: dict[str, np.ndarray], parameter_map: ParameterMap | None) -> dict[str, np.ndarray]:
-    """If biases of PyTorch are one bias in Keras, set the first to their sum, and the others to zero.
+    """If the sum of several biases of PyTorch is one bias in Keras, set the first to the sum, and the others to zero.
 
     Keras can hold only the sum. With this choice, both frameworks start and continue with the same values.
     """

@@ -56,11 +56,11 @@ class OpenBundles:
     damaged: dict[Path, str] = field(default_factory=dict)
 
     def locate(self, path: Path) -> Path:
-        """Return the directory of a bundle; another path as it is."""
+        """Return the directory of a bundle; any other path unchanged."""
         return self.directories.get(path, path)
 
     def get_origin(self, path: Path) -> Path:
-        """Return the bundle of which this is the directory; another path as it is."""
+        """Return the bundle whose directory this is; any other path unchanged."""
         return next((file for file, directory in self.directories.items() if directory == path), path)
 
     def rename(self, text: str) -> str:

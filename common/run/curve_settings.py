@@ -64,7 +64,7 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
 
 
 def check_native_slots(config: Config, framework: str, checkpoint: Checkpoint) -> None:
-    """Raise UserError if the other framework saved slots that have its own layout, which cannot be converted."""
+    """Raise UserError if the other framework saved slots in its own layout, which cannot be converted."""
     optimizer, environments = config.optimizer, checkpoint.environments
     trained_by = environments[-1]["framework"] if environments else framework
     if optimizer.semantics == "native" and optimizer.uses_layout and trained_by not in (framework, None):

@@ -38,7 +38,7 @@ TRANSFORM_KEYS = ("transforms", "transform_evaluation")  # keys of the data that
 
 
 def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint | None]:
-    """Return the packed data and the packed initial weights; None for those that the config does not describe.
+    """Return the packed data and the packed initial weights; None for what the config does not describe.
 
     Raises:
         UserError: One of them is damaged, the weights name other code than the config, or data or weights that have to

@@ -80,7 +80,7 @@ class TrainingProgress(Observer):
 
     @override
     def record_evaluation(self, row: Row) -> None:
-        """Show a line, which stands above the progress bar on a terminal."""
+        """Show a line; on a terminal, above the progress bar."""
         metrics = "".join(
             f"  {name.replace('_', ' ')} {_format_number(row[name], '.4f')}" for name in list_metrics(row)
         )

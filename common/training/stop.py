@@ -29,7 +29,7 @@ Handler = Callable[[int, FrameType | None], object] | int | None  # the type of 
 
 
 class Channel(Protocol):
-    """Connection between the Stops of all ranks. A thread of it calls `freeze`, `decide` and `save_after`."""
+    """Connection between the Stops of all ranks. Its thread calls `freeze`, `decide` and `save_after` of a Stop."""
 
     def request(self, signum: int) -> None:
         """Ask for a stop of all ranks, or for a checkpoint. Must not raise if the ranks cannot be reached."""

@@ -88,7 +88,7 @@ class TransformedParameter:
 
     @property
     def updated_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the parameters that an update changes, by name. Of a sum it is the first; the others stay 0."""
+        """The shapes of the parameters that an update changes, by name. Of summed biases it changes only the first."""
         first = self.transformation.sources[0].name
         return {first: self.shapes[first]} if self.transformation.joined == "+" else self.shapes
 

@@ -28,11 +28,11 @@ class TensorLayout(ABC):
 
     @abstractmethod
     def to_torch(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Convert tensors that have the layout of the variables to that of the parameters."""
+        """Convert tensors from the layout of the variables to the layout of the parameters."""
 
     @abstractmethod
     def to_keras(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Convert tensors that have the layout of the parameters to that of the variables."""
+        """Convert tensors from the layout of the parameters to the layout of the variables."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def _has_rows_of_one_epoch(table: ExternalTable, columns: Mapping[str, str]) -> 
 
 
 def _number_rows(table: ExternalTable, columns: dict[str, str], reason: str) -> None:
-    """Give each row a step: the number of rows with a loss up to it, or of all rows if none has one."""
+    """Number the rows as steps: those with a loss, or all if there is no column of losses."""
     columns["step"] = "number of the row"
     loss = columns.get("loss")
     rows, number = [], 0

@@ -65,7 +65,7 @@ def read_file(path: Path) -> ExternalTable:
 
 
 def _parse_csv(path: Path, text: str) -> ExternalTable:
-    """Parse a CSV. Its columns tell its kind: Lightning's, with steps from 0, or rows of epochs, or rows of steps."""
+    """Parse a CSV. Its columns show its kind: Lightning's, with steps from 0, or rows of epochs, or rows of steps."""
     if all(map(LOG_LINE.search, text.splitlines()[:2])):
         raise UserError(f"{path}: lines of a log as text, which are not read; {EXPECTED}")
     header, rows = _parse_csv_rows(path, text)

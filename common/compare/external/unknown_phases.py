@@ -9,9 +9,9 @@ from common.errors import UserError
 
 
 def refuse_unknown_phases(table: ExternalTable, columns: Mapping[str, str]) -> None:
-    """Raise UserError if a column tells the rows of one step apart, so that only some of them are of training.
+    """Raise UserError if a column distinguishes the rows of one step, so that only some of them may be training rows.
 
-    Without such a column, a step that occurs again is one of a training that was restarted.
+    Without such a column, a repeated step means that training was restarted.
 
     Args:
         table: The rows.
@@ -37,7 +37,7 @@ def refuse_unknown_phases(table: ExternalTable, columns: Mapping[str, str]) -> N
 
 
 def _list_repeated_rows(table: ExternalTable, columns: Mapping[str, str], metric: str) -> list[list[ExternalRow]]:
-    """Return the rows with a metric, by step and epoch, of those that have several."""
+    """Return the rows with a metric of each step and epoch that has several such rows."""
     groups: dict[tuple[str, ...], list[ExternalRow]] = {}
     for row in table.rows if metric in columns else ():
         if not is_absent(row.values.get(columns[metric])):

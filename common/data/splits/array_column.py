@@ -46,7 +46,7 @@ class Column:
         return padded
 
     def concatenate(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the t values of ragged examples one after the other, and the place of each in a padded batch.
+        """Return the t values of ragged examples one after the other, and the index of each in a flat padded batch.
 
         Returns:
             The values [t, ...]; the row of each value and its position in the row, int64 [t].

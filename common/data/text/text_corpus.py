@@ -192,7 +192,7 @@ def _label_split(rows: TextRows, survey: RowSurvey, data_classes: list[str], mod
 
 
 def _resolve_labels(rows: TextRows, survey: RowSurvey, data_classes: list[str]) -> dict[Label, Label]:
-    """Return for every written label the integer, the boolean or the class name that it stands for.
+    """Return the integer, the boolean or the class name for every written label.
 
     In CSV and TSV, "1" may be the name of a class or the index of one. The written labels are taken as names if all of
     them are class names. Otherwise they are typed. The typed labels are taken as names if all of them, as text, are

@@ -1,4 +1,4 @@
-"""Values of an array that stand at other places in another one: reversed, moved, in other blocks, or reshaped.
+"""Arrays with the same values at other indices: reversed, moved, in other blocks, or reshaped.
 
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """

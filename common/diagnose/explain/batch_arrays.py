@@ -79,7 +79,7 @@ def _explain_swap(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explana
 
 
 def _explain_order_within_examples(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
-    """Check whether each row of B has the same values as that of A in another order."""
+    """Check whether each row of B has the same values as A's row in another order."""
     if a.ndim == 1 or any(not np.array_equal(extreme(a, 1), extreme(b, 1)) for extreme in (np.min, np.max)):
         return None  # most arrays; to sort them takes long
     if not np.array_equal(np.sort(a, axis=1), np.sort(b, axis=1)):
@@ -113,7 +113,7 @@ def _explain_scale(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explan
 
 
 def _explain_cut(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
-    """Check whether only texts without padding differ, and B cuts them off at the other end."""
+    """Check whether only texts without padding differ, because B cuts off the other end of them."""
     if a.ndim != 2 or len(differing) == len(a):
         return None
     if any((a[row] == 0).any() or (b[row] == 0).any() or not _overlaps(a[row], b[row]) for row in differing):

@@ -95,7 +95,7 @@ class CodeSection:
         return output.reshape(self.a.shape) if is_flattened else output
 
     def choose_features(self, output: np.ndarray) -> np.ndarray:
-        """Return the features of an output [n, ..., features] that the part has, such as those of one direction."""
+        """Return the features of an output [n, ..., features] that this part of the code has, such as one direction."""
         start, end = self.features or (0, output.shape[-1])
         is_longer = self.features is not None and output.ndim > 2 and output.shape[-1] >= end > self.a.shape[-1]
         return output[..., start:end] if is_longer else output
@@ -171,7 +171,7 @@ class CodeSection:
         return f"{self.tensor}, {self.part}," if self.part else self.tensor
 
     def limit_examples(self) -> "CodeSection":
-        """Return the section itself, or if its arrays are large, that of the examples that differ most."""
+        """Return the section; if its arrays are large, only with the examples that differ most."""
         total = len(self.a) if self.a.ndim > 1 else 0
         count = max(2, MOST_ELEMENTS * total // max(self.a.size, 1))
         if count >= total or PLACES in self.batch:  # tokens without padding have no first axis of examples
@@ -204,9 +204,9 @@ class CodeSection:
         )
 
     def list_parts(self) -> Iterator["CodeSection"]:
-        """Yield the section, and parts of it that may be explained although the whole cannot be.
+        """Yield the section, and parts of its arrays that may have an explanation even if the whole has none.
 
-        They are the arrays without the zeros around both, without axes of a single token, and the only block that
+        The parts are the arrays without the zeros around both, without axes of a single token, and the only block that
         differs along an axis, such as one of several joined arrays.
         """
         if (stripped := strip_borders(self.a, self.b)) is not None:

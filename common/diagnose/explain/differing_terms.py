@@ -1,4 +1,4 @@
-"""Search for what one side's code adds or multiplies and the other's does not, or passes through another activation.
+"""Search for an array that only one side's code adds or multiplies, or that it passes through another activation.
 
 A is the reference run of a diagnosis, and B the run that is compared with it. The candidates are arrays computed
 earlier in the model. The search looks at b - a, in which all that both sides add cancels. For example,
@@ -18,9 +18,8 @@ from common.diagnose.rounding import is_close
 
 SAMPLED_ELEMENTS = 200  # number of elements in a quick first check, which most candidates fail
 MOST_TERMS = 40  # number of the latest arrays that are tried
-LEAST_ACTIVE_OF_TERM = (
-    0.02  # smallest share of elements that ReLU keeps on both sides; from fewer, no term before it can be found
-)
+# Smallest share of elements that ReLU keeps on both sides; from fewer, no term before it can be found
+LEAST_ACTIVE_OF_TERM = 0.02
 SAMPLE_TOLERANCE = 1e-7
 LARGEST_VALUE = 1e30  # largest result of a function; the square of a larger one may overflow
 ZERO, ONE = "0", "1"
@@ -35,7 +34,7 @@ NAMES = list(FUNCTIONS)
 
 @dataclass(frozen=True)
 class _Difference:
-    """The difference of two arrays, of which ReLU hides a part.
+    """The difference of two arrays. If a ReLU follows, it hides the negative values of both.
 
     Attributes:
         a: A's array.

@@ -59,7 +59,7 @@ def explain_gated_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) ->
 
 
 def _compare(place: str, known: GatedSum, other: np.ndarray, sides: tuple[str, str]) -> Explanation | None:
-    """Return which change of a side's gated sum is the other side's array, or None if none is."""
+    """Return the change that turns a side's gated sum into the other side's array, or None if there is none."""
     gate, (p, q), (title_p, title_q) = known.gate, known.branches, known.titles
     shares = f"{title_p} times the gate, which is sigmoid of {known.gate_title}, and {title_q} times one minus the gate"
     side, other_side = sides

@@ -1,7 +1,8 @@
 """Differences that the code between two layers only passes on, because an array that it receives differs already.
 
-A is the reference run of a diagnosis, and B the run that is compared with it. The isolated computation replaces what
-layers receive, but not what the code receives around them, as a residual connection does.
+A is the reference run of a diagnosis, and B the run that is compared with it. In the isolated
+computation the layers of B receive A's inputs, so no layer passes a difference on. A path around a layer, such as a
+residual connection, still does.
 """
 
 from collections.abc import Callable, Iterator

@@ -55,7 +55,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to compute a recurrence. The names of the attributes are those of reports.
+    """A way to compute a recurrence. Reports use the names of the attributes.
 
     Attributes:
         order: The order of the gates, such as "i, f, g, o".

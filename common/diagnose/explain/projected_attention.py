@@ -75,10 +75,10 @@ def _divide_tokens(section: CodeSection, shape: tuple[int, ...]) -> tuple[np.nda
 
 
 def _join_places(array: np.ndarray) -> np.ndarray:
-    """Return an array [n, height, width, features] as [n, places, features], and others as they are."""
+    """Flatten an array [n, height, width, features] to [n, pixels, features]. Return other arrays unchanged."""
     return array.reshape(len(array), -1, array.shape[-1]) if array.ndim > 3 else array
 
 
 def _join_heads(array: np.ndarray) -> np.ndarray:
-    """Return an array [n, tokens, heads, features] as [n, tokens, all features], and others as they are."""
+    """Flatten an array [n, tokens, heads, features] to [n, tokens, all features]. Return other arrays unchanged."""
     return array.reshape(*array.shape[:2], -1) if array.ndim == 4 else array

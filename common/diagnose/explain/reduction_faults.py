@@ -97,7 +97,7 @@ def _explain_clipping(gradients: StepGradients) -> Explanation | None:
 
 
 def _explain_scale(gradients: StepGradients) -> Explanation | None:
-    """Check whether the sum is multiplied by another factor than that of clipping."""
+    """Check whether the sum is multiplied by a factor that differs from the one of clipping."""
     factors, tolerance = gradients.shard_factors, gradients.factor_tolerance
     settings = gradients.settings
     if factors is None or not np.allclose(factors, factors[0], rtol=tolerance):

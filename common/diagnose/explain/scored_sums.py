@@ -200,5 +200,5 @@ def _describe(place: str, weights_a: Weighting, weights_b: Weighting) -> Explana
 
 
 def _join_places(array: np.ndarray) -> np.ndarray:
-    """Return an array [n, height, width, features] as [n, places, features], and others as they are."""
+    """Flatten an array [n, height, width, features] to [n, pixels, features]. Return other arrays unchanged."""
     return array.reshape(len(array), -1, array.shape[-1]) if array.ndim > 3 else array

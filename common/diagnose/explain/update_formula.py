@@ -81,7 +81,7 @@ class OptimizerUpdate:
 
 @dataclass(frozen=True)
 class UpdateFormula:
-    """Formula of an update: that of a run's config, or a variant of it that stands for a fault.
+    """Formula of an update: the formula of a run's config, or a variant of it that stands for a fault.
 
     Attributes:
         kind: "sgd" or "adam".
@@ -148,7 +148,7 @@ def configured_formula(update: OptimizerUpdate) -> UpdateFormula:
 
 
 def measure_error(formula: UpdateFormula, update: OptimizerUpdate) -> float:
-    """Return how far a formula's changes of the weights are off those of an update, relative to the update's norm."""
+    """Return the difference between the changes of a formula and of an update, relative to the norm of the update."""
     names, changes = update.names, update.changes
     weights = {name: update.weights_before[name] for name in names}
     with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0

@@ -143,7 +143,7 @@ def _describe_axes(place: str, name: str, axes_a: Axes, axes_b: Axes) -> Explana
 
 
 def _list_normalized_axes(array: np.ndarray) -> Iterator[Axes]:
-    """Yield the axes along which all vectors have the length 1, or all but those of zeros."""
+    """Yield the axes along which all vectors, except vectors of zeros, have the length 1."""
     for axes in list_axes(array.ndim):
         if all(_is_normalized(vectors, axes) for vectors in (_take_some_vectors(array, axes), array)):
             yield axes

@@ -72,7 +72,7 @@ class ReadSlots(Message):
 
 @dataclass(frozen=True)
 class SetPlateauFactor(Message):
-    """The coordinator tells a server by how much schedule=plateau lowers the learning rate of all later updates."""
+    """The coordinator sends a server the factor of schedule=plateau for the learning rate of all later updates."""
 
     factor: float
 
