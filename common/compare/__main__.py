@@ -29,8 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        The exit code: 1 if a training run failed; with --check also 1 unless every pair is in lockstep, or every group
-        of seeds is equivalent to the reference's, and every run can be read; otherwise 0. A user's error exits with 2.
+        The exit code. It is 1 if a training run failed. With --check, it is also 1 if a pair is not in lockstep, a
+        group of seeds is not equivalent to the reference group, or a run cannot be read. Otherwise it is 0. A user's
+        error exits with 2.
     """
     command_line = parse_command_line(__doc__, arguments)
     options = command_line.options
@@ -90,7 +91,7 @@ def read_comparison(
 
 
 def _compare(runs: list[Run], options: CompareOptions, left_out: list[str]) -> Comparison:
-    """Compare the runs, or the groups of seeds that they belong to."""
+    """Compare the runs, or their groups of seeds."""
     if not options.has_groups:
         return compare(runs, options.tolerances, options.reference, left_out)
     from common.compare.group_verdict import compare_seeds  # imported here because SciPy takes long to import
@@ -125,7 +126,7 @@ def _read_runs(
         paths, left_out, notes = find_newest_runs(Path(options.runs))
     runs, unreadable = load_runs(paths)
     external_runs, unreadable_files = load_external_runs(external, options.columns)
-    # Groups of seeds take a run that diverged as a result, and refuse a run that failed for another reason.
+    # In groups of seeds, a run that diverged is a result; `compare_seeds` refuses a run that failed for another reason.
     compared = {run.path for run in runs} if options.has_groups else set()
     left_out += [reason for path, reason in failures.items() if path not in compared]
     return [*runs, *external_runs], [*left_out, *unreadable, *unreadable_files], notes

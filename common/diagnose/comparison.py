@@ -31,7 +31,7 @@ from common.map.proof import SMALL_GRADIENT_SHARE
 from common.map.side import Side, receive_all
 from common.map.unpaired_layers import UnpairedLayer
 
-NEGLIGIBLE_GRADIENT = 1e-10  # relative to the largest gradient's norm: such a gradient holds rounding errors only
+NEGLIGIBLE_GRADIENT = 1e-10  # norm, relative to the largest gradient's, below which only rounding errors remain
 
 Gradients = Mapping[str, np.ndarray]  # by parameter name, in PyTorch's layout
 
@@ -61,12 +61,12 @@ class SideComparison:
 
     @property
     def runs(self) -> dict[str, SideRun]:
-        """Both runs, by "a" and "b"."""
+        """Both runs, by side: "a" or "b"."""
         return {"a": self.a, "b": self.b}
 
     @cached_property
     def processes(self) -> dict[str, Side]:
-        """Process that holds the model of each run, by "a" and "b"."""
+        """Process that holds the model of each run, by side: "a" or "b"."""
         processes = {
             name: self._exit_stack.enter_context(
                 Side(PACKAGES[run.arguments.framework], "observed_model", run.arguments.python, run.config.train.device)
@@ -95,7 +95,7 @@ class SideComparison:
 
     @property
     def unpaired_names(self) -> set[str]:
-        """The names of these variables."""
+        """The names of the variables of the layers in `unpaired`."""
         return {name for layers in self.unpaired.values() for layer in layers for name in layer["variables"]}
 
     @property
@@ -175,10 +175,10 @@ class SideComparison:
     def _observe_models(self, training: bool) -> ModelObservations:
         """Compute both models on A's first global batch, with A's initial weights.
 
-        The whole batch is one shard. A computes it three times: as it is, with weights moved by rounding, and layer by
-        layer, with the weights and the input of each layer moved by rounding. B computes it as it is, and layer by
-        layer, with A's array as the input of each layer. A "call" is what a layer received and returned; `replacements`
-        are the calls that the layers of a model take over.
+        The whole batch is one shard. A computes it three times: unchanged, with weights moved by rounding, and layer by
+        layer, with the weights and the input of each layer moved by rounding. B computes it unchanged, and layer by
+        layer, with A's array as the input of each layer. A "call" is what a layer received and returned. The calls in
+        `replacements` replace those of the layers of a model.
         """
         weights, batch = self.a.states[0].weights, self.a.batches[0]
         shard = batch.shard(0, 1)
@@ -198,7 +198,7 @@ class SideComparison:
         compute_b = partial(process_b.send, "compute", weights=weights_b, paths=paths_b, **inputs)
         compute_b(replacements=select_replacements(layers, convert_calls(layers, a, b), b))
         a_perturbed, b_isolated = receive_all(process_a, process_b)
-        # The order of a layer's calls is known only after the layers before it no longer return A's arrays
+        # A layer whose calls are crossed must not get A's arrays, which may hide that a later layer is crossed, too
         while crossed := list_crossed_layers(layers, a, b_isolated):
             layers = [layer for layer in layers if drop_call_number(layer.path_b) not in crossed]
             compute_b(replacements=select_replacements(layers, convert_calls(layers, a, b), b))
@@ -227,7 +227,7 @@ def _perturb_weights(weights: Mapping[str, np.ndarray], precision: str) -> dict[
 
 
 def _select_weights(weights: Mapping[str, np.ndarray], weights_b: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return weights for B's model: A's, or B's own for parameters that A lacks or that have another shape in A."""
+    """Return weights for B's model: those of A; those of B for parameters that A lacks or has in another shape."""
     return {
         name: weights[name] if name in weights and weights[name].shape == array.shape else array
         for name, array in weights_b.items()

@@ -24,12 +24,12 @@ class LayerMatch:
 
     Attributes:
         kind: Kind of the layer in a custom model, such as "linear"; empty in other models.
-        name: Common beginning of the names of the layer's parameters, such as "encoder.0" of "encoder.0.weight".
+        name: Common beginning of the names of the layer's parameters: "encoder.0" for "encoder.0.weight".
         path_a: Path of the layer in A's model.
         path_b: Path of the layer in B's model.
         entries_a: Paths of the layers in A that receive the input, if the layer at `path_a` does not. An attention, for
             example, may be several layers in one of the models: some receive the input, and one returns the output.
-        entries_b: Paths of the layers in B that receive the input, in the same case.
+        entries_b: The same for B.
         settings_a: Settings of A's layer that decide its output.
         settings_b: Settings of B's layer that decide its output.
     """

@@ -24,17 +24,18 @@ RECURRENT = ("LSTM", "GRU", "RNN")
 def convert_layout(
     array: np.ndarray | None, target: np.ndarray | None, unflattened_shape: tuple[int, ...] | None = None
 ) -> np.ndarray | None:
-    """Return A's array in the layout of B's, or None if no layout fits.
+    """Return A's array in the layout of B's array, or None if no layout fits.
 
-    Channels may be the second or the last axis, attention heads may be before or after the tokens, and tokens may have
-    an axis or share one with the examples, or come before them. The array gets as many zeros at its ends as B's: one
-    side may pad before a layer, and the other within it. If several layouts fit, the one closest to B's is chosen.
+    Channels may be the second or the last axis. The axis of attention heads may be before or after the axis of tokens.
+    Tokens may have an axis of their own, before or after the axis of examples, or the two may be one axis. One side may
+    pad before a layer, and the other within it, so the result has as many zeros at its ends as B's array. If several
+    layouts fit, the result is the one closest to B's array.
 
     Args:
         array: A's array.
         target: B's array.
-        unflattened_shape: Shape of an example of A before the model flattened it, if B's model flattened it with the
-            channels in another axis; otherwise None.
+        unflattened_shape: Shape of an example of A before A's model flattened it. None if both models flatten in the
+            same order of axes, or do not flatten.
     """
     if array is None or target is None:
         return None
@@ -52,7 +53,7 @@ def convert_layout(
         channels_moved = (move_channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
         candidates = [candidate.reshape(array.shape) for candidate in channels_moved]
         if len({*unflattened_shape}) == 1:
-            candidates.append(array)  # its shape does not say whether B moved the channels
+            candidates.append(array)  # with equal sizes, the shape does not show whether B moved the channels
     else:
         candidates = _list_layouts(array)
     fitting = [candidate for candidate in candidates if candidate.shape == target.shape]
@@ -62,7 +63,7 @@ def convert_layout(
 
 
 def _list_layouts(array: np.ndarray) -> list[np.ndarray]:
-    """Return an array as it is, and with its channels or its tokens in other axes."""
+    """Return an array unchanged, and with its channels or its tokens in other axes."""
     if array.ndim < 3:
         return [array]
     return [array, move_channels_last(array), np.moveaxis(array, -1, 1), array.swapaxes(0, 1)]
@@ -79,7 +80,7 @@ def _merge_first_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _is_closest_as_it_is(a: np.ndarray | None, b: np.ndarray | None, shape: tuple[int, ...] | None) -> bool:
-    """Check whether moving the channels that A has flattened takes A's array no closer to B's."""
+    """Check whether A's array is at least as close to B's without moving the channels that A flattened."""
     unmoved, moved = convert_layout(a, b), convert_layout(a, b, shape)
     if unmoved is None or moved is None or b is None:
         return False
@@ -87,7 +88,7 @@ def _is_closest_as_it_is(a: np.ndarray | None, b: np.ndarray | None, shape: tupl
 
 
 def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, RecordedCall]:
-    """Return what A's layers received and returned, in the layout of their counterparts in B, by the path in B.
+    """Return what A's layers received and returned, in the layout of B's layers, by the path of the layer in B.
 
     A received array of indices, such as token ids, becomes None.
     """
@@ -96,17 +97,17 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
         call_a, call_b = layer.get_call_of_a(a.calls), layer.get_call_of_b(b.calls)
         if call_a is None or call_b is None:
             continue
-        # Only single layers flatten; an attention, which may be several layers, does not
+        # Only single layers have a flattened input; an attention, which may be several layers, has none
         name_a, name_b = drop_call_number(layer.path_a), drop_call_number(layer.path_b)
         shape_a, shape_b = a.unflattened_shapes.get(name_a), b.unflattened_shapes.get(name_b)
         is_same = shape_a == shape_b and len({*(shape_a or ())}) != 1
         unflattened_shape = None if is_same else shape_a  # equal shapes have equal layouts, unless all sizes are equal
         if shape_b is None and _is_closest_as_it_is(call_a.received, call_b.received, shape_a):
-            unflattened_shape = None  # A flattened another array of this size
+            unflattened_shape = None  # this input is not the array that A flattened, but has the same size
         has_indices = any(call.received is not None and call.received.dtype.kind != "f" for call in (call_a, call_b))
         received = None if has_indices else convert_layout(call_a.received, call_b.received, unflattened_shape)
         output_shape = unflattened_shape
-        if layer.kind == "linear":  # mixes all features; the model may divide them afterwards
+        if layer.kind == "linear":  # its output has new features, which the model may divide into several axes
             divided_a, divided_b = a.reshaped_shapes.get(name_a), b.reshaped_shapes.get(name_b)
             output_shape = divided_a if has_moved(divided_a, divided_b) or has_moved(divided_b, divided_a) else None
         returned = convert_layout(call_a.returned, call_b.returned, output_shape)
@@ -118,7 +119,7 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
 
 
 def list_comparable_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> list[LayerMatch]:
-    """Return the matches of all calls that are counterparts: of the layers, and of their later calls."""
+    """Return a match for each call of a layer of A that has a counterpart: the first call and the later ones."""
     matches = []
     for layer in (layer for layer in layers if has_comparable_call(layer, a, b)):
         matches.append(layer)
@@ -133,8 +134,8 @@ def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bo
     """Check whether the first calls of two layers are counterparts.
 
     If a layer is called several times, such as one that two branches share, the models may call it in another order.
-    The first calls then count as counterparts if they receive the same, or if both models call the layer equally often,
-    all calls are known, and what they receive in B is not what they receive in A in another order.
+    The first calls then count as counterparts if they receive the same array. They also do if both models call the
+    layer equally often, all calls are known, and B does not just call it in another order (see `_is_crossed`).
     """
     paths = [(a, path) for path in layer.paths_a] + [(b, path) for path in layer.paths_b]
     if all(observation.counts.get(path, 1) == 1 for observation, path in paths):
@@ -151,7 +152,10 @@ def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bo
 
 
 def list_crossed_layers(layers: Sequence[LayerMatch], a: Observation, b_isolated: Observation) -> set[str]:
-    """Return the paths in B of the layers that B calls in another order than A, although the layers before agree."""
+    """Return the paths in B of the layers that B calls in another order than A.
+
+    b_isolated: The isolated computation, in which a difference of earlier layers does not change what a call receives.
+    """
     calls: dict[str, list[LayerMatch]] = {}
     for layer in layers:
         calls.setdefault(drop_call_number(layer.path_b), []).append(layer)
@@ -167,9 +171,9 @@ def _list_calls(layer: LayerMatch, count: int) -> list[LayerMatch]:
 
 
 def _is_crossed(calls: Sequence[LayerMatch], a: Observation, b: Observation) -> bool:
-    """Check whether the calls of a layer receive in B what they receive in A, in another order.
+    """Check whether the calls of a layer receive the same arrays in A and B, but in another order.
 
-    If the layer has more calls than are recorded, a single call of A that another call of B repeats is enough.
+    If the layer has more calls than are recorded, one array that moved to another call is enough.
     """
     moved = [call for call in calls if not _receive_the_same(call, call, a, b)]
     remaining = list(moved)
@@ -195,14 +199,14 @@ def _receive_the_same(layer: LayerMatch, other: LayerMatch, a: Observation, b: O
         return np.array_equal(call_a.received, call_b.received)
     converted = convert_calls([replace(layer, path_b=other.path_b)], a, b).get(other.path_b)
     if converted is None or converted.received is None:
-        return False  # they receive other sizes
+        return False  # the two inputs have different sizes
     return is_close(converted.received, call_b.received)
 
 
 def select_replacements(
     layers: Sequence[LayerMatch], calls: Mapping[str, RecordedCall], b: Observation
 ) -> dict[str, RecordedCall]:
-    """Return the calls that B's layers take over from A, by the path in B.
+    """Return the calls of A whose arrays replace those of B's layers, by the path in B.
 
     If a layer of A corresponds to several layers of B, those that receive the input get A's input, and the last one
     returns A's output.
@@ -229,7 +233,7 @@ def _divide_call(
     Args:
         path: Path of the layer that returns the output.
         entries: Paths of the layers that may receive the input; the first one does.
-        call: What all of them together receive and return.
+        call: What these layers together receive and return.
         unreplaced_calls: The layers' calls without replacements.
     """
     if not entries:

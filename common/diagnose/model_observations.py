@@ -1,4 +1,4 @@
-"""The observations of the models of runs A and B on the same weights and examples.
+"""What the models of runs A and B compute from the same weights and examples.
 
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """
@@ -16,7 +16,7 @@ from common.diagnose.rounding import find_common_precision
 
 @dataclass(frozen=True)
 class ModelObservations:
-    """Five computations on A's first batch with A's initial weights: two of B's model, and three of A's.
+    """Three computations of A's model and two of B's model, on A's first batch with A's initial weights.
 
     In an isolated computation every layer receives what the same layer of A received, whatever the layer before it
     returned. A difference then belongs to one layer alone. A perturbed computation of A shows how large the differences
@@ -24,7 +24,7 @@ class ModelObservations:
 
     Attributes:
         a: Computation of A's model.
-        a_perturbed: The same with every weight moved by one machine epsilon of the precision.
+        a_perturbed: Computation of A's model with every weight moved by one machine epsilon of the precision.
         a_isolated: Isolated computation of A's model, with weights and layer inputs moved by one machine epsilon.
         b: Computation of B's model.
         b_isolated: Isolated computation of B's model.

@@ -16,11 +16,11 @@ class Observation:
     Attributes:
         outputs: Outputs [n, ...] of each micro-batch.
         losses: Losses [n] of each micro-batch.
-        calls: What the layers that were asked for received and returned in the first micro-batch, by the layer's path.
+        calls: What each requested layer received and returned in the first micro-batch, by the layer's path.
         unflattened_shapes: Shape of an example before the model flattened it for a layer, by the layer's path.
         gradients: Gradients of the shard's part of the mean loss over the global batch, by parameter, in PyTorch's
             layout.
-        reshaped_shapes: Shape of an example after the model divided what a linear layer returned into several axes.
+        reshaped_shapes: Shape of an example after the model divided the output of a linear layer into several axes.
         counts: Number of calls of each layer, by the layer's path.
     """
 

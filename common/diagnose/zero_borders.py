@@ -8,7 +8,7 @@ import numpy as np
 
 from common.diagnose.rounding import is_close
 
-Border = tuple[int, int]  # number of zeros at the start and at the end of an axis
+Border = tuple[int, int]  # number of slices of zeros at the start and at the end of an axis
 
 
 def measure_border(array: np.ndarray, axis: int) -> Border:
@@ -22,7 +22,7 @@ def measure_border(array: np.ndarray, axis: int) -> Border:
 def fit_borders(array: np.ndarray, target: np.ndarray) -> np.ndarray | None:
     """Return A's array with the borders of B's array instead of its own.
 
-    The result is None if the arrays without their borders have different shapes, or if their shapes are the same.
+    Return None if the arrays have the same shape, or different shapes even without their borders.
 
     Args:
         array: A's array [n, ...].
@@ -58,9 +58,9 @@ def strip_borders(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def describe_shift(a: np.ndarray, b: np.ndarray) -> str | None:
-    """Return by how much B's array is A's moved along its axes, such as "1 along axis 2"; None if it is not.
+    """Return the distance by which B's array is A's array moved along its axes, such as "+1 along axis 2", or None.
 
-    What the move leaves over at the edges must be zeros.
+    The elements at the edges that the move uncovers must be zeros.
     """
     axes = range(1, a.ndim)
     borders_a, borders_b = ([measure_border(array, axis) for axis in axes] for array in (a, b))

@@ -34,9 +34,9 @@ class TfConfig(TypedDict):
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return this process's place in the cluster; HostGroup() if the strategy has one process and TF_CONFIG one task.
+    """Return this process as a member of the run that another program has started.
 
-    Raises UserError.
+    If the strategy has one process and TF_CONFIG has one task, return HostGroup(), this machine. Raises UserError.
     """
     if not is_described(framework, environment):
         state = "is empty" if VARIABLES[framework] in environment else "is not set"

@@ -19,7 +19,7 @@ SOFTMAX_AXES = {OVER_KEYS: -1, OVER_QUERIES: 2, "over the heads": 1, "over the e
 
 
 def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return arrays [n, tokens] of a batch that hold only zeros and ones, and whether token ids are not 0, by name."""
+    """Return masks [n, tokens] by name: arrays of zeros and ones in a batch, and which token ids are not 0."""
     masks = {}
     for name, array in batch.items():
         if array.ndim == 2 and set(np.unique(array)) <= {0, 1}:

@@ -38,10 +38,11 @@ from common.diagnose.rounding import is_close
 
 
 def explain_code(section: CodeSection) -> list[Explanation]:
-    """Return what the code computes differently.
+    """Return explanations of what the code computes differently.
 
-    The list is empty if both arrays equal the same variant of attention, up to a larger tolerance than rounding's, or
-    if an earlier array that differs already, such as the input of a residual block, explains the difference.
+    The list is empty if an earlier array that differs already, such as the input of a residual block, explains the
+    difference. It is also empty if both arrays equal the same variant of attention, within a larger tolerance than that
+    of rounding.
     """
     if section.a.shape != section.b.shape:
         return [_explain_shapes(section)]
@@ -55,14 +56,14 @@ def explain_code(section: CodeSection) -> list[Explanation]:
 
 
 def _explain_part(section: CodeSection) -> list[Explanation] | None:
-    """Return what the code computes differently, as `explain_code` does, or None if nothing explains it."""
-    if is_close(section.a, section.b):  # any explanation would fit, except that both are the same variant of attention
+    """Return the explanations of `explain_code`, or None if there is no explanation."""
+    if is_close(section.a, section.b):  # equal arrays fit every explanation; only attention is checked
         return [] if explain_projected_attention(section) == [] else None
     if is_inherited(section):
         return []
     if explanation := _explain_function(section):
         return [explanation]
-    if section.a.size < LEAST_ELEMENTS or np.count_nonzero(section.a != section.b) < 2:  # too few for free factors
+    if section.a.size < LEAST_ELEMENTS or np.count_nonzero(section.a != section.b) < 2:  # any factor would fit so few
         explanation = _explain_changed_activation(section)
         return None if explanation is None else [explanation]
     if explanation := _explain_layer_order(section):
@@ -119,9 +120,9 @@ def _explain_layer_order(section: CodeSection) -> Explanation | None:
 
 
 def _explain_changed_activation(section: CodeSection) -> Explanation | None:
-    """Check whether a = f_a(x) and b = f_b(x) for activations f and one x, which is no earlier array."""
+    """Check whether a = f_a(x) and b = f_b(x) for two activations and one x, which need not be an earlier array."""
     names = find_changed_activation(section.a, section.b)
-    if names is None or {*names} == {"softmax", "exp"}:  # of any positive array, which one side divides by its sum
+    if names is None or {*names} == {"softmax", "exp"}:  # any positive array that one side divides by its sum
         return None
     sentence = f"A has {names[0]} at the end, B {names[1]}"
     if {*names} == {NO_ACTIVATION, "the square"}:  # the other side may have the absolute value
@@ -134,9 +135,9 @@ def _explain_changed_activation(section: CodeSection) -> Explanation | None:
 
 
 def _explain_sum(section: CodeSection) -> list[Explanation] | None:
-    """Check whether the code of A adds up earlier arrays, as a residual connection does, and B's code others.
+    """Check whether the code of A adds up earlier arrays, as a residual connection does, and B's code adds other ones.
 
-    The list is empty if B adds the same arrays, one of which differs already: the difference comes from there.
+    The list is empty if B adds the same arrays, and one of them differs already.
     """
     terms_b = section.list_terms("b")
     sum_a = find_sum(section.list_terms("a"), section.a)
@@ -170,7 +171,7 @@ def _explain_zeros(section: CodeSection) -> Explanation | None:
 
 
 def _explain_constant(section: CodeSection) -> Explanation | None:
-    """Check whether B adds another array than A, which is the same for every example, such as position embeddings."""
+    """Check whether A and B add different arrays that are the same for every example, such as position embeddings."""
     difference = section.b - section.a
     if len(difference) < 2 or not is_close(np.broadcast_to(difference[:1], difference.shape), difference):
         return None
@@ -185,7 +186,7 @@ def _explain_constant(section: CodeSection) -> Explanation | None:
 
 
 def _list_changes(weight: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """Return what B may do with a parameter that A adds, and how that changes the sum."""
+    """Return faults that B may have if A adds a parameter, and how each changes the sum."""
     return [
         ("does not add", -weight),
         ("adds twice", weight),
@@ -200,7 +201,7 @@ def _find_function(x: np.ndarray, result: np.ndarray) -> str | None:
 
 
 def _find_pooling(x: np.ndarray, result: np.ndarray, section: CodeSection) -> str | None:
-    """Return the name of the pooling that computes the part of the section from a layer's output."""
+    """Return the name of the pooling that computes the array of the section from a layer's output."""
     tokens = unpack_tokens(x, section.batch)
     pooling = find_pooling(tokens, result, section.masks)
     return pooling or find_pooling(section.choose_features(tokens), result, section.masks)

@@ -28,13 +28,13 @@ ChosenArray = TypeVar("ChosenArray", np.ndarray, np.ndarray | None)
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """The arrays that a layer returned and received before the code, in the layout of B's.
+    """The arrays that a layer before the code received and returned, in B's layout.
 
     Attributes:
         title: Title of the layer in reports.
-        returned: What A's layer returned, which B's code receives too; None if it is not known.
-        received_in_a: What A's layer received; None if it is not known.
-        received_in_b: What the code before B's layer passed to it; None if it is not known.
+        returned: The output of A's layer, which the code receives in A and in B; None if it is not known.
+        received_in_a: The input of A's layer; None if it is not known.
+        received_in_b: The array that B's code passed to the layer; None if it is not known.
     """
 
     title: str
@@ -51,14 +51,14 @@ class CodeSection:
         tensor: Name of the array that differs, such as "input of classifier".
         title: Title of the layer that receives the array, or "the outputs".
         a: The array in A.
-        b: The array in B, whose code received A's outputs of all layers.
+        b: The array in B, computed by B's code from the outputs of A's layers.
         earlier_outputs: Outputs of the layers that ran before, the latest last.
         batch: Arrays of the first micro-batch, on which both models compute.
         weights: Weights of both models, by parameter name.
         reordered_outputs: Outputs of layers that run before the next layer on one side and after it on the other.
-        part: The part of the array that `a` and `b` are, in reports; empty if they are all of it.
+        part: Text for reports that says which part of the array `a` and `b` are; empty if they are the whole array.
         removed: Number of slices of zeros that were removed at the start of each axis; empty if there are none.
-        features: The first of the features [n, features] that the part has, and the one after the last; None for all.
+        features: Start and end of the features in [n, features] that `a` and `b` have; None for all features.
     """
 
     tensor: str
@@ -75,7 +75,7 @@ class CodeSection:
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
-        """Arrays [n, tokens] of the batch that hold only zeros and ones, and whether token ids are not 0."""
+        """Arrays [n, tokens] of zeros and ones: those of the batch, and one that shows which token ids are not 0."""
         return list_masks(self.batch)
 
     @property
@@ -101,7 +101,7 @@ class CodeSection:
         return output[..., start:end] if is_longer else output
 
     def list_terms(self, side: str) -> Terms:
-        """Return what the last layers before the code received and returned on a side, in order, with titles."""
+        """Return the inputs and outputs of the last layers before the code on a side, in order, with titles."""
         terms = []
         for output in self.earlier_outputs[-EARLIER_LAYERS:]:
             received = output.received_in_a if side == "a" else output.received_in_b
@@ -115,7 +115,7 @@ class CodeSection:
 
     @cached_property
     def shared_terms(self) -> Terms:
-        """The arrays that the code of both sides may use: layers' inputs and outputs, and the batch, the latest last.
+        """The arrays that the code of both sides may use: the batch, and inputs and outputs of layers, the latest last.
 
         They are flattened if the code flattens the examples. An array that two layers receive is listed once.
         """
@@ -136,7 +136,7 @@ class CodeSection:
         return list(distinct.values())
 
     def list_differing_inputs(self, side: str) -> Terms:
-        """Return what earlier layers received on a side if they received something else on the other one."""
+        """Return the inputs of earlier layers on a side that differ from the inputs on the other side."""
         return [
             (f"the input of {output.title}", received)
             for output in self.earlier_outputs

@@ -23,7 +23,7 @@ LEAST_ACTIVE_OF_TERM = 0.02
 SAMPLE_TOLERANCE = 1e-7
 LARGEST_VALUE = 1e30  # largest result of a function; the square of a larger one may overflow
 ZERO, ONE = "0", "1"
-# Activations that compute each element by itself, and two that mean that a term or a factor is missing
+# Elementwise activations, and the constants 0 and 1, which stand for a missing term and a missing factor
 FUNCTIONS: dict[str, ActivationFunction] = {
     ZERO: np.zeros_like,
     ONE: np.ones_like,
@@ -39,7 +39,7 @@ class _Difference:
     Attributes:
         a: A's array.
         b: B's array, of the same shape.
-        has_relu: Whether both arrays are those of a ReLU.
+        has_relu: Whether both arrays are outputs of a ReLU.
     """
 
     a: np.ndarray
@@ -48,7 +48,7 @@ class _Difference:
 
     @property
     def sampled_indices(self) -> np.ndarray:
-        """Flat indices of the elements that are sampled: half of them at random, the others of the largest differences.
+        """Flat indices of the sampled elements: half of them random, half with the largest differences.
 
         If only a few elements differ, a random sample may contain none of them, and any function would fit.
         """
@@ -60,7 +60,7 @@ class _Difference:
         return np.union1d(largest, np.random.default_rng(0).choice(known, half, replace=False))
 
     def equals(self, difference: np.ndarray) -> bool:
-        """Check whether this is the difference of both arrays, before ReLU if there is one."""
+        """Check whether b - a equals an array, before ReLU if there is one."""
         if not np.abs(difference).max() < LARGEST_VALUE:
             return False
         if not self.has_relu:
@@ -76,7 +76,7 @@ class _Difference:
 def explain_terms(
     place: str, a: np.ndarray, b: np.ndarray, terms: Terms, side_terms: tuple[Terms, Terms] = ((), ())
 ) -> Explanation | None:
-    """Return which term or factor differs between two sums of one shape, or None if it is no earlier array.
+    """Return the earlier array that only one of two sums has as a term or factor, or None if there is none.
 
     Args:
         place: Place of the code in reports.
@@ -106,7 +106,7 @@ def explain_terms(
 
 
 def _fit_terms(terms: Terms, shape: tuple[int, ...]) -> Terms:
-    """Return the latest terms in every form (their mean, first token, transpose, ...) that has this shape."""
+    """Return the latest terms in each form of this shape, such as their mean, first token or transpose."""
     return [
         (name + title, array)
         for title, term in list(reversed(terms))[:MOST_TERMS]
@@ -176,7 +176,7 @@ def _find_exchange(place: str, difference: _Difference, terms_a: Terms, terms_b:
 
 
 def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explanation | None:
-    """Look for a term t with b - a = f_b(t) - f_a(t), or that times another term."""
+    """Look for a term t with b - a = f_b(t) - f_a(t), or b - a = s * (f_b(t) - f_a(t)) for another term s."""
     indices = difference.sampled_indices
     values = (difference.b - difference.a).ravel()[indices]
     if not values.any():
@@ -189,7 +189,7 @@ def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explan
             if index == factor_index:
                 continue
             for name_a, name_b in _find_pairs(factor * table, values):
-                if factor_index is None and ONE in (name_a, name_b):  # nothing multiplies
+                if factor_index is None and ONE in (name_a, name_b):  # a missing factor needs another factor
                     continue
                 term = terms[index][1]
                 other = 1.0 if factor_index is None else terms[factor_index][1]
@@ -216,7 +216,7 @@ def _find_pairs(table: np.ndarray, values: np.ndarray) -> Iterator[tuple[str, st
 def _describe(place: str, factor_title: str | None, title: str, name_a: str, name_b: str) -> Explanation:
     texts = [_describe_function(name, title) for name in (name_a, name_b)]
     for side, other, name, text in (("A", "B", name_b, texts[0]), ("B", "A", name_a, texts[1])):
-        if name == ZERO:  # the other side has no such term, so the text is that of `side`
+        if name == ZERO:  # `other` has no such term, and `text` describes the term of `side`
             times = "" if factor_title is None else f"{factor_title} times "
             return Explanation("residual", f"{place}: {side} adds {times}{text}, {other} does not")
         if name == ONE and factor_title is not None:
