@@ -36,7 +36,8 @@ class RoundingDrift:
         self._weight_norms = [_compute_norms(state.weights) for state in run.states]
         self._drift_norms = [dict.fromkeys(gradient_noise, 0.0)]
         drift: dict[str, np.ndarray | float] = {}
-        # A run that ended early, or an asynchronous one, has fewer states. The settings have the momentum of the step.
+        # A run that ended early and an asynchronous run have fewer states than batches. `settings` have the momentum
+        # that the schedule sets for the step.
         for batch, state in zip(run.batches, run.states[1:], strict=False):
             rate, settings = compute_learning_rate(run.config, batch.step), find_update_settings(run.config, batch.step)
             for name, noise in gradient_noise.items():
@@ -47,7 +48,9 @@ class RoundingDrift:
                 change = _compute_change(settings, noise_per_element, slots, batch.step)
                 if isinstance(settings, AdafactorSettings):  # its steps are relative to the weights
                     change *= max(settings.epsilon2, compute_norm(weight) / weight.size**0.5)
-                if (layout := settings.find_layout(name)) is not None and np.ndim(change):  # the slots have that layout
+                if (layout := settings.find_layout(name)) is not None and np.ndim(
+                    change
+                ):  # the slots, and so the change, have the layout
                     change = layout.to_torch(np, change, weight.shape)
                 drift[name] = drift.get(name, 0.0) + rate * np.broadcast_to(change, weight.shape)
             self._drift_norms.append({name: compute_norm(distance) for name, distance in drift.items()})
@@ -65,7 +68,7 @@ class RoundingDrift:
         return compute_norm([*drift.values()]) / (total_weight or 1.0)
 
     def compute_loss_drift(self, steps: int, loss: float) -> float:
-        """Return how far the weights' drift after `steps` steps may move a loss, relative to the loss."""
+        """Return the change of a loss that the weights' drift after `steps` steps may cause, relative to the loss."""
         change = sum(self._gradient_norms[name] * distance for name, distance in self._drift_norms[steps].items())
         return change / abs(loss) if loss else 0.0
 
@@ -77,15 +80,14 @@ def _compute_norms(arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
 def _compute_change(
     settings: OptimizerSettings, noise_per_element: float, slots: Mapping[str, np.ndarray], step: int
 ) -> np.ndarray | float:
-    """Return how far an update moves each element by noise in its gradient, before the learning rate.
+    """Return the change of each element by an update if its gradient is only noise, without the learning rate.
 
     With SGD, noise moves an element by noise / (1 - momentum) in total. The other optimizers divide the gradient by an
-    average of its size, so the quotient counts as 1 at most. The formulas are those of the update rules in
-    common/training.
+    average of its size, so the quotient is limited to 1. The formulas follow the update rules in common/training.
     """
     if not slots:  # SGD without momentum, or a parameter that is not trained
         return noise_per_element
-    # Muon updates only matrices with its momentum, which have a case of their own, and the other parameters as AdamW.
+    # Muon's momentum applies only to matrices, which have their own case below; other parameters are updated by AdamW.
     momentum = 0.0 if isinstance(settings, MuonSettings) else settings.momentum or 0.0
     epsilon, momentum_gain = settings.epsilon or 0.0, 1 / (1 - momentum)
     match settings:

@@ -14,7 +14,7 @@ from common.diagnose.value_summary import ValueSummary, summarize_values
 from common.map.array_differences import relative_difference
 
 EQUAL, DIFFERS, INHERITED, NOT_COMPARED = "equal", "differs", "inherited", "not compared"
-# Confirmed causes that explain their own tensors only: the training does not compute with moving statistics
+# Confirmed causes that explain no other tensors, because training does not compute with moving statistics
 PARTIAL_CAUSES = ("added_variables", "moving_statistics", "biased_variance")
 WHOLE_TENSOR = 1.0  # a relative tolerance that allows any difference up to the tensor's own norm
 LISTED_TENSORS = 3  # number of tensors that a note lists by name
@@ -28,8 +28,8 @@ class TensorCheck:
         tensor: Name of the tensor in reports.
         difference: Norm of the difference, relative to the tensor's norm; infinite if the two cannot be compared.
         noise: Difference that rounding alone causes, as it was measured or estimated, relative to the tensor's norm.
-        may_begin_here: True if a difference of this tensor would begin at this stage; False if the tensor follows from
-            others that differ already, so that the stage inherits the difference.
+        may_begin_here: True if a difference of this tensor would begin at this stage; False if the tensor is computed
+            from tensors that differ already, so that the stage inherits the difference.
         summary: Statistics and histograms of both arrays, if they differ.
         precision: Precision in which the two are compared.
     """
@@ -184,13 +184,13 @@ class Stage:
         return check
 
     def omit(self, reason: str, extent: str = NOT_COMPARED) -> None:
-        """Note that this stage, or a part of it, could not be compared. The diagnosis is not equal then.
+        """Note that this stage, or a part of it, could not be compared. Then the diagnosis cannot report equality.
 
-        The verdict of the stage is that of the checks it has.
+        The checks that the stage has still decide its verdict.
 
         Args:
-            reason: Why not, as in "the initial weights differ".
-            extent: Words for the part that is not compared.
+            reason: The reason, such as "the initial weights differ".
+            extent: Text that names the part that is not compared.
         """
         notes = [*filter(None, [self.note]), f"{extent}: {reason}"]
         self.omission, self.note = reason, "; ".join(notes)

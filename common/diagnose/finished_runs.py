@@ -1,7 +1,8 @@
-"""The finished runs that a diagnosis repeats: whether they were made here, and whether their curves are reproduced.
+"""The finished runs that a diagnosis repeats: their environments, and whether their curves are reproduced.
 
-A run records its versions and its hardware in summary.json, and its curve in metrics.jsonl. The curve of another
-environment may differ from what this one computes. A diagnosis of the repeated runs then says nothing about it.
+A run records its versions and its hardware in summary.json, and its curve in metrics.jsonl. If another
+environment made the run, its curve may not be reproduced here. A diagnosis of the repeated run then does not explain
+that curve.
 """
 
 import sys
@@ -36,7 +37,7 @@ class FinishedRuns:
 
 
 def compare_with_finished(runs: Sequence[SideRun]) -> FinishedRuns:
-    """Compare repeated runs with the finished runs that they repeat. Runs that repeat none have nothing to say."""
+    """Compare repeated runs with the finished runs that they repeat. Ignore runs that repeat none."""
     recorded, recorded_rows = FinishedRuns(), []
     for run in runs:
         if (directory := run.arguments.repeats) is None:
@@ -101,7 +102,7 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
 
 
 def _find_last_step(directory: Path, rows: Mapping[int, Row]) -> int | None:
-    """Return the last step of a run, whose first rows may be lost; None if its summary has no number of steps."""
+    """Return the last step of a run, even if rows are lost; None if its summary has no number of steps."""
     summary = read_final_summary(directory)
     count = summary.get("steps") if summary is not None else None
     return max(count, *rows) if count is not None and rows else count

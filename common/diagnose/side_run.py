@@ -121,7 +121,7 @@ class SideRun:
 
     @cached_property
     def plateau_factors(self) -> list[float]:
-        """By how much schedule=plateau had lowered the learning rate of each compared step."""
+        """The factor of schedule=plateau for the learning rate of each compared step."""
         checkpoints = [open_unverified_checkpoint(path) for path in list_checkpoints(self.directory)]
         start = [] if self.steps_before else [1.0]
         return [*start, *(checkpoint.position.plateau_factor for checkpoint in checkpoints)]

@@ -70,7 +70,7 @@ class Loop:
         self.position, self.saved_position = replace(start), replace(start)
         self.first_step = start.step + 1
         self.started_at = time.perf_counter() - start.seconds
-        # The number of examples and the training time at the last report, from which the speed is computed.
+        # The speed is computed since the last report: the number of examples and the training time at that report.
         self.reported_examples, self.reported_at = start.examples, start.seconds
         self.save_at = self._next_save_time()
 
@@ -261,9 +261,9 @@ class Loop:
         return compute_values(self.config, self.strategy, evaluation, predictions), evaluation, predictions
 
     def _follow_plateau(self, values: dict[str, float]) -> None:
-        """Lower the learning rate of all ranks if schedule=plateau does after this evaluation.
+        """Lower the learning rate of all ranks if schedule=plateau requires it after this evaluation.
 
-        An evaluation at the end of a run counts only if a longer run makes it too, which may be resumed from here.
+        The evaluation at the end of a run counts only if `eval_every` makes it due. A longer run makes the same ones.
         """
         schedule, position = self.config.schedule, self.position
         if not isinstance(schedule, PlateauSettings) or not self._is_due(self.config.train.eval_every):

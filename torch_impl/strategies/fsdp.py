@@ -91,14 +91,14 @@ class FSDP(Strategy[FsdpSettings]):
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("copy", "shard")[-len(shape) :])
         layers: list[FSDPModule] = []
         for module in (*find_layers(self.model, self.settings.layers), self.model):
-            # The model itself gathers the parameters outside the layers. Backward begins with them, so they stay.
+            # The model itself gathers the parameters outside the layers. They stay gathered: backward begins with them.
             reshards = self.settings.reshard_after_forward and module is not self.model
             layer = fully_shard(module, mesh=mesh, reshard_after_forward=reshards, mp_policy=policy)
             layer.set_gradient_divide_factor(1.0)  # gradients of the shards add up to the gradient of the global batch
             layer.set_force_sum_reduction_for_comms(True)
             module.register_forward_pre_hook(self._make_counting_hook(len(layers)))
             layers.append(layer)
-        layers[-1].set_reduce_scatter_unused_params(True)  # a layer may use other parameters on each rank
+        layers[-1].set_reduce_scatter_unused_params(True)  # the ranks may use different parameters of a layer
         check_replaced(originals)
         return layers
 

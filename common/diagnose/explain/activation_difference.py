@@ -47,7 +47,7 @@ ACTIVATIONS: dict[str, ActivationFunction] = {
 }
 # Activations for which no scale of the argument is searched: it would only scale the result, or never fit
 WITHOUT_SCALE = (NO_ACTIVATION, "the absolute value", "the square", "squared relu")
-# The arguments of activations that have an inverse, by name
+# The inverse of each activation that has one, by name
 INVERSES: dict[str, ActivationFunction] = {
     "tanh": np.arctanh,
     "sigmoid": logit,
@@ -68,11 +68,13 @@ def find_activation(x: np.ndarray, result: np.ndarray) -> str | None:
 
 
 def find_changed_activation(a: np.ndarray, b: np.ndarray) -> tuple[str, str] | None:
-    """Return activations (f_a, f_b) with a = f_a(x) and b = f_b(x) for one x that is not known.
+    """Return the names of activations (f_a, f_b) with a = f_a(x) and b = f_b(x) for an unknown x, or None.
 
-    One of them is no activation, or has an inverse. The result is None if there are no such activations.
+    One of the two is NO_ACTIVATION or has an inverse, so that x is known from a or b.
     """
-    if a.shape != b.shape or is_close(a, b) or not (np.ptp(a) and np.ptp(b)):  # one number fits by chance
+    if (
+        a.shape != b.shape or is_close(a, b) or not (np.ptp(a) and np.ptp(b))
+    ):  # an array of one repeated number fits by chance
         return None
     if name := find_activation(a, b):
         return NO_ACTIVATION, name
@@ -103,7 +105,7 @@ def _find_leaky_relu(x: np.ndarray, result: np.ndarray) -> str | None:
 
 
 def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
-    """Return an activation f with result = f(c * x) for some number c, or None."""
+    """Return the name of an activation f with result = f(c * x) for some number c, or None."""
     if x.shape != result.shape or x.size < LEAST_ELEMENTS or not result.any() or not np.isfinite(x + result).all():
         return None
     rows = [array.reshape(-1, array.shape[-1])[:FITTED_ROWS] for array in (x, result)]

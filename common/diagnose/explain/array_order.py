@@ -23,13 +23,13 @@ ORDER_SHARE = 0.01  # largest share of the difference of two arrays that may rem
 
 
 def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) -> Explanation | None:
-    """Return how the order of B's values follows from A's, or None if they are not the same values.
+    """Return how B's array reorders the values of A's array, or None if the values are not the same.
 
     Args:
         tensor: Name of the array in reports.
         a: A's array [n, ...].
         b: B's array, of the same shape.
-        terms: Earlier arrays, which A and B may reorder in two ways, with their titles.
+        terms: Earlier arrays, which A and B may reorder differently, with their titles.
     """
     axes = (axis for axis in range(1, a.ndim) if a.shape[axis] > 1)
     axis = next((axis for axis in axes if is_close(np.flip(a, axis), b)), None)
@@ -39,7 +39,7 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
         return Explanation(
             "padding_position", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places"
         )
-    # Sorting dense values lowers the difference of values in one order too, but not by as much
+    # Sorting also lowers the difference of arrays whose values are really different, but by less
     limit = min(TOLERANCE, ORDER_SHARE * relative_difference(a, b))
     if is_close(a, b) or not _sort_and_compare(a, b) <= limit:  # NaN if the numbers are too large for a norm
         return None
@@ -69,7 +69,7 @@ def _find_rolled(a: np.ndarray, b: np.ndarray) -> str | None:
     """Check whether a = concat(x, y) and b = concat(y, x) along some axis."""
     for axis in range(1, a.ndim):
         for size in range(1, a.shape[axis]):
-            # First the first example alone, which rejects most sizes
+            # The first example alone rejects most sizes
             if is_close(np.roll(a[:1], -size, axis), b[:1]) and is_close(np.roll(a, -size, axis), b):
                 remaining_size = a.shape[axis] - size
                 return (
@@ -89,7 +89,7 @@ def _find_reordered_blocks(a: np.ndarray, b: np.ndarray) -> str | None:
 
 
 def _find_shuffled_pixels(a: np.ndarray, b: np.ndarray) -> str | None:
-    """Check whether both sides moved channels into height and width, and divided the channels in two ways."""
+    """Check whether both sides moved channels into height and width, but divided the channels differently."""
     if a.ndim != 4:
         return None
     height, width, channels = a.shape[1:]
@@ -105,7 +105,7 @@ def _find_shuffled_pixels(a: np.ndarray, b: np.ndarray) -> str | None:
 
 
 def _find_reshaped(a: np.ndarray, b: np.ndarray) -> str | None:
-    """Check whether B's array is A's with its axes in another order, or with a divided axis transposed."""
+    """Check whether B's array is A's with its axes in another order, or with an axis divided and transposed."""
     if is_close(a, b):
         return "as it is"
     if _sort_and_compare(a[:1], b[:1]) > TOLERANCE:

@@ -10,9 +10,8 @@ from common.diagnose.rounding import is_close
 
 MOST_HEADS = 64
 SAMPLED_QUERIES = 4
-MOST_SCORES_OVER_QUERIES = (
-    2**18
-)  # of queries and keys, beyond which a softmax over the queries, which needs all of them, is not tried
+# Largest number of scores for which a softmax over the queries is tried, since it needs all of them
+MOST_SCORES_OVER_QUERIES = 2**18
 OVER_KEYS, OVER_QUERIES = "over the keys", "over the queries"
 # The axis of the scores [n, heads, queries, keys], by name in reports
 SOFTMAX_AXES = {OVER_KEYS: -1, OVER_QUERIES: 2, "over the heads": 1, "over the examples": 0, "missing": None}
@@ -35,11 +34,11 @@ def find_attention(
     attended: np.ndarray,
     is_known: np.ndarray | None = None,
 ) -> dict[str, str] | None:
-    """Return the variant of attention that computes `attended`, by aspect, such as "scale"; None if none does.
+    """Return the variant of attention that computes `attended`, by aspect, such as "scale", or None.
 
     Args:
         projections: Query [n, tokens, features], and key and value, which may have another number of tokens.
-        masks: Masks [n, tokens] by name, 1 for a token that is attended to. One that does not fit the keys is ignored.
+        masks: Masks [n, tokens] by name, 1 for a token that is attended to. Masks that do not fit the keys are ignored.
         attended: Result [n, tokens, features]. Tokens with only zeros count as padding and are not compared.
         is_known: Which elements of the result are compared, of the same shape; None compares all.
     """
@@ -77,7 +76,7 @@ def find_attention(
 
 
 def _choose_sample(shape: tuple[int, ...], heads: int, axis: int | None) -> tuple[slice, slice, slice]:
-    """Return some examples, queries and features of a result, which need only some of the scores.
+    """Return a small part of a result as slices of examples, queries and features, which need few of the scores.
 
     Args:
         shape: Shape [n, queries, features] of the result.
@@ -110,8 +109,8 @@ def _attend(
 ) -> np.ndarray:
     """Return the attention [n, tokens, features] of query, key and value [n, tokens, features].
 
-    The scores of query and key are multiplied by `factor`, and `bias` is added to them. Softmax is over `axis` of them,
-    [n, heads, queries, keys], or left out if it is None.
+    The scores [n, heads, queries, keys] of query and key are multiplied by `factor`, and `bias` is added to them.
+    Softmax is over `axis` of the scores; None leaves it out.
     """
     q, k, v = (_split_heads(array, heads) for array in projections)
     scores = np.einsum("nhid,nhjd->nhij", q, k) * factor + bias

@@ -21,7 +21,7 @@ def explain_factor(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> E
         tensor: Name of the array in reports.
         a: A's array.
         b: B's array, of the same shape.
-        terms: Earlier arrays, the sizes of whose axes may explain the factor, with their titles.
+        terms: Earlier arrays with their titles. The size of an axis may explain the factor.
     """
     factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
     if not factor or not is_close(a * factor, b):
@@ -34,7 +34,7 @@ def explain_factor(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> E
 def _list_reasons(terms: Terms) -> Iterator[tuple[str, float]]:
     """Yield reasons, and the factors that they may explain."""
     for title, array in reversed(terms):
-        for axis, size in enumerate(array.shape[1:], 1):  # no code counts the examples of axis 0
+        for axis, size in enumerate(array.shape[1:], 1):  # axis 0, the examples, explains no factor
             place = f"the size of axis {axis} of {title}"
             if size > 1:
                 yield f": perhaps {place}, as by a sum instead of a mean", size

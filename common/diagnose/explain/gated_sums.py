@@ -1,4 +1,4 @@
-"""Gated sums, such as those of highway networks: a gate times one array, plus one minus the gate times another.
+"""Gated sums g * p + (1 - g) * q of two arrays p and q with a gate g, as in highway networks.
 
 A is the reference run of a diagnosis, and B the run that is compared with it. Sums in bfloat16 are not named: they are
 rounded more coarsely than SAMPLE_TOLERANCE allows, and a larger tolerance would let other sums fit by coincidence.
@@ -38,7 +38,7 @@ class GatedSum:
 
 @np.errstate(all="ignore")
 def explain_gated_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
-    """Return how B's array differs from the gated sum that A's array is, or None if A's is none.
+    """Return how one side's array differs from a gated sum that the other side computes, or None.
 
     Args:
         place: Place of the code in reports.
@@ -78,10 +78,10 @@ def _compare(place: str, known: GatedSum, other: np.ndarray, sides: tuple[str, s
 
 
 def _find_gated_sum(terms: Terms, result: np.ndarray) -> GatedSum | None:
-    """Return the gated sum of two of the terms, or of activations of them, that is an array.
+    """Return the gated sum of two terms, or of activations of terms, that equals an array; None if there is none.
 
-    An array that is a term or an activation of one is no gated sum, although a gated sum of equal branches is the
-    branch. Of equal candidates, such as a non-negative term and its ReLU, only the first one is tried.
+    A term or its activation is not reported as a gated sum of two equal branches. Of equal candidates, such as a
+    non-negative term and its ReLU, only the first one is tried.
     """
     if not terms:
         return None
@@ -119,7 +119,7 @@ def _find_gated_sum(terms: Terms, result: np.ndarray) -> GatedSum | None:
 
 
 def _find_distinct(rows: np.ndarray) -> list[int]:
-    """Return the numbers of the rows that equal no earlier row."""
+    """Return the indices of the rows that equal no earlier row."""
     numbers: dict[bytes, int] = {}
     for number, row in enumerate(rows + 0.0):  # -0.0 becomes 0.0
         numbers.setdefault(row.tobytes(), number)

@@ -9,11 +9,11 @@ from common.diagnose.findings import Explanation
 
 
 def explain_indices(title: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Return how B's indices follow from A's, or None if they are the same or cannot be compared.
+    """Return how B's indices differ from A's, or None if they are the same or cannot be compared.
 
     Args:
         title: Title of the embedding in reports.
-        a: Indices of A. One side may leave out the axis of the examples if all have the same indices.
+        a: Indices of A. One side may lack the axis of the examples if all examples have the same indices.
         b: Indices of B.
     """
     if a.ndim == b.ndim == 2 and np.array_equal(a.T, b):

@@ -1,7 +1,7 @@
-"""Recurrences that a model computes in a class of its own: the order of their gates, and other variants of them.
+"""Recurrences that a class of the user computes: the order of their gates, and other variants of them.
 
-A is the reference run of a diagnosis, and B the run that is compared with it. No layer returns the states of such a
-class. They are computed again from its weights and from an earlier array, the sequence.
+A is the reference run of a diagnosis, and B the run that is compared with it. The states of such a class are
+the output of no layer, so they are computed again from its weights and from an earlier array, the sequence.
 """
 
 import re
@@ -76,7 +76,7 @@ class Variant:
 
 @np.errstate(all="ignore")
 def explain_recurrence(section: CodeSection) -> Explanation | None:
-    """Return how the recurrences of A and B differ whose states the code passes on, or None if A's is not known."""
+    """Return how two recurrences differ whose states are the arrays of A and B, or None if A's is not found."""
     a, b = section.a, section.b
     if a.ndim not in (2, 3) or a.size < LEAST_ELEMENTS:
         return None
@@ -103,9 +103,10 @@ def _compare(title: str, a: Variant, b: Variant) -> Explanation:
 
 
 def _count_multiplications(cell: Cell, x: np.ndarray, is_last: bool) -> float:
-    """Return how many multiplications the search for a variant takes that computes the last state or all states.
+    """Return the number of multiplications of the search for a variant.
 
-    If only the last state is known, every variant computes all tokens of an example; otherwise nearly all compute one.
+    If only the last state is known, every variant must process all tokens of one example. Otherwise the first token is
+    enough to reject nearly all variants.
     """
     variants = factorial(len(cell.gates)) * len(list(_list_variants(cell.gates, "")))
     examples, tokens, _ = x.shape
@@ -129,9 +130,9 @@ def _list_sequences(section: CodeSection, features: int) -> Iterator[np.ndarray]
 
 
 def list_cells(weights: Mapping[str, np.ndarray], units: int) -> Iterator[tuple[str, Cell]]:
-    """Yield the names and weights of LSTM and GRU cells, whose weights belong to one class or to its linear layers.
+    """Yield the names and weights of LSTM and GRU cells whose weights belong to one class or to its linear layers.
 
-    One matrix may multiply a token that is joined with the state.
+    A cell may also have a single matrix, which multiplies the concatenation of the token and the state.
     """
     modules: dict[str, dict[str, np.ndarray]] = {}
     for name, array in weights.items():
@@ -146,7 +147,7 @@ def list_cells(weights: Mapping[str, np.ndarray], units: int) -> Iterator[tuple[
 
 
 def _build_cells(arrays: Sequence[np.ndarray], size: int, units: int) -> Iterator[Cell]:
-    """Yield the cells that arrays may be the weights of, whose gates have `size` rows together."""
+    """Yield the cells whose weights the arrays may be. `size` is the number of rows of all gates."""
     bias_shapes = ((size,), (2, size))
     biases = [row for array in arrays if array.shape in bias_shapes for row in array.reshape(-1, size)]
     matrices = [_orient(array, size) for array in arrays if array.ndim == 2 and array.shape not in bias_shapes]
@@ -166,12 +167,12 @@ def _build_cells(arrays: Sequence[np.ndarray], size: int, units: int) -> Iterato
 
 
 def _create_cell(*weights: np.ndarray) -> Cell:
-    """Return the cell of these weights, converted once, so that no step converts them to the precision of states."""
+    """Return the cell with these weights in float64, the precision of the states, so that no step converts them."""
     return Cell(*(weight.astype(np.float64) for weight in weights))
 
 
 def _orient(matrix: np.ndarray, size: int) -> np.ndarray:
-    """Return a matrix [size, inputs] that may be stored as [inputs, size]."""
+    """Return a matrix as [size, inputs], even if it is stored as [inputs, size]."""
     return matrix if len(matrix) == size else matrix.T
 
 
@@ -186,7 +187,7 @@ def find_variant(cell: Cell, x: np.ndarray, result: np.ndarray) -> Variant | Non
 
 
 def _computes(cell: Cell, variant: Variant, x: np.ndarray, result: np.ndarray) -> bool:
-    """Check whether a variant computes the result, first for the first token alone if all states are known."""
+    """Check whether a variant computes the result. If all states are known, check the first token alone first."""
     if result.ndim == 2:
         return is_close(compute_states(cell, x, variant)[:, -1], result)
     first = compute_states(cell, x[:, :1], variant)

@@ -1,8 +1,8 @@
 """Faults of a strategy or an optimizer that change the gradients of an update.
 
 An update should use the sum of the gradients of the replicas' shards, clipped by its norm. A shard is a replica's part
-of a global batch. The gradients that the update did use are known from the optimizer's slots, such as Adam's first
-moments.
+of a global batch. The gradients that the update really used are recovered from the optimizer's slots, such as Adam's
+first moments.
 """
 
 import numpy as np
@@ -13,15 +13,14 @@ from common.diagnose.rounding import SIGNIFICANT_BITS
 from common.map.array_differences import compute_norm
 
 UNEXPLAINED = "reduction"  # name of the cause if no fault is found
-# Causes that change the slots themselves. The weights after such a step differ for the same reason.
-# Faults of the slots, from which the gradients are recovered.
+# Causes that change the slots, from which the gradients are recovered. The update of such a step differs, too.
 SLOT_CAUSES = ("optimizer_state_lost", "rate_inside_velocity")
 
 
 def explain_reduction(gradients: StepGradients) -> Explanation:
     """Return the first fault that reproduces the gradients that an update used.
 
-    The least specific check comes last: that of the precision looks only at the size of the error.
+    The least specific check, that of the precision, comes last: it looks only at the size of the error.
     """
     vectors = (gradients.recovered_vector, *map(gradients.flatten, gradients.shard_gradients))
     if not all(np.isfinite(vector).all() for vector in vectors):
@@ -79,7 +78,7 @@ def _explain_clipping(gradients: StepGradients) -> Explanation | None:
     }
     clipped_shards = []
     for shard, share in zip(gradients.shard_gradients, gradients.shard_shares, strict=True):
-        mean = {name: gradient / share for name, gradient in shard.items()}  # over the shard's own examples
+        mean = {name: gradient / share for name, gradient in shard.items()}  # mean over the shard's examples
         factor = gradients.clip_factor(mean)
         clipped_shards.append({name: gradient * factor * share for name, gradient in mean.items()})
     candidates = {

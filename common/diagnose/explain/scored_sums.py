@@ -1,4 +1,4 @@
-"""Differences between sums weights @ rows, as in attention with scores of its own and in attention pooling.
+"""Differences between sums of the form weights @ rows, as in attention pooling and in a user's own attention.
 
 The weights come from one score for each sum and row, for example softmax(scores + mask). The scores are the output of
 a layer, a query times a key, or the sum of an output for each sum and an output for each row, as in graph attention.
@@ -25,10 +25,10 @@ MOST_SCORES_OF_EXAMPLE = 2**20  # largest number of scores of an example; more t
 FIRST_SUMS = 4  # number of sums of each example that are computed in a quick first check
 SAMPLE_TOLERANCE = 1e-5  # relative tolerance of these sums
 MOST_TERMS = 6  # number of the latest arrays that are tried as rows
-# Activations of the sum of two scores, and of the sums of rows
+# Activations that the sum of two scores may have, and that the sums of rows may have
 SCORE_ACTIVATIONS = (NO_ACTIVATION, "leaky relu of slope 0.2", "leaky relu of slope 0.01", "relu", "tanh")
 FINAL_ACTIVATIONS = ("relu", "elu", "tanh", "sigmoid", "exact gelu", "leaky relu of slope 0.2")
-# From scores [n, sums, rows]
+# The functions that may compute the weights from scores [n, sums, rows]
 WEIGHTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "softmax over the rows": lambda scores: softmax(scores, 2),
     "softmax over the sums": lambda scores: softmax(scores, 1),
@@ -44,7 +44,7 @@ class Scores:
     """Scores [n, sums, rows] before their mask and softmax.
 
     Attributes:
-        title: What the scores are, in reports.
+        title: Description of the scores in reports.
         array: The scores.
         scales: Factors of the scores that are tried.
         activations: Names of the activations of the scores that are tried.
@@ -58,7 +58,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Weighting:
-    """Weights [n, sums, rows] of the first examples, with the names of the choices that lead to them."""
+    """Weights [n, sums, rows] of the first examples. `choices` are the mask, scale, ... that lead to the weights."""
 
     choices: Mapping[str, str]
     array: np.ndarray
@@ -72,7 +72,7 @@ def explain_scored_sum(section: CodeSection) -> Explanation | None:
     """
     if section.a.ndim < 2 or section.a.size < LEAST_ELEMENTS:
         return None
-    if not section.a.any() or not section.b.any():  # zeros are a sum with a mask of only zeros, for any scores
+    if not section.a.any() or not section.b.any():  # a mask of zeros gives such an array for any scores
         return None
     a, b = (array[:, None] if array.ndim == 2 else _join_places(array) for array in (section.a, section.b))
     terms = [(title, _join_places(array)) for title, array in reversed(section.shared_terms)]
@@ -150,7 +150,7 @@ def _list_masks(section: CodeSection, shape: tuple[int, ...]) -> dict[str, np.nd
 def _find_pair(
     weightings: Sequence[Weighting], rows: np.ndarray, a: np.ndarray, b: np.ndarray
 ) -> tuple[Weighting, Weighting] | None:
-    """Return the weights with which A and B sum the rows; None if they are no such sums, or the same one.
+    """Return the weights with which A and B sum the rows; None if they do not sum the rows, or use the same weights.
 
     If both sides add the same array, only the difference of their sums is known. The first sums reject most weights.
     """
@@ -180,7 +180,7 @@ def _find_pair(
 
 
 def _find_close(candidates: np.ndarray, wanted: np.ndarray, reference: np.ndarray) -> list[int]:
-    """Return the numbers of the candidates that equal the wanted array, up to rounding relative to a reference."""
+    """Return the indices of the candidates that equal the wanted array, up to rounding relative to a reference."""
     gaps = np.sqrt(np.square(candidates - wanted).sum(tuple(range(1, candidates.ndim))))
     return (gaps <= SAMPLE_TOLERANCE * np.linalg.norm(reference)).nonzero()[0].tolist()
 

@@ -57,12 +57,12 @@ def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str
 def _explain_masks(
     title: str, difference: np.ndarray, known_a: np.ndarray, known_b: np.ndarray, axes: Axes
 ) -> Explanation | None:
-    """Return how the masks of A and B differ, or None if the difference of the other scores is not constant.
+    """Return how the masks of A and B differ, or None if their other scores do not differ by a constant.
 
     A softmax along `axes` in which all elements are masked has equal probabilities.
     """
     is_partial = ~(known_a.all(axes, keepdims=True) | known_b.all(axes, keepdims=True)) & np.ones_like(known_a)
-    has_several = known_a.sum(axes).max() > 1 or bool((known_a & known_b).any())  # classes and top-1 gates have one
+    has_several = known_a.sum(axes).max() > 1 or bool((known_a & known_b).any())  # labels and top-1 gates have one
     if has_several and is_partial.any() and (known_a != known_b)[is_partial].all():
         return Explanation("attention_mask", f"{title} masks in B exactly the elements that A does not mask")
     sentence = f"{title} masks {(~known_a).sum()} elements in A and {(~known_b).sum()} in B"
@@ -119,7 +119,7 @@ def _invert(rows: np.ndarray) -> np.ndarray | None:
 
 
 def _recover_weights(result: np.ndarray, rows: np.ndarray, inverse: np.ndarray) -> np.ndarray | None:
-    """Return the weights [n, sums, rows] of the rows in each sum, or None if the result is no sum of them."""
+    """Return the weights [n, sums, rows] of the rows in each sum, or None if the result is not a sum of the rows."""
     sums = result.reshape(len(result), -1, result.shape[-1])
     weights = sums @ inverse
     if not is_close(weights @ rows, sums):
@@ -128,7 +128,7 @@ def _recover_weights(result: np.ndarray, rows: np.ndarray, inverse: np.ndarray) 
 
 
 def list_axes(count: int) -> list[Axes]:
-    """Return the axes of an array that may hold its vectors: each axis, all places, all features, and all of both.
+    """Return the axes along which an array may have vectors: each axis; all but the first; those without the last or second.
 
     Args:
         count: Number of axes of the array. The first one has the examples.
@@ -138,7 +138,7 @@ def list_axes(count: int) -> list[Axes]:
 
 
 def _find_axes(array: np.ndarray) -> Axes | None:
-    """Return the axes along which an array has probabilities, of several the longest ones; None if there are none."""
+    """Return the axes along which an array has probabilities, or None. If several fit, return the longest."""
     if not np.isfinite(array).all() or array.min() < 0:
         return None
     tolerance = EXPLANATION_TOLERANCE["float32" if array.dtype == np.float32 else "float64"]
@@ -147,7 +147,7 @@ def _find_axes(array: np.ndarray) -> Axes | None:
 
 
 def _explain_no_softmax(title: str, scores_a: np.ndarray, b: np.ndarray, axes: Axes) -> Explanation | None:
-    """Check whether B's array consists of A's scores, times a factor."""
+    """Check whether B's array is A's scores times a factor."""
     known = np.ones(b.shape, bool)
     centered_a, centered_b = (_center(scores, known, axes) for scores in (scores_a, b))
     if not centered_b.any():
@@ -168,7 +168,8 @@ def _center(scores: np.ndarray, is_known: np.ndarray, axes: Axes) -> np.ndarray:
 def fits_constants(difference: np.ndarray, is_known: np.ndarray, constant_axes: Sequence[Axes]) -> bool:
     """Check whether a difference is a sum of arrays, one for each group of axes, that are constant along these axes.
 
-    Softmax divides by such an array, which is what scores lose. As many examples are checked as have few elements.
+    Softmax divides by such a constant, so scores are recovered up to it. Only so many examples are checked that they
+    have few elements.
     """
     if not any(0 in axes for axes in constant_axes):
         count = max(1, FITTED_ELEMENTS // difference[0].size)
@@ -182,7 +183,7 @@ def fits_constants(difference: np.ndarray, is_known: np.ndarray, constant_axes: 
         columns.append((group[:, None] == np.unique(group)[None]).astype(float))
     matrix, values = np.concatenate(columns, 1), difference[is_known]
     coefficients, _, rank, _ = np.linalg.lstsq(matrix, values, rcond=None)
-    if rank == len(values):  # any values fit, as if each row has a single element
+    if rank == len(values):  # any values would fit, for example if each row has a single element
         return False
     fitted = matrix @ coefficients
     return is_close(fitted, values, SCORE_TOLERANCE) or bool(np.abs(fitted - values).max() < SCORE_TOLERANCE)

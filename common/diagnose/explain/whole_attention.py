@@ -1,7 +1,7 @@
 """Differences between two attentions that are compared as a whole: with their projections, from input to output.
 
 A is the reference run of a diagnosis, and B the run that is compared with it. Only the first input of a layer is known.
-What a cross-attention attends to is searched among the arrays of the layers before it.
+The input that a cross-attention attends to, its memory, is searched among the arrays of the layers before it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ def explain_whole_attention(
     masks: Weights,
     memories: Sequence[np.ndarray] = (),
 ) -> Explanation | None:
-    """Return how the attentions of A and B differ, or None if A's is no known variant.
+    """Return how the attentions of A and B differ, or None if A's attention is not a known variant.
 
     Args:
         layer: The pair of attentions.
-        x: What both receive [n, tokens, features].
-        outputs: What A and B return [n, tokens, features].
+        x: Input of both [n, tokens, features].
+        outputs: Outputs of A and B [n, tokens, features].
         weights: Weights of both models, by PyTorch's parameter name.
         masks: Masks [n, tokens] by name.
-        memories: What the layer may attend to instead of `x`.
+        memories: Arrays to which the layer may attend instead of `x`.
     """
     projections = _read_projections(layer, weights)
     if projections is None or x.ndim != 3 or any(output.shape != x.shape for output in outputs):
@@ -51,7 +51,7 @@ def explain_whole_attention(
 
 
 def _choose_memories(x: np.ndarray, memories: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return `x` and then different memories, those with another number of tokens first; at most MOST_MEMORIES."""
+    """Return `x` and the distinct memories, first those with another number of tokens; at most MOST_MEMORIES arrays."""
     distinct: dict[tuple[tuple[int, ...], int], np.ndarray] = {}
     for array in (x, *memories):
         if array.ndim == 3:

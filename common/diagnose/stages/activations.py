@@ -1,4 +1,4 @@
-"""The stages "activations": which layer adds a difference, or the code between two layers.
+"""The stages "activations": which layer, or which code between two layers, adds a difference.
 
 A is the reference run of a diagnosis, and B the run that is compared with it. Every layer of B receives what its
 counterpart in A received (the isolated computation), so that a difference belongs to one layer, or to the code between
@@ -42,7 +42,7 @@ def compare_activations(comparison: SideComparison) -> list[Stage]:
 
 
 def compare_layers(name: str, models: ModelObservations) -> Stage:
-    """Compare each layer by itself, and the code before it, in A's order of execution."""
+    """Compare each layer alone, and the code before it, in A's order of execution."""
     layer_comparison = _LayerComparison(Stage(name, precision=models.precision), models)
     order = {path: index for index, path in enumerate(models.a.calls)}
     for layer in sorted(models.layers, key=lambda layer: order.get(layer.path_a, 0)):
@@ -60,14 +60,14 @@ class _LayerComparison:
         self.calls_of_a = convert_calls(models.layers, models.a, models.b)
         self.earlier_outputs: list[LayerOutput] = []
         self.compared_calls = Counter(drop_call_number(layer.path_b) for layer in models.layers)
-        # Paths in B of layers of which an earlier call explains the difference of the input, or of what they return
+        # Paths in B of layers whose input, or whose output, differs for a reason that an earlier call has shown
         self.explained_inputs: set[str] = set()
         self.explained_layers: set[str] = set()
-        # Whether a setting of an earlier layer, such as its stride, explains that the next ones receive other sizes
+        # Whether a setting of an earlier layer, such as its stride, explains the other sizes of the next inputs
         self.has_other_sizes = False
-        self.hides_later_code = False  # whether a layer differs of which some calls are not compared
+        self.hides_later_code = False  # whether a layer differs, and some of its calls are not compared
         sides = (("a", models.a, models.unpaired_a), ("b", models.b, models.unpaired_b))
-        # Calls of layers that the other model lacks, by side, until a difference of the code after them is seen
+        # Calls of layers that the other model lacks, by side. A call is removed at the first difference after it
         self.pending = {
             side: {path for path in observation.calls if drop_call_number(path) in unpaired}
             for side, observation, unpaired in sides
@@ -77,7 +77,7 @@ class _LayerComparison:
         }
 
     def compare_layer(self, layer: LayerMatch) -> None:
-        """Compare what the code before a layer computes from A's outputs, and what the layer returns for A's input."""
+        """Compare the inputs that the code computes from A's outputs, and the layer's outputs for A's input."""
         models, expected = self.models, self.calls_of_a.get(layer.path_b)
         isolated = layer.get_call_of_b(models.b_isolated.calls)
         if expected is None or isolated is None:
@@ -106,9 +106,9 @@ class _LayerComparison:
         self.earlier_outputs.append(LayerOutput(layer.title, returned, a, b))
 
     def _compare_shapes(self, layer: LayerMatch, isolated: RecordedCall) -> None:
-        """Add a cause if a layer receives an array of another size in B, after code that pools or pads otherwise.
+        """Add a cause if a layer receives an array of another size in B, because code pools or pads otherwise.
 
-        If the layers receive arrays of one size, and return others because of a setting, this setting is the cause.
+        If the layers receive arrays of one size, and a setting makes the sizes of the outputs differ, it is the cause.
         """
         call_a = layer.get_call_of_a(self.models.a.calls) or NO_CALL
         call_b = layer.get_call_of_b(self.models.b.calls) or NO_CALL
@@ -172,13 +172,13 @@ class _LayerComparison:
         self.hides_later_code |= check.differs and self._has_other_calls(layer)
 
     def _has_other_calls(self, layer: LayerMatch) -> bool:
-        """Check whether some calls of a layer are not compared, so that B's layer returns its own arrays."""
+        """Check whether some calls of a layer are not compared. In these calls B's layer returns its own arrays."""
         path_a, path_b = drop_call_number(layer.path_a), drop_call_number(layer.path_b)
         count = max(self.models.a.counts.get(path_a, 1), self.models.b.counts.get(path_b, 1))
         return count > self.compared_calls[path_b]
 
     def _list_memories(self) -> list[np.ndarray]:
-        """Return what a cross-attention of both models may attend to: outputs of earlier layers, the latest first."""
+        """Return arrays that a cross-attention may attend to: earlier outputs, the latest first, and the batch."""
         outputs = [output.returned for output in reversed(self.earlier_outputs)]
         return [array for array in (*outputs, *self.models.batch.values()) if array is not None and array.ndim == 3]
 
@@ -223,10 +223,10 @@ class _LayerComparison:
     def _explain_code(
         self, tensor: str, title: str, a: np.ndarray, b: np.ndarray, layer: LayerMatch | None = None
     ) -> None:
-        """Add what the code before a layer, or before the outputs if it is None, computes differently as causes.
+        """Add the causes of a difference in the code before a layer, or before the outputs if the layer is None.
 
-        A layer that one model lacks is the cause of the first difference of the code after it. The code before each
-        call of a layer is explained once.
+        If one model lacks a layer, this layer is the cause of the first difference in the code after it. The code
+        before the calls of a layer is explained once.
         """
         path = drop_call_number(layer.path_b) if layer else ""
         is_known = self._pop_unpaired(layer) or self._comes_from_unpaired(a, b) or path in self.explained_inputs
@@ -259,9 +259,9 @@ class _LayerComparison:
         ]
 
     def _pop_unpaired(self, layer: LayerMatch | None) -> bool:
-        """Check whether a layer that one model lacks comes before a layer, or before the outputs if it is None.
+        """Check whether a pending call of a layer that one model lacks comes before a layer; None: before the outputs.
 
-        Such layers are no longer pending afterwards.
+        Such calls are no longer pending afterwards.
         """
         has_any = False
         for side, paths in (("a", layer.paths_a if layer else None), ("b", layer.paths_b if layer else None)):

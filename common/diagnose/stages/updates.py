@@ -54,7 +54,7 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
                 recovered=_recover_gradients(run, index),
                 noise=_estimate_noise(run, index, comparison.gradient_noise),
             )
-            if is_unexplained(gradients):  # no fault of the reduction explains them, but another batch may
+            if is_unexplained(gradients):  # no fault of the reduction explains them; a mistake in the batch may
                 gradients = _explain_by_batch_mistake(comparison, run, index, gradients)
             compare_reduction(reduction, name, gradients)
             previous_sums[name] = gradients.expected_sum
@@ -64,7 +64,7 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
 
 
 def _why_not_recoverable(run: SideRun) -> str:
-    """Return why the gradients of a run's updates cannot be recovered, or an empty string."""
+    """Return why the gradients of a run's updates cannot be recovered, or ""."""
     if run.is_asynchronous:
         return f"{run.title} updates asynchronously"
     if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:
