@@ -1,4 +1,4 @@
-"""Dropout and noise of Keras models on PyTorch: layers that draw as TensorFlow's side does, or that draw nothing."""
+"""Dropout and noise of Keras models on PyTorch: layers with the random numbers of the TensorFlow side, or with none."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -69,7 +69,7 @@ def align_keras_dropout(model: KerasModule, noises: Mapping[str, Noise]) -> None
 def find_keras_dropouts(model: KerasModule) -> tuple[dict[str, Noise], list[str]]:
     """Return the noise of the layers that `align_keras_dropout` replaces, by path, and the other layers that draw.
 
-    An attention does not count, because the dropout layer inside it does.
+    An attention is not in the result, but the dropout layer inside it is.
     """
     noises: dict[str, Noise] = {}
     others: list[str] = []

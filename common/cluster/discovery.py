@@ -49,7 +49,7 @@ def discover_cluster(
     if isinstance(cluster, RayNodes):
         cluster = replace(cluster, gpus=count_gpus(config.train.device, cluster.gpus))
         resolved = resolve_config(config, count_used_nodes(config.strategy, cluster.count), gpus=cluster.gpus)
-        # Each attempt counts the nodes and resolves the replicas again, unless all replicas are on one node.
+        # With several processes, each attempt counts the nodes again and resolves the replicas from the user's config.
         strategy = resolved.strategy if resolved.strategy.one_process else config.strategy
         return resolved, replace(cluster, replicas=strategy.replicas)
     config = resolve_config(config, len(cluster.hosts))

@@ -74,7 +74,7 @@ def _insert_address(hosts: Sequence[str], node: int, timeout: float) -> tuple[st
     for host in (*hosts[:node], *hosts[node + 1 :]):
         try:
             with interrupt_on_signals():
-                address = wait_for_address(host, deadline)
+                address = wait_for_address(host, deadline)  # this pod's address on the route to the other pod
         except OSError as error:
             raise PeerTimeout(
                 f"cluster.timeout={timeout:g}: {host} has no address here ({error.strerror}); see whether its pod runs "

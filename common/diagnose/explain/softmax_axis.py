@@ -128,7 +128,7 @@ def _recover_weights(result: np.ndarray, rows: np.ndarray, inverse: np.ndarray) 
 
 
 def list_axes(count: int) -> list[Axes]:
-    """Return the axes along which an array may have vectors: each axis; all but the first; those without the last or second.
+    """Return the axes along which an array may have vectors: single axes, and some axes together.
 
     Args:
         count: Number of axes of the array. The first one has the examples.

@@ -35,7 +35,7 @@ def compare_traces(stage: Stage, step: str, a: Trace, b: Trace) -> None:
     """Compare the examples that both traces have, up to the first transform after which they differ."""
     for (moment, examples_a), (other_moment, examples_b) in zip(a, b, strict=False):  # moment: "after NAME", ...
         if moment != other_moment:
-            return  # the stage "config" names the lists, which B could not be trained again without
+            return  # the transforms of A and B differ, which the stage "config" reports
         ids = [example_id for example_id in examples_a if example_id in examples_b]
         for name in examples_a[ids[0]] if ids else ():
             _compare_array(stage, (step, moment, name), *_collect(name, ids, examples_a, examples_b))
