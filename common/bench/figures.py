@@ -119,7 +119,7 @@ def _build_contestant_result(
         "strategy": config.strategy.kind,
         "replicas": config.strategy.world_size,
         "precision": config.train.precision,
-        "matmul_precision": config.train.product_precision,
+        "matmul_precision": config.train.resolved_matmul_precision,
         "overrides": planned.definition.overrides,
         "examples_per_second": statistics.median(examples),
         "tokens_per_second": statistics.median(measured.rates["tokens"]),
@@ -133,7 +133,7 @@ def _build_contestant_result(
         "timeline": timeline,
     }
     _add_compilations(result, measured.contestant.directory)
-    flops, matrix = planned.useful_flops, matrices.get(config.train.product_precision)
+    flops, matrix = planned.useful_flops, matrices.get(config.train.resolved_matmul_precision)
     if flops is not None and matrix is not None and planned.definition.cores is None:  # the matrices use all cores
         result["useful_flops_per_example"] = flops
         result["utilisation"] = _compute_spread(lambda a, b: a * flops / b, examples, matrix.rates["flops"]).as_row()

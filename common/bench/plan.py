@@ -116,7 +116,7 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
     matrices = []
     if reference.tokens is not None:
         training = [contestant for contestant in planned.values() if contestant.is_training]
-        for precision in dict.fromkeys(contestant.config.train.product_precision for contestant in training):
+        for precision in dict.fromkeys(contestant.config.train.resolved_matmul_precision for contestant in training):
             matrices.append(_plan_matrices(reference, reference_hf_config, precision, output, next(ports)))
     return [*planned.values(), *matrices]
 

@@ -76,7 +76,7 @@ class TrainSettings:
     predictions: bool = key(RUN)
 
     @property
-    def product_precision(self) -> str:
+    def resolved_matmul_precision(self) -> str:
         """The precision of matrix products."""
         return self.matmul_precision or self.precision
 
