@@ -49,7 +49,7 @@ from tf_impl.unsupported import find_unsupported
 
 
 class DescribedModel:
-    """The model that a user's factory returns, with the inputs on which it is computed."""
+    """The model that a user's factory returns, and the inputs for its forward passes."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ from torch_impl.unsupported import find_unsupported
 
 
 class DescribedModel:
-    """The model that a user's factory returns, with the inputs on which it is computed."""
+    """The model that a user's factory returns, and the inputs for its forward passes."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class Conversion:
 def convert_weights(
     paths: ConversionPaths, models: PairedModels, request: PairingRequest, sides: Mapping[str, Side]
 ) -> Conversion:
-    """Convert a file, and write the other one if the outputs agree.
+    """Convert the weights of the source, and write the target if the outputs of both models agree.
 
     Args:
         paths: The files.
@@ -80,7 +80,7 @@ def convert_weights(
     loaded, initial = receive_all(source, target)
     _check_constants(paths, models, loaded, source.call("weights"))
     converted = _convert(paths, models, loaded.arrays, initial)
-    # The target's weights, converted back: rounded weights of the source, with the sum of two biases in the first one
+    # The target's weights, converted back: rounded to the target's types, and with summed biases in the first of them
     counterparts = _convert(replace(paths, to_keras=not paths.to_keras), models, converted.arrays, loaded.arrays)
     with (
         report_write_errors(paths.target_location),

@@ -1,4 +1,4 @@
-"""User models that mix the examples of a batch, in outputs, gradients or losses, or that change their parameters."""
+"""Checks for user models that mix the examples of a batch, or whose forward passes change their parameters."""
 
 from common.errors import UserError
 from common.models.hf_config import HfConfig

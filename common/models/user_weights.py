@@ -125,8 +125,8 @@ def _select_weights(
 
     Raises:
         UserError: A parameter is missing or has another shape, a constant has another value than in the model, the
-            names of a tied tensor have different values, or the checkpoint has a tensor that the model lacks. The
-            latter is accepted only if it equals a weight of the model, which its own model may have tied to it.
+            names of a tied tensor have different values, or the checkpoint has a tensor that the model lacks. Such a
+            tensor is accepted if it equals a weight of the model, because it may have been tied to this weight.
     """
     stored = {aliases.get(name, name): array for name, array in stored.items()} | dict(stored)
     for name, array in drawn.items():
@@ -163,7 +163,7 @@ def _select_weights(
 
 
 def _is_tied(tensor: np.ndarray, weights: Iterable[np.ndarray]) -> bool:
-    """Check whether a tensor is one of the weights.
+    """Check whether a tensor equals one of the weights.
 
     A tensor whose elements are all equal, such as a zero bias, does not count: it may be equal by chance.
     """

@@ -1,4 +1,4 @@
-"""Steps and epochs of other programs' files: steps that start again in each epoch, and the last step of each epoch."""
+"""Steps and epochs in the files of other programs: steps that restart in each epoch, the last step of each epoch."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def recognize_steps(table: ExternalTable, columns: dict[str, str]) -> None:
 
 
 def _has_rows_of_one_epoch(table: ExternalTable, columns: Mapping[str, str]) -> bool:
-    """Check whether most epochs have different rows with a loss, unlike a single one that was trained again."""
+    """Check whether most epochs have several different rows with a loss. A single one may be an epoch trained again."""
     rows = [row.values for row in table.rows if not is_absent(row.values.get(columns.get("loss", "")))]
     epochs = [list(epoch) for _, epoch in groupby(rows, lambda row: row.get(columns["step"]))]
     several = [epoch for epoch in epochs if any(row != epoch[0] for row in epoch)]
@@ -48,8 +48,8 @@ def _number_rows(table: ExternalTable, columns: dict[str, str], reason: str) -> 
 def count_steps_before(table: ExternalTable, columns: Mapping[str, str]) -> list[int]:
     """Return, for each row, the number of steps of the earlier epochs if steps start again in each epoch; else 0.
 
-    An epoch has last - first + interval steps: its largest and its smallest step, and the interval between its two
-    smallest ones. An epoch with a single row has the step of this row as its length.
+    The length of an epoch is its largest step, minus its smallest step, plus the interval between its two smallest
+    steps. If the epoch has a single row, its length is the step of this row.
     """
     offsets = [0] * len(table.rows)
     epoch_column = _find_epoch_column(table)
@@ -64,7 +64,7 @@ def count_steps_before(table: ExternalTable, columns: Mapping[str, str]) -> list
             step = read_number(position, columns, "step", values)
             row_epoch = read_number(position, {"epoch": epoch_column}, "epoch", values)
             if not math.isfinite(step):
-                continue  # refused with the values of the row
+                continue  # an error, which is raised when the values of the row are read
             has_loss = not is_absent(values.get(columns.get("loss", "")))
             if row_epoch in offset_by_epoch and row_epoch != epoch:
                 offsets[number] = offset_by_epoch[row_epoch]

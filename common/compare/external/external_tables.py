@@ -14,7 +14,7 @@ EXPECTED = (  # the end of an error message
     "expected a CSV with a header, a Trainer's trainer_state.json, a Keras history as JSON, or rows as JSON lines"
 )
 MLFLOW_ROW = re.compile(r"\d{10,} \S+ \d+")  # time in ms, value, step
-LOG_LINE = re.compile(r"loss\w*(\s*[:=]\s*|\s+)-?[\d.]", re.IGNORECASE)  # a value after its name is no header of a CSV
+LOG_LINE = re.compile(r"loss\w*(\s*[:=]\s*|\s+)-?[\d.]", re.IGNORECASE)  # a name and its value: not a header of a CSV
 # Lower-case names of a column of steps
 STEP_COLUMNS = {"step", "steps", "global_step", "iteration", "iter", "num_updates"}
 
@@ -30,7 +30,7 @@ class ExternalRow(NamedTuple):
 class ExternalTable:
     """Rows of an external run, which is a run of another program."""
 
-    kind: str  # what the file is, in words, such as "a Keras history"
+    kind: str  # description of the file, such as "a Keras history"
     rows: list[ExternalRow]
     unit: str = "step"  # what the step of a row counts: "step" or "epoch"
     counts_from_zero: bool = False  # whether the first step of the program is 0, even if its first row is a later one

@@ -42,7 +42,7 @@ def read_number(position: str, columns: Mapping[str, str], metric: str, values: 
 
 
 def find_words(rows: Sequence[Mapping[str, object]]) -> dict[str, set[str]]:
-    """Return the words of each column that has only words without digits, and several of them, but few."""
+    """Return the words of each column that has 2 to MOST_WORDS distinct words, all without digits."""
     words_by_column = {}
     for column in dict.fromkeys(name for row in rows for name in row):
         words = {str(row[column]).strip() for row in rows if not is_absent(row.get(column))}
@@ -56,7 +56,7 @@ def measure_rounding(values: Iterable[object], relative: bool = False) -> float:
     """Return the largest error that comes from writing numbers with few digits; 0 if all of them are integers.
 
     Zeros at the end of a number are often left out, so the largest number of decimals counts. Numbers that are rounded
-    to a number of significant digits have fewer decimals if they are large, so each magnitude has a largest number.
+    to a number of significant digits have fewer decimals if they are large, so each magnitude is examined separately.
 
     Args:
         values: Entries of a column.

@@ -158,7 +158,7 @@ def _describe_table(
 
 
 def _measure_roundings(table: ExternalTable, columns: Mapping[str, str]) -> dict[str, float]:
-    """Return the error from few digits of the loss, absolute, and of grad_norm, relative."""
+    """Return the largest rounding error of the loss, absolute, and of grad_norm, relative."""
     return {
         metric: measure_rounding((row.values.get(columns[metric]) for row in table.rows), metric == "grad_norm")
         if metric in columns
@@ -182,8 +182,8 @@ def _collect_columns(
 ) -> tuple[np.ndarray, Columns]:
     """Return the sorted steps and the metrics of all rows that have the required metric.
 
-    If several rows have the same step, the last one counts. An evaluation without a step has that of the row before.
-    The table gets a note on both.
+    If several rows have the same step, the last one counts. An evaluation without a step takes the step of the row
+    before. The notes of the table mention both cases.
 
     Args:
         table: The rows.

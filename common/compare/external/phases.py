@@ -44,14 +44,14 @@ def separate_phases(table: ExternalTable) -> None:
     known_positions = {
         _list_position(row.values) for row, evaluates in zip(known_rows, is_evaluation, strict=True) if not evaluates
     }
-    # mmcv counts evaluated examples there, even if the number of the last row fits
+    # In mmcv's files the step of an evaluation row counts evaluated examples, even if the steps are in order
     counts_training = not table.has_means_of_steps and _is_in_order(known_rows)
     blocks = [
         (evaluates, [row for row, _ in block])
         for evaluates, block in groupby(zip(known_rows, is_evaluation, strict=True), lambda pair: pair[1])
     ]
     evaluation_blocks = [block for evaluates, block in blocks if evaluates]
-    position: dict[str, object] = {}  # of the training row before
+    position: dict[str, object] = {}  # step and epoch of the training row before
     rows, averaged_count = [], 0
     for evaluates, block in blocks:
         if not evaluates:
@@ -95,14 +95,15 @@ def _has_batches(
 ) -> bool:
     """Check whether consecutive rows of evaluations are the batches of one evaluation.
 
-    They have one step, or count from 0 or 1 and are no table of the evaluations after each training step before: the
-    next evaluation counts from there again, or the rows do not end with the step of the training row before.
+    They are if all rows have the same step. They also are if their steps count up from 0 or 1, unless the rows may be
+    one evaluation for each earlier training step. That is not so if several evaluations start with the same step, or if
+    the rows do not have the steps of training rows, up to the training row before.
 
     Args:
         block: The rows.
         evaluation_blocks: The consecutive rows of each evaluation.
         known_positions: The positions of training rows.
-        position: That of the training row before; empty if there is none.
+        position: The position of the training row before; empty if there is none.
     """
     if len(block) < 2 or find_words([row.values for row in block]):
         return False
@@ -147,7 +148,7 @@ def _is_in_order(rows: Sequence[ExternalRow]) -> bool:
 
 
 def _list_steps(rows: Sequence[ExternalRow]) -> list[float]:
-    """Return the step of each row; NaN if it has no step, several ones, or one that is no number."""
+    """Return the step of each row; NaN if the row has no step or several steps, or if the step is not a number."""
     steps = []
     for row in rows:
         entries = [value for name, value in row.values.items() if name.lower() in STEP_COLUMNS]
@@ -162,7 +163,7 @@ def _list_steps(rows: Sequence[ExternalRow]) -> list[float]:
 def _find_phase_column(table: ExternalTable) -> str | None:
     """Return the column that says which rows are training or evaluations; None if there is none.
 
-    A column of any name does if it has nothing but words for training and evaluations.
+    A column of any name is accepted if it has only words for training and evaluations.
     """
     names = dict.fromkeys(name for row in table.rows for name in row.values)
     for column in sorted(names, key=lambda name: not is_phase_name(name)):

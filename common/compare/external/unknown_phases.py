@@ -1,4 +1,4 @@
-"""Files in which a column may say the phase of a row, but not in words that are known."""
+"""Check for a column that may say the phase of a row in words that are not known."""
 
 from collections.abc import Mapping
 
