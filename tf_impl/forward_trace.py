@@ -54,9 +54,9 @@ class ForwardTrace:
         unflattened_shapes: The shape of one example before it was flattened, by the path of the layer that receives it.
         reshaped_shapes: The shape of one example after the model divided the features that a linear layer returned into
             several axes, by the path of the linear layer. Layers in between have it in `unflattened_shapes`.
-        calls: The first call of each layer, by path, and the next ones of the layers that were asked for, by the path
-            with the number of the call. A layer with an activation is recorded as returning what the activation
-            receives, because PyTorch's layers have no activation.
+        calls: The first call of each layer, by path; for requested `paths` also the next calls, by the path with the
+            number of the call. The recorded output of a layer with an activation is the input of the activation,
+            because PyTorch's layers have no activation.
         counts: The number of calls of each layer, by path.
         noise: Layers that drop by calling functions instead of dropout layers, as "path (function)".
     """

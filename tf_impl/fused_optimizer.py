@@ -17,7 +17,7 @@ class FusedOptimizer:
 
     Attributes:
         scalar_count: The number of scalars of an update.
-        slot_count: The number of slots of each parameter; TensorFlow's SGD has one without momentum, too.
+        slot_count: The number of slots of each parameter; TensorFlow's SGD has one even without momentum.
         slot_factors: For each slot, the quotient of its values and the values of PyTorch's slot.
     """
 
@@ -40,8 +40,8 @@ class FusedOptimizer:
 
         Adam's fused operation adds epsilon to sqrt(v) before bias correction, PyTorch after it. With t = step and
         c = sqrt(1 - beta2^t), both agree if the learning rate is multiplied by c / (1 - beta1^t) and epsilon by c. In
-        float32 the slots of the operation are the moments m and v multiplied by a rounding factor each, by which the
-        results are divided (`_compute_rounding_factor`).
+        float32 each slot of the operation, m and v, is too large or too small by a rounding factor. The results make
+        up for it (`_compute_rounding_factor`).
         """
         settings = self.config.optimizer
         decay = 1 - rate * weight_decay if settings.kind == "adamw" else weight_decay

@@ -41,8 +41,8 @@ def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint 
     """Return the packed data and the packed initial weights; None for what the config does not describe.
 
     Raises:
-        UserError: One of them is damaged, the weights name other code than the config, or data or weights that have to
-            be built again would be built from a path of the other machine.
+        UserError: One of them is damaged, or the weights are of other code than the config names. Or data or weights
+            must be built again, but the config names a path of the other machine for them.
     """
     packed = Path(config.cache_dir)
     if packed.name != INPUTS or not (packed / DATA_DIRECTORY).is_dir():
@@ -97,7 +97,7 @@ def _check_paths(config: Config, packed: Section, keys: Iterable[str], part: str
         config: The config of the run.
         packed: The sections of the packed config.
         keys: The keys to check.
-        part: What is built from the paths.
+        part: Name of the part that is built from the paths.
     """
     values, paths = collect_values(config), []
     for key in keys:

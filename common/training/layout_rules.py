@@ -11,7 +11,7 @@ NEWTON_SCHULZ = (3.4445, -4.775, 2.0315)  # the coefficients of an iteration of 
 
 
 class AdafactorRule(Rule[AdafactorSettings]):
-    """Adafactor. Keras adds the epsilon to the squares, PyTorch limits the mean squares by it."""
+    """Adafactor. Keras adds epsilon to the squares. PyTorch takes it as the smallest mean square."""
 
     scalar_count = 4
 
@@ -40,7 +40,7 @@ class AdafactorRule(Rule[AdafactorSettings]):
 class MuonRule(Rule[MuonSettings]):
     """Muon in the precision of the weights, for matrices, and AdamW for the other parameters.
 
-    Keras's momentum adds up gradients, and PyTorch's averages them. The AdamW is that of either framework.
+    Keras's momentum adds up gradients, and PyTorch's averages them. AdamW also follows the framework of `is_keras`.
     """
 
     scalar_count = 4
@@ -91,5 +91,5 @@ def _average(xp: ModuleType, array: Array, axis: int | None) -> Array:
 
 
 def _limit(xp: ModuleType, array: Array, least: float) -> Array:
-    """Return the array with `least` in place of smaller elements."""
+    """Return the array with smaller elements replaced by `least`."""
     return xp.maximum(array, least * xp.ones_like(array))

@@ -29,8 +29,8 @@ class ScheduledBatch(GlobalBatch):
     """A global batch whose shards may be computed already.
 
     Attributes:
-        calls: The shards that have been asked for in any batch. Later batches are asked for the same ones.
-        shards: The shards of this batch that are computed, or will be.
+        calls: The shards that were requested from any batch. The same ones will be requested from later batches.
+        shards: The shards of this batch that a thread has computed or will compute.
     """
 
     calls: dict[ShardCall, None] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ScheduledBatch(GlobalBatch):
         return super().shard(*call) if future is None else future.result()
 
     def compute_ahead(self, pool: Executor) -> None:
-        """Let a thread compute the shards that have been asked for in earlier batches."""
+        """Let a thread compute the shards that were requested from earlier batches."""
         for call in [*self.calls]:
             if call not in self.shards:
                 self.shards[call] = pool.submit(super().shard, *call)
@@ -74,7 +74,7 @@ def open_batches(config: Config, split: Split, steps: range) -> Iterator[Iterato
 def look_ahead(batches: Iterator[GlobalBatch], pool: Executor) -> Iterator[GlobalBatch]:
     """Yield the batches. Compute the shards of the next ones in the pool while the caller uses a batch.
 
-    The shards that the caller asks for in the first batch show which ones it needs.
+    The shards that the caller requests from the first batch show which ones it needs.
     """
     calls: dict[ShardCall, None] = {}
     upcoming: deque[ScheduledBatch] = deque()

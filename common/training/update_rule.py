@@ -63,7 +63,7 @@ class Rule(ABC, Generic[SettingsT]):
             gradient: The gradient, of the same shape.
             slots: The slots, in the order of `settings.list_slots`.
             scalars: The result of `compute_scalars`, of the type of the parameter.
-            layout: The layout in which the update is computed, `settings.find_layout`; None for that of the parameter.
+            layout: The layout in which the update is computed, `settings.find_layout`; None for the parameter's.
         """
         if layout is not None:
             keras_arrays = layout.to_keras(xp, weight), layout.to_keras(xp, gradient)

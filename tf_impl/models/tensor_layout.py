@@ -60,8 +60,8 @@ class ReorderedLayout(TensorLayout):
     """Variables that hold the elements of some parameters in any order.
 
     Attributes:
-        places: For each element of the variables, its place among the elements of the parameters.
-        inverse: For each element of the parameters, its place among the elements of the variables.
+        places: For each element of the variables, its index among the elements of the parameters.
+        inverse: For each element of the parameters, its index among the elements of the variables.
     """
 
     places: tf.Tensor
@@ -120,7 +120,7 @@ def _find_axes(places: np.ndarray, count: int) -> list[int] | None:
     Sort the axes by stride: the distance in the parameter between two neighbors along an axis of the variable.
 
     Args:
-        places: For each element of the variable, its place among the elements of the parameter.
+        places: For each element of the variable, its index among the elements of the parameter.
         count: The number of elements of the parameter.
     """
     distances = [places.take(1, axis).flat[0] if size > 1 else 0 for axis, size in enumerate(places.shape)]
@@ -129,7 +129,7 @@ def _find_axes(places: np.ndarray, count: int) -> list[int] | None:
 
 
 def _reorder(tensors: Sequence[tf.Tensor], places: tf.Tensor, shapes: Sequence[Shape]) -> list[tf.Tensor]:
-    """Return the elements of tensors at these places, as tensors of these shapes."""
+    """Return the elements of tensors at these flat indices, as tensors of these shapes."""
     flat = tf.gather(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0), places)
     pieces = tf.split(flat, [_count(shape) for shape in shapes])
     return [tf.reshape(piece, shape) for piece, shape in zip(pieces, shapes, strict=True)]
