@@ -33,8 +33,7 @@ from common.errors import FAILURE, USER_ERROR, PeerTimeout
 
 log = logging.getLogger("lockstep")
 
-# How long other hosts wait for the first host to end the attempt, after their own processes have ended
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 30.0  # how long other hosts wait for the first host to end the attempt after their processes ended
 RETRY_SECONDS = 0.2  # time between two attempts to connect to the first host's command
 
 
