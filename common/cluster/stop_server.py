@@ -4,11 +4,11 @@ A unit is one batch of training or evaluation, as common.training.stop counts th
 chief, and has one TCP connection to the chief. On each rank a thread answers, even while the main thread is inside a
 collective (an operation in which all ranks take part), so no answer waits for another rank.
 
-To freeze a rank is to let it begin no further unit until the decision. The last unit is the highest that any rank has
-begun. If one rank is frozen before unit k and another has begun unit k,
-the first one still runs unit k. Thus all ranks enter every collective that one of them enters. The ranks agree in the
-same way on the unit after which all save a checkpoint. For a checkpoint the chief waits for every answer without a
-time limit: a rank that never answers would block the next step anyway.
+A frozen rank begins no further unit until the decision. The last unit is the highest that any rank has begun. If one
+rank is frozen before unit k and another has begun unit k, the first one still runs unit k. Thus all ranks enter every
+collective that one of them enters. The ranks agree in the same way on the unit after which all save a checkpoint. For a
+checkpoint the chief waits for every answer without a time limit: a rank that never answers would block the next step
+anyway.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Rules that two groups of seeds must follow to be compared, and notes on what differs without breaking them."""
+"""Rules that two groups of seeds must follow to be compared, and notes on the differences that the rules allow."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -71,9 +71,9 @@ def _describe_pairs(reference: SeedGroup, contestant: SeedGroup) -> str:
 
 
 def _read_numbers(group: SeedGroup) -> list[int]:
-    """Return the seed of each run or, if unknown, the number at the last place of the paths where they differ.
+    """Return the seed of each run. If the seeds are unknown, return the last number in which the runs' paths differ.
 
-    The result is empty if there is no such number.
+    The result is empty if the paths differ in no number.
     """
     if group.seeds:
         return group.seeds
@@ -130,8 +130,8 @@ def _describe_strategies(a: Run, b: Run) -> list[str]:
 def _follows_from_step_count(key: str, a: Run, b: Run, differences: ConfigDifferences) -> bool:
     """Check whether a key of the schedule differs only because the runs have different numbers of steps.
 
-    The config of a run has `schedule.total_steps` even if its user set `train.epochs` only. If the batch
-    size or the data differ, so does the number of steps of an epoch, and with it the schedule.
+    The config of a run has `schedule.total_steps` even if its user set `train.epochs` only. If the batch size or the
+    data differ, so does the number of steps of an epoch, and with it the schedule.
     """
     configs = a.config, b.config
     has_other_data = a.get_fingerprint("token_cache") != b.get_fingerprint("token_cache")

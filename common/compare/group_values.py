@@ -28,7 +28,7 @@ class CurveAxis:
     unit: str  # "example", "step" or "epoch"
     end: float  # the curves are compared up to here
     points: int  # number of points of each curve
-    cut: str  # sentence on the runs that are longer than the shortest one; empty if none is
+    cut: str  # sentence on the runs that are longer than the shortest one; empty if all are equally long
 
 
 @dataclass(frozen=True)

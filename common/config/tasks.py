@@ -48,7 +48,7 @@ class TaskSettings:
         return [label]
 
     def has_label_losses(self, axes: int, is_integer: bool) -> bool:
-        """Check whether each label has a loss of its own, or each example has one.
+        """Return True if each label has a loss of its own, and False if each example has one loss.
 
         Args:
             axes: The number of axes of labels [n, ...].
@@ -126,6 +126,7 @@ class BinarySettings(ClassTaskSettings):
 
     @override
     def has_label_losses(self, axes: int, is_integer: bool) -> bool:
+        # With equal weights, the mean of the examples' losses is the mean over all labels.
         has_unequal_weights = self.ignore_label is not None or self.class_weights is not None
         return axes > 1 and has_unequal_weights and self.loss != "dice"
 

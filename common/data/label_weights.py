@@ -1,4 +1,4 @@
-"""The weight of each label in the loss, and the number of losses for which an example counts in a global batch."""
+"""The weight of each label in the loss, and the number of losses that an example adds to a global batch."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def weigh_labels(task: TaskSettings, labels: np.ndarray) -> np.ndarray:
 
 
 def count_losses(task: TaskSettings, labels: np.ndarray) -> np.ndarray:
-    """Return the number of losses for which each example counts in a global batch, float64 [n].
+    """Return the number of losses that each example adds to a global batch, float64 [n].
 
     If each label has a loss of its own, it is the sum of the weights of the labels. Otherwise it is 1, or 0 for an
     example of which all labels are ignored.

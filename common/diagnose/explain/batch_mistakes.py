@@ -63,7 +63,7 @@ def list_batch_mistakes(run: SideRun, index: int) -> Iterator[BatchMistake]:
 
 
 def share_masks(shards: Shards) -> Shards:
-    """Return the shards with the dropout keys of the largest shard in each of them, by the examples' positions."""
+    """Return the shards with the dropout keys of the largest shard: the k-th example of each gets the k-th key."""
     largest = max(shards, key=lambda shard: sum(len(part["dropout_keys"]) for part in shard))
     return [
         [

@@ -109,7 +109,7 @@ def _explain_settings(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weigh
 def find_setting_of_size(
     layer: LayerMatch, call_a: RecordedCall, call_b: RecordedCall
 ) -> tuple[str, object, object] | None:
-    """Return the setting by which layers return other sizes for inputs of one size, with its values in A and B."""
+    """Return a setting that makes the sizes of the outputs differ for inputs of one size, and its values in A and B."""
     arrays = [call_a.received, call_b.received, call_a.returned, call_b.returned]
     sizes = [None if array is None else array.size for array in arrays]
     if None in sizes or sizes[0] != sizes[1] or sizes[2] == sizes[3]:

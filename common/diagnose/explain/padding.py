@@ -20,7 +20,7 @@ MOST_CROPPED = 3  # largest difference of the sides, in elements, in how a trans
 
 CORNER_SIZE = 8  # elements along each axis, which are compared first
 
-Offsets = tuple[int, ...]  # of the first window's first element, for each axis of the window
+Offsets = tuple[int, ...]  # index in the input of the first window's first element, for each axis of the window
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Convolution:
     dilation: Offsets
 
     def compute_output(self, window_index: Offsets, offsets: Offsets) -> np.ndarray:
-        """Return the outputs [n, outputs] of a window if the first one begins at these offsets, negative in zeros."""
+        """Return the outputs [n, outputs] of one window if the first window begins at these offsets; < 0 is padding."""
         window = self.x
         for axis, (index, start, stride, dilation) in enumerate(
             zip(window_index, offsets, self.stride, self.dilation, strict=True), 2
@@ -69,7 +69,7 @@ class Convolution:
         return None
 
     def _list_offsets(self) -> Iterator[Offsets]:
-        """Yield offsets that a padding up to the size of the window explains, or the removal of such a padding."""
+        """Yield the offsets of a padding, or of a cropping, by up to the size of the window."""
         sizes = [dilation * (size - 1) for size, dilation in zip(self.weight.shape[2:], self.dilation, strict=True)]
         if np.prod([2 * size + 1 for size in sizes]) > MOST_OFFSETS:
             return
@@ -135,7 +135,7 @@ def explain_cropping(a: np.ndarray, b: np.ndarray) -> Explanation | None:
 
 
 def _measure_moves(moves: Offsets) -> tuple[int, int]:
-    """Return the number of axes and of elements: rows that are all equal also fit larger moves."""
+    """Return the numbers of moved axes and elements, to try small moves first: equal rows also fit larger moves."""
     return sum(map(bool, moves)), sum(map(abs, moves))
 
 

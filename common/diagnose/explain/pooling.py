@@ -12,9 +12,9 @@ ACTIVATIONS_BEFORE_POOLING = ("no activation", "relu", "tanh", "exact gelu")
 
 
 def find_pooling(x: np.ndarray, result: np.ndarray, masks: Mapping[str, np.ndarray]) -> str | None:
-    """Return the name of the pooling that computes the result from x, possibly after an activation; None if none does.
+    """Return the name of the pooling that computes the result from x, possibly after an activation, or None.
 
-    The name has the pooled axes if both layouts of x have as many features as the result.
+    The name includes the pooled axes if the number of features fits both layouts of x.
 
     Args:
         x: Features [n, ..., features] or [n, features, ...].
@@ -36,7 +36,7 @@ def find_pooling(x: np.ndarray, result: np.ndarray, masks: Mapping[str, np.ndarr
 
 
 def _pool(x: np.ndarray, masks: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return x [n, ..., features] pooled to [n, features] in every known way, by the way's name in reports."""
+    """Return all known poolings of x [n, ..., features] to [n, features], by name in reports."""
     axes = tuple(range(1, x.ndim - 1))
     pooled = {"the mean": x.mean(axes), "the maximum": x.max(axes), "the sum": x.sum(axes)}
     for title, correction in (("n", 0), ("n - 1", 1)):

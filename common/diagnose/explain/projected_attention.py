@@ -51,7 +51,7 @@ def _compare_attentions(
     attended: tuple[np.ndarray, np.ndarray],
     addend: np.ndarray,
 ) -> list[Explanation] | None:
-    """Return how two attentions of these projections differ, to which an array is added; None if they are none."""
+    """Return how two attentions of these projections, plus `addend`, differ; None if an array is not such a sum."""
     has_relu = not any((array < 0).any() for array in attended)
     variants: list[dict[str, str]] = []
     for array in attended:

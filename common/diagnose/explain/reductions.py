@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-# By name in reports; each takes an array [n, ..., features] and returns [n, features]
+# Functions from [n, ..., features] to [n, features], by name in reports
 REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "the mean of ": lambda x: x.mean(tuple(range(1, x.ndim - 1))),
     "the sum of ": lambda x: x.sum(tuple(range(1, x.ndim - 1))),
@@ -14,9 +14,9 @@ REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def list_reduced(array: np.ndarray, shape: tuple[int, ...]) -> list[tuple[str, np.ndarray]]:
-    """Return an array as it gets a shape, with names of what was done: reduced, transposed, or repeated.
+    """Return the forms of an array that have a shape, with their names: reduced, transposed, or unchanged.
 
-    An array [n, features] is repeated over the axes between.
+    An array may also be broadcast to the shape; [n, features] is repeated over the axes in between.
     """
     if array.shape == shape:
         return [("", array)]

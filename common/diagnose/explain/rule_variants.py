@@ -94,7 +94,7 @@ class RuleVariant:
 
 
 def measure_errors(variant: RuleVariant, update: RuleUpdate) -> dict[str, float]:
-    """Return how far the rule is off the update: relative errors of "update", the change of the weights, and slots."""
+    """Return the relative errors of the rule: of "update", which is the change of the weights, and of each slot."""
     settings = variant.settings
     rule = build_rule(settings)
     groups = assign_groups(settings.groups, settings.weight_decay, {n: x.shape for n, x in update.gradients.items()})

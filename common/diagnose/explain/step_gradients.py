@@ -108,7 +108,7 @@ class StepGradients:
         step: Number of the step.
         shard_gradients: For each shard, the gradients of its part of the mean loss over the global batch.
         shard_weights: For each shard, the summed weight of its examples.
-        recovered: Gradients that the update used, clipped, as the slots imply them.
+        recovered: Gradients that the update used, clipped, recovered from the slots.
         previous_sum: `expected_sum` of the step before; None in the first compared step.
         reported_norm: Norm before clipping that the run wrote to metrics.jsonl.
         weights: Parameters before the step.
