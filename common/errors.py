@@ -146,7 +146,7 @@ def report_write_errors(location: object) -> Iterator[None]:
 class Interrupted(BaseException):
     """A signal asked the run to stop.
 
-    Like KeyboardInterrupt it is no Exception: the signal may arrive in code of a library or a user that catches those.
+    Like KeyboardInterrupt it is not an Exception, which the code that the signal interrupts might catch.
     """
 
     def __init__(self, signum: int) -> None:

@@ -53,8 +53,8 @@ class PlannedContestant:
         config: the resolved config of the run of Lockstep, or of the run that its script reproduces.
         command: the command that starts it.
         useful_flops: the mean floating-point operations of a training example, without those for padding; None if the
-            model is no BERT.
-        tokens: the mean tokens of a training example, without padding; None if the model is no BERT.
+            model is not a BERT.
+        tokens: the mean tokens of a training example, without padding; None if the model is not a BERT.
         gradient_bytes: the size of all gradients in float32.
     """
 
@@ -259,7 +259,7 @@ def _write_examples(data: DataSettings, output: Path) -> Path:
 
 
 def _measure_flops_and_tokens(config: Config, inputs: PreparedInputs) -> tuple[float | None, float | None]:
-    """Return the mean operations and tokens of a training example, without padding; None if the model is no BERT."""
+    """Return the mean operations and tokens of a training example, without padding; None if the model is not a BERT."""
     if not isinstance(inputs.cache, TokenCache) or not isinstance(config.model, BertSettings):
         return None, None
     split = inputs.cache.train

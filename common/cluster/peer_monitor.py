@@ -184,7 +184,7 @@ class PeerMonitor:
     def _serve_connection(self, peer: JsonLineSocket) -> None:
         """Serve a connection on the first host. It belongs to one attempt of a host, or fetches the checkpoint."""
         request: JsonObject = {}
-        with suppress(OSError):  # the request is no message, or not complete in time
+        with suppress(OSError):  # the request is not a message, or not complete in time
             enable_keep_alive(peer.connection)
             request = peer.receive_one(HELLO_SECONDS)
             peer.connection.settimeout(None)

@@ -54,7 +54,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run: its exit code, and in words what ended it early, such as "rank 1 ended with exit code 1"."""
+    """The end of a run: its exit code, and the problem that ended it early, such as "rank 1 ended with exit code 1"."""
 
     exit_code: int
     problem: str | None

@@ -26,7 +26,7 @@ ConfigDifferences = dict[str, tuple[object, object]]  # the values of `a` and `b
 
 
 def describe_environments(a: Run, b: Run, has_equal_curves: bool | None) -> str:
-    """Describe the differences between the environments of two runs of one framework, and their effect; empty if none.
+    """Describe the differences between the environments of two runs of one framework, and their effect, or return "".
 
     Args:
         a: One run.

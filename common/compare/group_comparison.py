@@ -1,4 +1,4 @@
-"""Comparison of a group of seeds with the reference group, in numbers and in words."""
+"""Comparison of a group of seeds with the reference group, in numbers and as sentences."""
 
 from dataclasses import dataclass, field, replace
 

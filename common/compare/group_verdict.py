@@ -31,7 +31,7 @@ def compare_seeds(
         left_out: The reasons why other runs could not be read.
 
     Raises:
-        UserError: The runs are no groups that can be compared.
+        UserError: The runs do not form groups that can be compared.
     """
     groups = group_runs(runs)
     if len(groups) < 2:

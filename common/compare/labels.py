@@ -56,7 +56,7 @@ def _describe_differing_values(runs: list[Run]) -> list[str]:
 
 
 def _describe_differing_versions(runs: list[Run]) -> list[str]:
-    """Return the differing versions and devices of each run as "torch 2.14.1"; nothing if none differs."""
+    """Return the differing versions and devices of each run as "torch 2.14.1"; nothing if they are equal."""
     environments = [read_environment(run.summary) for run in runs]
     versions = [{"device": environment["device"], **environment["versions"]} for environment in environments]
     if any(names["device"] == UNKNOWN_DEVICE for names in versions):

@@ -7,5 +7,5 @@ WORDS = {CURVE: "training loss over the whole curve", FINAL_LOSS: "final trainin
 
 
 def describe_metric_name(name: str) -> str:
-    """Return the name of a metric in words."""
+    """Return a readable name of a metric."""
     return WORDS.get(name, name.replace("_", " "))

@@ -49,7 +49,7 @@ class Run:
     notes: list[str] = field(default_factory=list)  # sentences for the reader of a report
     label: str = ""  # short name in reports, such as "torch ddp x2"
     missing_metrics: frozenset[str] = frozenset()  # metrics that the files do not have; their arrays are NaN
-    external_kind: str = ""  # kind of an external file in words, such as "a CSV"; empty for a run of Lockstep
+    external_kind: str = ""  # description of an external file, such as "a CSV"; empty for a run of Lockstep
     unit: str = "step"  # what `steps` counts: "step" or "epoch"
     epoch_ends: list[int] | None = None  # last step of each epoch; None if unknown
     # Of external runs only:

@@ -186,7 +186,7 @@ def load_config(path: Path) -> Config:
     """Read a config that `save_config` wrote. Import the modules that its key `extensions` names.
 
     Raises:
-        UserError: the file is no config, or `parse_config` refuses it.
+        UserError: the file is not a config, or `parse_config` refuses it.
     """
     try:
         return _parse_values(read_complete_values(path))

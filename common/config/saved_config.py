@@ -36,7 +36,7 @@ def read_values(file: Path) -> Section:
     """Read the sections of a config that `save_config` wrote.
 
     Raises:
-        UserError: the file is no YAML mapping, or has aliases, tags or interpolations, which a saved config never has.
+        UserError: the file is not a YAML mapping, or has aliases, tags or interpolations: no saved config has them.
     """
     try:
         text = read_bytes(file, MAX_BYTES).decode()

@@ -20,7 +20,7 @@ class LoadedWeights:
 
     Attributes:
         arrays: The variables by name, in the types of the model.
-        notes: Sentences about differences between the file and the model that are no errors.
+        notes: Sentences about differences between the file and the model that are not errors.
     """
 
     arrays: Arrays

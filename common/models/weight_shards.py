@@ -31,7 +31,7 @@ def read_index(location: str, path: Path) -> dict[str, list[Path]]:
         path: The path of the index.
 
     Raises:
-        UserError: The file is no index, or names a file that is missing or outside of its directory.
+        UserError: The file is not an index, or names a file that is missing or outside of its directory.
     """
     places = read_json_object(path).get("weight_map")
     if not isinstance(places, dict) or not places:

@@ -21,7 +21,7 @@ class Bar:
     """One bar, from 0 to `end`. Positions are shares of the width of the chart."""
 
     name: str
-    text: str  # the value in words, shown beside the bar
+    text: str  # the value as text, shown beside the bar
     end: float
     low: float | None = None  # start of a thin line that shows the spread of the value
     high: float | None = None  # end of this line

@@ -1,4 +1,4 @@
-"""Settings, versions and hardware that differ between runs, in words."""
+"""Settings, versions and hardware that differ between runs, as text for a reader."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from common.config.keys import Scope
 from common.config.schema import collect_keys
 from common.report.formats import format_bytes
 
-MAX_LETTERS = 200  # length of a value in words
+MAX_LETTERS = 200  # length of a value as text
 
 
 class ConfigRow(TypedDict):
@@ -27,11 +27,11 @@ class SettingDifference:
 
     key: str
     name: str
-    values: dict[str, list[str]]  # labels by value in words, in the order of the runs
+    values: dict[str, list[str]]  # labels by value (as text), in the order of the runs
 
     @property
     def words(self) -> str:
-        """The difference in words, such as "global batch size 32 against 64"."""
+        """The difference as text, such as "global batch size 32 against 64"."""
         return f"{self.name} {' against '.join(self.values)}"
 
 
@@ -45,7 +45,7 @@ class SettingDifferences:
     folded: list[SettingDifference] = field(default_factory=list)
     versions: list[SettingDifference] = field(default_factory=list)
     hardware: list[SettingDifference] = field(default_factory=list)
-    same: dict[str, str] = field(default_factory=dict)  # value in words by key
+    same: dict[str, str] = field(default_factory=dict)  # value (as text) by key
 
 
 def build_config_table(comparison: Comparison) -> dict[str, ConfigRow]:
@@ -111,7 +111,7 @@ def _compare_entries(by_label: Mapping[str, object]) -> list[SettingDifference]:
 
 
 def _build_difference(key: str, name: str, values: Mapping[str, object]) -> SettingDifference:
-    """Group the labels of runs by their values in words. `values`: the value of each run, by label."""
+    """Group the labels of runs by their values as text. `values`: the value of each run, by label."""
     labels_by_value: dict[str, list[str]] = {}
     for label, value in values.items():
         labels_by_value.setdefault(_describe_value(key, value), []).append(label)
@@ -119,7 +119,7 @@ def _build_difference(key: str, name: str, values: Mapping[str, object]) -> Sett
 
 
 def _describe_key(key: str) -> str:
-    """Return a key in words: "global batch size" for train.global_batch_size, "optimizer" for optimizer.kind."""
+    """Return a title of a key: "global batch size" for train.global_batch_size, "optimizer" for optimizer.kind."""
     group, _, leaf = key.rpartition(".")
     return (group if leaf in ("kind", "name") and group else leaf).replace("_", " ")
 

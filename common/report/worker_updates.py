@@ -22,7 +22,7 @@ class WorkerLane:
 
     name: str
     heights: np.ndarray  # updates in each bin, as shares of the largest number of any worker
-    text: str  # number of updates and longest pause, in words
+    text: str  # number of updates and longest pause, for the reader
 
     @property
     def path(self) -> str:

@@ -36,7 +36,7 @@ def log_to(run_dir: Path | None) -> None:
     log.handlers = handlers
     log.setLevel(logging.INFO)
     log.propagate = False
-    logging.raiseExceptions = False  # an incomplete train.log on a full disk is no error
+    logging.raiseExceptions = False  # an incomplete train.log on a full disk is not an error
 
 
 class _Formatter(logging.Formatter):

@@ -18,7 +18,7 @@ class Dispatcher:
         batches: the global batches, in the order of the plan.
         updates_per_batch: number of parts of a global batch, each of which makes one update.
         max_in_progress: largest number of batches in progress.
-        max_staleness: limit on the staleness of an update; None is no limit.
+        max_staleness: limit on the staleness of an update; None for no limit.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ def follow_evaluation(
     Args:
         settings: the settings of the schedule.
         plateau: the progress before the evaluation; None before the first one.
-        value: the validation loss or metric that the schedule follows. nan is no improvement.
+        value: the validation loss or metric that the schedule follows. nan does not count as an improvement.
         higher_is_better: whether the value should rise.
     """
     if plateau is None:

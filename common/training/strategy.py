@@ -162,7 +162,7 @@ def load_strategy_class(config: Config, framework: str) -> Callable[..., Strateg
         framework: "torch" or "tf".
 
     Raises:
-        UserError: the class does not exist, or is no subclass of Strategy.
+        UserError: the class does not exist, or is not a subclass of Strategy.
     """
     path = config.strategy.sides[framework]
     strategy_class: object = import_object(path)

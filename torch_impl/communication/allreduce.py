@@ -23,7 +23,7 @@ class Traffic:
     def exchange(self, sends: Messages, receives: Messages) -> None:
         """Receive and send at the same time, and wait until all messages have arrived.
 
-        The tensors are contiguous. An empty tensor is no message, because both ends know its length.
+        The tensors are contiguous. An empty tensor is not sent, because both ends know its length.
         """
         operations = [dist.P2POp(dist.irecv, tensor, rank) for tensor, rank in receives if tensor.numel()]
         for tensor, rank in sends:
@@ -85,7 +85,7 @@ def ring(buffer: torch.Tensor, traffic: Traffic) -> None:
     The first time sums them (scatter-reduce), the second time spreads the sums (all-gather).
 
     Every rank sends 2(N-1) messages and 2(N-1)/N n bytes. If N does not divide the length, the first chunks have one
-    element more, and rank r sends 2n bytes minus the bytes of chunks r+1 and r+2 (mod N). An empty chunk is no message.
+    element more, and rank r sends 2n bytes minus the bytes of chunks r+1 and r+2 (mod N). An empty chunk is not sent.
 
     Source: Patarasu and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, 2009.
     """

@@ -68,7 +68,7 @@ class AllReduce(Strategy[AllReduceSettings]):
             losses.append(backward(self.model, self.task, shard[-1:], batch.weight, self.precision))
             self.reducer.finish()
             loss = torch.stack(losses).sum(0)
-            # Only metrics.jsonl needs the sum of the losses. The update does not wait for it, and it is no traffic.
+            # Only metrics.jsonl needs the sum of the losses. The update does not wait, and it is not traffic.
             reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)

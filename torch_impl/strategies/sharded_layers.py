@@ -11,7 +11,7 @@ from torch.nn import Module, ModuleList, Parameter, Sequential
 
 from common.errors import UserError
 
-AUTO, NONE = "auto", "none"  # values of `strategy.layers` that are no patterns
+AUTO, NONE = "auto", "none"  # values of `strategy.layers` that are not patterns
 
 
 def check_shardable(model: Module) -> None:

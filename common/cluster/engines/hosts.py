@@ -50,7 +50,7 @@ def _find_own_address(hosts: Sequence[str], node: int) -> str:
 
 
 def find_host_interface(host: str) -> str:
-    """Return the network interface of this machine that has the address of a host. Raises UserError if none has."""
+    """Return the network interface of this machine with the address of a host. Raises UserError if there is none."""
     addresses = _look_up(host)
     if name := find_interface_with({address for address in addresses if not ip_address(address).is_loopback}):
         return name

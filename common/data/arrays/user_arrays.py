@@ -49,7 +49,7 @@ def read(data: CustomDataSettings, scratch: Path) -> tuple[NamedArrays, NamedArr
         scratch: Empty directory for the arrays. It must exist as long as they are used.
 
     Raises:
-        UserError: The function does not exist or raises an error, or its examples are no arrays of numbers.
+        UserError: The function does not exist or raises an error, or its examples are not arrays of numbers.
     """
     log.info("reading the examples of %s=%s", KEY, data.read)
     limit = None if data.stream is None else (0, data.stream)

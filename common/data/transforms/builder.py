@@ -48,7 +48,7 @@ CHOSEN = (
 
 @dataclass(frozen=True)
 class Step:
-    """A transform of one example, and its place in `data.transforms`."""
+    """A transform of one example, and its index in `data.transforms`."""
 
     name: str
     index: int

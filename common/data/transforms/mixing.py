@@ -40,7 +40,7 @@ class Mixing:
         return cls.__name__.lower()
 
     def bind(self, example: Example, classes: int) -> Self:
-        """Return the transform for examples like this one, of this number of classes; 0: the labels are no classes.
+        """Return the transform for examples like this one, of this number of classes; 0: not classes.
 
         Raises:
             UserError: It does not fit the examples.

@@ -41,7 +41,7 @@ def transform_data(
         config: The config of the run.
         train: The training examples.
         validation: The validation examples.
-        classes: The number of classes; 0 if the labels are no classes.
+        classes: The number of classes; 0 if the labels are not classes.
         normalization: Arguments of the `normalize` that is appended if the transforms have none; None to append none.
 
     Raises:

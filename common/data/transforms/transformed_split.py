@@ -232,7 +232,7 @@ def transform_split(source: Split, transforms: TransformList, classes: int, seed
     Args:
         source: The examples.
         transforms: The transforms, which are not yet bound to the examples.
-        classes: The number of classes; 0 if the labels are no classes.
+        classes: The number of classes; 0 if the labels are not classes.
         seed: The seed of the run.
 
     Raises:

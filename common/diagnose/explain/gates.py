@@ -43,7 +43,7 @@ def find_gate_order(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray,
 def compute_states(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray | None:
     """Return the states [n, tokens, units] of a recurrent layer.
 
-    The result is None if the layer is no LSTM or GRU of this input [n, tokens, features] with one direction.
+    The result is None unless the layer is an LSTM or GRU of this input [n, tokens, features] with one direction.
     """
     arrays = _list_weights(name, weights, x)
     if not arrays or len(arrays[1]) // arrays[1].shape[1] not in GATES:

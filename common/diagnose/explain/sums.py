@@ -43,7 +43,7 @@ def compute_sum(factors: Sum, terms: Terms) -> np.ndarray | None:
 
 
 def describe_sum(factors: Sum) -> str:
-    """Return the sum in words, such as "the input of norm1 + the output of attention"."""
+    """Return the sum as text, such as "the input of norm1 + the output of attention"."""
     text = ""
     for title, factor in reversed(factors.items()):
         sign = " - " if factor < 0 else " + " if text else ""

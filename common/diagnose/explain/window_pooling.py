@@ -51,7 +51,7 @@ class WindowPooling:
 
 
 def find_window_pooling(x: np.ndarray, result: np.ndarray) -> str | None:
-    """Return the pooling that computes the result from x, possibly after ReLU, or None if none does.
+    """Return the pooling that computes the result from x, possibly after ReLU, or None.
 
     Args:
         x: Features [n, ..., channels] or [n, channels, ...].

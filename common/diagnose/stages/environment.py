@@ -89,7 +89,7 @@ def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[
 
 
 def _list_layer_packages(comparison: SideComparison, tensor: str) -> list[str]:
-    """Return the packages that define the class of the layer at a tensor, on either side; none if it is no layer."""
+    """Return the packages that define the class of the layer at a tensor, on either side; none if it is not a layer."""
     layers = [layer for layer in comparison.layers if tensor.removeprefix("input of ").startswith(layer.title)]
     if not layers:
         return []

@@ -1,7 +1,7 @@
 """The stage "reduction": the gradients that each update used, against the sum over the replicas' shards.
 
 A shard is a replica's part of a global batch. The gradients that an update used are recovered from the optimizer's
-slots, and the gradients of the shards are computed again, for each side of a diagnosis, A and B, by itself.
+slots, and the gradients of the shards are computed again, separately for each side of a diagnosis, A and B.
 """
 
 import numpy as np
