@@ -20,7 +20,7 @@ def find_probabilities(
 ) -> dict[str, dict[str, str]]:
     """Return the outputs that add up to 1 although their loss applies a softmax, with the kind of their task, by side.
 
-    outputs: the name of the output by side, or the names of several outputs.
+    outputs: by side, the name of the output, or the names of several outputs.
     """
     tasks = [output.task for output in task.tasks] if isinstance(task, MultiOutputSettings) else [task]
     probabilities: dict[str, dict[str, str]] = {}
