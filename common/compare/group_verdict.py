@@ -1,4 +1,4 @@
-"""Verdict on groups of seeds: each contestant against the reference, and the runs of each seed beside one another."""
+"""Verdict on groups of seeds: each contestant is compared with the reference, as groups and for each seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -95,9 +95,9 @@ def _has_batches(
 ) -> bool:
     """Check whether consecutive rows of evaluations are the batches of one evaluation.
 
-    They are if all rows have the same step. They also are if their steps count up from 0 or 1, unless the rows may be
-    one evaluation for each earlier training step. That is not so if several evaluations start with the same step, or if
-    the rows do not have the steps of training rows, up to the training row before.
+    They are if all rows have the same step. They also are if their steps count up from 0 or 1, and if another block
+    starts with the same step or a row has a step that does not fit the training rows. Otherwise each row may be the
+    evaluation of a training step.
 
     Args:
         block: The rows.

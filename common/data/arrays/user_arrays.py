@@ -70,7 +70,7 @@ def _check_start(data: CustomDataSettings, scratch: Path, block: NamedArrays, en
     again, _ = to_named_arrays(arrays, arrays)
     for name, column in block.columns.items():
         copy = again.columns.get(name)
-        is_ragged = column.offsets is not None  # a stream cannot have it; `check_streamed_arrays` says so
+        is_ragged = column.offsets is not None  # an error in a stream, which `check_streamed_arrays` raises later
         if not is_ragged and not (copy and np.array_equal(column.values[first:], copy.values, equal_nan=True)):
             raise UserError(
                 f"{block.location}: with start={first} it yields other examples than number {first} and those after it "
