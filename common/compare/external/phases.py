@@ -25,7 +25,7 @@ FLAGS = {
 TRUE, FALSE = ("true", "t", "yes", "y"), ("false", "f", "no", "n")  # entries of a flag
 TRUE_NUMBERS, FALSE_NUMBERS = ("1", "1.0"), ("0", "0.0")  # entries of a flag whose name begins with is_
 KNOWN_PHASES = ("", *TRAINING, *EVALUATION)  # rows of other phases are left out
-Position = tuple[tuple[str, object], ...]  # the names and values of a row's step and epoch
+RowPosition = tuple[tuple[str, object], ...]  # the names and values of a row's step and epoch
 NAMED_EVALUATION = re.compile(rf"({'|'.join(EVALUATION)})[^a-z]", re.IGNORECASE)  # start of a metric's name
 
 
@@ -90,7 +90,7 @@ def separate_phases(table: ExternalTable) -> None:
 def _has_batches(
     block: Sequence[ExternalRow],
     evaluation_blocks: Sequence[Sequence[ExternalRow]],
-    known_positions: Set[Position],
+    known_positions: Set[RowPosition],
     position: Mapping[str, object],
 ) -> bool:
     """Check whether consecutive rows of evaluations are the batches of one evaluation.
@@ -205,6 +205,6 @@ def _read_text(values: Mapping[str, object], column: str) -> str:
     return "" if entry is None else str(entry).strip().lower()
 
 
-def _list_position(values: Mapping[str, object]) -> Position:
+def _list_position(values: Mapping[str, object]) -> RowPosition:
     """Return the step and the epoch of a row, with the names of their columns."""
     return tuple((name, value) for name, value in values.items() if name.lower() in STEP_COLUMNS | {"epoch"})
