@@ -95,9 +95,9 @@ def _has_batches(
 ) -> bool:
     """Check whether consecutive rows of evaluations are the batches of one evaluation.
 
-    They are if all rows have the same step. They also are if their steps count up from 0 or 1, and if another block
-    starts with the same step or a row has a step that does not fit the training rows. Otherwise each row may be the
-    evaluation of a training step.
+    They are if all rows have the same step. They also are if their steps count up from 0 or 1, unless each row may be
+    the evaluation of a training step: the training rows before have the same steps, and no other block starts with the
+    same step.
 
     Args:
         block: The rows.
