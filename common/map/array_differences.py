@@ -37,25 +37,38 @@ def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0, equal
         has NaN, unless `equal_nan` and both have it there.
     """
     a, b = (np.asarray(array, np.float64).ravel() for array in (a, b))
-    with np.errstate(over="ignore", invalid="ignore"):
-        is_finite = np.isfinite(sum(np.abs(x - y).sum() for x, y in _iterate_blocks(a, b)))
-    if not is_finite:
+    sums = _sum_squares(a, b)
+    if not np.isfinite(sums).all() and not (np.isfinite(a).all() and np.isfinite(b).all()):
         finite = np.isfinite(a) & np.isfinite(b)
         if not np.array_equal(a[~finite], b[~finite], equal_nan=equal_nan):
             return np.inf
         a, b = a[finite], b[finite]
-    if not (a.any() or b.any()):
+        sums = _sum_squares(a, b)
+    a_square, b_square, gap_square, largest_element = sums
+    if not largest_element:
         return 0
-    large = _find_large(a, b)
+    large = _find_large(a, b, largest_element)
     if large is None:
-        norm = max(compute_norm(a), compute_norm(b), min_norm)
-        gap = math.hypot(*(compute_norm(x - y) for x, y in _iterate_blocks(a, b)))
-        return gap / norm if norm else 0  # a norm underflows to 0
+        norm = max(math.sqrt(a_square), math.sqrt(b_square), min_norm)
+        return math.sqrt(gap_square) / norm if norm else 0  # a norm underflows to 0
     min_norm = max(min_norm, NORM_BESIDE_LARGE)
     norm = max(compute_norm(a[~large]), compute_norm(b[~large]), min_norm)
     gaps = np.abs(a - b)
     largest = float((gaps[large] / np.maximum(_compute_magnitudes(a[large], b[large]), min_norm)).max())
     return max(compute_norm(gaps[~large]) / norm, largest)
+
+
+def _sum_squares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float, float]:
+    """Return the sums of the squares of two vectors and of their difference, and their largest magnitude."""
+    a_square = b_square = gap_square = largest = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for x, y in _iterate_blocks(a, b):
+            gap = x - y
+            a_square += float(np.einsum("i,i->", x, x))
+            b_square += float(np.einsum("i,i->", y, y))
+            gap_square += float(np.einsum("i,i->", gap, gap))
+            largest = max(largest, x.max(), y.max(), -x.min(), -y.min())
+    return a_square, b_square, gap_square, largest
 
 
 def _iterate_blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -69,9 +82,8 @@ def _compute_magnitudes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.maximum(np.abs(a), np.abs(b))
 
 
-def _find_large(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+def _find_large(a: np.ndarray, b: np.ndarray, largest: float) -> np.ndarray | None:
     """Return a mask of the elements of which one is far larger than the small ones, or None if there are none."""
-    largest = max(a.max(), b.max(), -a.min(), -b.min())
     count = small_count = 0
     for x, y in _iterate_blocks(a, b):
         magnitudes = _compute_magnitudes(x, y)
