@@ -54,15 +54,19 @@ def find_restricted(model: keras.Layer, before: Arrays, compute: Callable[[], ob
         before: Its variables.
         compute: A function that computes a pass. It may raise UserError.
     """
-    names = [path for path, variable in get_state(model).items() if variable.trainable and path in before]
+    variables = {path: variable for path, variable in get_state(model).items() if variable.trainable and path in before}
+    others = {path: array for path, array in before.items() if path not in variables}
     restricted: set[str] = set()
     for factor, offset in FAR_MOVES:
-        for name in names:  # one after the other, because each array takes memory
-            set_state(model, {name: np.asarray(factor * before[name] + offset)})
+        for path, variable in variables.items():  # one after the other, because each array takes memory
+            moved_array = np.asarray(factor * before[path])
+            moved_array += offset
+            variable.assign(moved_array)
         moved = compute_checksums(view_state(model))
         with suppress(UserError):  # the model may not accept such values
             compute()
         after = compute_checksums(view_state(model))
-        restricted |= {name for name in names if after.get(name) != moved[name]}
-        set_state(model, before)
+        restricted |= {path for path in variables if after.get(path) != moved[path]}
+        set_state(model, others)
+    set_state(model, before)
     return sorted(restricted)

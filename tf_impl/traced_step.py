@@ -14,14 +14,17 @@ def trace_model(
     compute: Callable[[dict[str, tf.Tensor], bool], object],
     inputs: Mapping[str, InputSpec],
     tensors: Mapping[str, tf.Tensor],
-) -> None:
-    """Trace a model. Raise UserError if it fails or needs sizes that a compiled step does not know.
+) -> bool:
+    """Trace a model in both modes. Return whether it draws random numbers in training mode.
 
     Args:
         factory: The config key and the factory, for errors.
         compute: The model as a function of its inputs and of whether it is in training mode.
         inputs: The inputs by name.
         tensors: Values of the inputs.
+
+    Raises:
+        UserError: The model fails, or needs sizes that a compiled step does not know.
     """
     specs = {
         name: tf.TensorSpec(
@@ -31,13 +34,14 @@ def trace_model(
     }
     for training in (False, True):
         try:
-            tf.function(compute).get_concrete_function(specs, training)
+            graph = tf.function(compute).get_concrete_function(specs, training).graph
         except Exception as error:
             open_axes = [f"{name}.shape[{axis}]" for name, spec in inputs.items() for axis in spec.open_axes]
             reason = f"; the step does not know the size {open_axes[0]}: use keras.ops.shape" if open_axes else ""
             raise UserError(
                 f"{factory}: its forward pass in a compiled step raised {describe_error(error)}{reason}"
             ) from error
+    return _draws_numbers(graph)
 
 
 def has_random_operations(
@@ -50,8 +54,13 @@ def has_random_operations(
         tensors: Values of the inputs.
     """
     specs = {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-    graph = tf.function(compute).get_concrete_function(specs, True).graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return _draws_numbers(tf.function(compute).get_concrete_function(specs, True).graph)
+
+
+def _draws_numbers(graph: tf.Graph) -> bool:
+    """Check whether the operations of a graph, or of the functions that it calls, draw random numbers."""
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
     return any("Random" in node.op or "Multinomial" in node.op for node in nodes)
 
 

@@ -55,19 +55,21 @@ def find_restricted(model: torch.nn.Module, before: Arrays, compute: Callable[[]
         before: Its parameters and buffers.
         compute: A function that computes a pass. It may raise UserError.
     """
-    names = [
-        name
+    parameters = {
+        name: parameter
         for name, parameter in model.named_parameters()
         if parameter.is_floating_point() and parameter.requires_grad and name in before
-    ]
+    }
+    others = {name: array for name, array in before.items() if name not in parameters}
     restricted: set[str] = set()
     for factor, offset in FAR_MOVES:
-        for name in names:  # one after the other, because each array takes memory
-            set_state(model, {name: np.asarray(factor * before[name] + offset)})
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(before[name])).mul_(factor).add_(offset)
         moved = compute_checksums(view_state(model))
         with suppress(UserError):  # the model may not accept such values
             compute()
         after = compute_checksums(view_state(model))
-        restricted |= {name for name in names if after.get(name) != moved[name]}
-        set_state(model, before)
+        restricted |= {name for name in parameters if after.get(name) != moved[name]}
+        set_state(model, others)
+    set_state(model, before)
     return sorted(restricted)
