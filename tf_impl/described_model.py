@@ -5,6 +5,7 @@ both models compute the same. The path of a layer is its name in the model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 
 import keras
@@ -18,6 +19,7 @@ from common.map.description import (
     Arrays,
     ComputedPass,
     DropoutDescription,
+    GradientSummary,
     ModelDescription,
     ObservedPass,
     RecordedCall,
@@ -25,10 +27,11 @@ from common.map.description import (
     list_received_shapes,
 )
 from common.map.factory import list_user_files
+from common.map.gradient_summary import summarize_gradients
 from common.map.input_specs import InputSpec
 from common.map.keras_calls import get_training_argument
 from common.map.keras_paths import layers_by_path
-from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
+from common.map.mixed_examples import BatchGradients, BatchPass, choose_example, find_mixing_layer, observe_gradients
 from common.map.random_layers import observe_training, read_python_generators
 from common.map.single_values import find_norms_of_single_values
 from common.map.unused_variables import find_unused
@@ -44,6 +47,7 @@ from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter
 from tf_impl.keras_two import KerasTwoModel, build_user_model
 from tf_impl.nested_tensors import name_tensors
+from tf_impl.repeated_draws import repeat_draws
 from tf_impl.traced_step import has_random_operations, trace_model
 from tf_impl.unsupported import find_unsupported
 
@@ -59,6 +63,7 @@ class DescribedModel:
         inputs: Mapping[str, InputSpec],
         arrays: Mapping[str, np.ndarray],
         seed: int,
+        repeats_draws: bool = False,
     ) -> None:
         """Build the model.
 
@@ -69,6 +74,7 @@ class DescribedModel:
             inputs: The inputs of the model by name.
             arrays: The values of the inputs by name.
             seed: The seed of the initial weights.
+            repeats_draws: Whether large initial weights repeat short draws, because only the proof uses them.
 
         Raises:
             UserError: The factory or the model's forward pass failed.
@@ -78,16 +84,20 @@ class DescribedModel:
         patch_grouped_convolutions()
         keras.utils.clear_session(free_memory=False)  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
-        with keep_float64():
+        draw_weights = repeat_draws if repeats_draws else nullcontext
+        with keep_float64(), draw_weights():
             self.model = model = build_user_model(key, factory, arguments)
         self.checksums: dict[str, int] = {}  # of the variables before the last pass of `compute`
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
+        self.last_gradients: Arrays = {}  # those that `compute_gradients` has computed since the last pass
+        self.unused: set[str] | None = None  # the parameters that `describe` has found to be unused; None if unknown
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
         self.has_open_batch = any(0 in model_input.open_axes for model_input in inputs.values())
         self.adapt_inputs = build_input_adapter(key, model, list(inputs))
-        self.outputs = self._call(training=False)  # layers create their variables at the first call
-        trace_model(f"{key}={factory}", self._compute, inputs, self.inputs)
+        with draw_weights():
+            self.outputs = self._call(training=False)  # layers create their variables at the first call
+        self.had_random_operations = trace_model(f"{key}={factory}", self._compute, inputs, self.inputs)
         self.noises, self.other_dropouts = find_dropouts(model)
         disable_dropout(model, self.noises)
 
@@ -107,6 +117,8 @@ class DescribedModel:
         del before  # it takes as much memory as the model
         outputs = {name: tensor.numpy() for name, tensor in self.outputs.items()}
         mixing_layer = self._find_mixing_layer(BatchPass(outputs, trace.calls))
+        gradients = BatchGradients() if mixing_layer else observe_gradients(self, outputs)
+        self.unused = gradients.unused
         tensors = self._get_variables()
         noise_names = {id(layer): name for name, layer in layers_by_path(self.model).items() if name in self.noises}
         noisy_layers = {path: layer for path, layer in trace.entered.items() if id(layer) in noise_names}
@@ -147,13 +159,13 @@ class DescribedModel:
             ],
             restricted=[name for name in restricted if name not in self.buffers],
             mixing_layer=mixing_layer,
-            mixed_gradient=None if mixing_layer else find_mixed_gradient(self, outputs),
+            mixed_gradient=gradients.mixed,
             is_keras_two=isinstance(self.model, KerasTwoModel),
         )
 
     def find_unused(self, description: ModelDescription, seed: int) -> set[str]:
         """Return the names of the trained variables on which no output depends."""
-        return find_unused(self, description, seed)
+        return find_unused(self, description, seed) if self.unused is None else self.unused
 
     def list_files(self) -> list[str]:
         """Return the paths of the user's source files, on which the model and its loss function depend."""
@@ -163,6 +175,10 @@ class DescribedModel:
         """Return copies of variables by name; of all of them if `names` is None."""
         variables = self._get_variables().items()
         return {name: variable.numpy() for name, variable in variables if names is None or name in names}
+
+    def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Set variables by name."""
+        set_state(self.model, weights)
 
     def changed_weights(self) -> dict[str, np.ndarray]:
         """Return copies of the variables that the last pass of `compute` changed, by name."""
@@ -210,6 +226,7 @@ class DescribedModel:
         Returns:
             The outputs, and the shapes of the inputs of layers.
         """
+        self.last_gradients = {}
         set_state(self.model, weights)
         self.checksums = compute_checksums(view_state(self.model))
         with ForwardTrace(self.model, replacements) as trace, tf.GradientTape() as self.tape:
@@ -221,6 +238,15 @@ class DescribedModel:
     def calls(self, paths: Sequence[str] | None = None) -> dict[str, RecordedCall]:
         """Return the calls of layers in the last pass by path; of all layers if `paths` is None."""
         return {path: call for path, call in self.last_calls.items() if paths is None or path in paths}
+
+    def compute_gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, GradientSummary]:
+        """Compute gradients as `gradients` does, keep them until the next pass, and return summaries of them."""
+        self.last_gradients = self.gradients(projections)
+        return summarize_gradients(self.last_gradients)
+
+    def read_gradients(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the last gradients of some variables by name."""
+        return {name: array for name, array in self.last_gradients.items() if name in names}
 
     def gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the gradients of the sum of all elements of the last outputs, each output times its projection.
@@ -238,10 +264,15 @@ class DescribedModel:
         factors = [tf.cast(array, output.dtype) for array, output in zip(projections.values(), outputs, strict=True)]
         sources = [variable.value for variable in trainable.values()]
         try:
-            computed = self.tape.gradient(outputs, sources, factors, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            computed = self.tape.gradient(outputs, sources, factors)
         except Exception as error:
             raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
-        return {name: view_tensor(tf.convert_to_tensor(x)) for name, x in zip(trainable, computed, strict=True)}
+        connected = {name: x for name, x in zip(trainable, computed, strict=True) if x is not None}
+        self.unconnected = trainable.keys() - connected.keys()
+        return {
+            name: view_tensor(tf.convert_to_tensor(connected[name])) if name in connected else np.zeros(variable.shape)
+            for name, variable in trainable.items()
+        }
 
     def _compute_training(self, before: Arrays, seed: int, rows: slice) -> ObservedPass:
         """Seed all random generators, compute a training pass on some examples, and restore the variables."""
@@ -261,7 +292,8 @@ class DescribedModel:
 
     @cached_property
     def _has_random_operations(self) -> bool:
-        return has_random_operations(self._compute, self.inputs)
+        """Whether the model draws random numbers although its dropout is disabled."""
+        return self.had_random_operations and has_random_operations(self._compute, self.inputs)
 
     def _find_mixing_layer(self, batch_pass: BatchPass) -> str | None:
         """Compute a batch of copies of one example. Return the first layer that mixes examples, or None.

@@ -5,6 +5,7 @@ both models compute the same. The path of a layer is its name in the model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from common.map.description import (
     Arrays,
     ComputedPass,
     DropoutDescription,
+    GradientSummary,
     ModelDescription,
     ObservedPass,
     RecordedCall,
@@ -24,8 +26,9 @@ from common.map.description import (
     list_received_shapes,
 )
 from common.map.factory import list_user_files
+from common.map.gradient_summary import summarize_gradients
 from common.map.input_specs import InputSpec
-from common.map.mixed_examples import BatchPass, choose_example, find_mixed_gradient, find_mixing_layer
+from common.map.mixed_examples import BatchGradients, BatchPass, choose_example, find_mixing_layer, observe_gradients
 from common.map.random_layers import observe_training
 from common.map.single_values import find_norms_of_single_values
 from common.map.unused_variables import find_unused
@@ -47,6 +50,7 @@ from torch_impl.input_adapter import build_input_adapter
 from torch_impl.keras_backend import build_module
 from torch_impl.keras_module import KerasModule
 from torch_impl.nested_tensors import name_tensors
+from torch_impl.repeated_draws import repeat_draws
 from torch_impl.state_dict import find_aliases, read_state_dict
 from torch_impl.unsupported import find_unsupported
 
@@ -62,6 +66,7 @@ class DescribedModel:
         inputs: Mapping[str, InputSpec],
         arrays: Mapping[str, np.ndarray],
         seed: int,
+        repeats_draws: bool = False,
     ) -> None:
         """Build the model.
 
@@ -72,6 +77,7 @@ class DescribedModel:
             inputs: The inputs of the model by name.
             arrays: The values of the inputs by name.
             seed: The seed of the initial weights.
+            repeats_draws: Whether large initial weights repeat short draws, because only the proof uses them.
 
         Raises:
             UserError: The factory or the model's forward pass failed.
@@ -79,15 +85,19 @@ class DescribedModel:
         self.key, self.factory = key, factory
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         compute_in_float64()
-        self.model = model = build_module(key, factory, arguments, seed).double()
+        draw_weights = repeat_draws if repeats_draws else nullcontext
+        with draw_weights():
+            self.model = model = build_module(key, factory, arguments, seed).double()
         self.checksums: dict[str, int] = {}  # of the variables before the last pass of `compute`
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
+        self.last_gradients: Arrays = {}  # those that `compute_gradients` has computed since the last pass
+        self.unused: set[str] | None = None  # the parameters that `describe` has found to be unused; None if unknown
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         self.is_keras = isinstance(model, KerasModule)
         channels = [name for name, model_input in inputs.items() if model_input.channels and not self.is_keras]
         self.has_channels = bool(channels)
         self.adapt_inputs = build_input_adapter(key, model, list(inputs), channels)
-        with torch.no_grad():
+        with draw_weights(), torch.no_grad():
             self.outputs = self._call(training=False)  # lazy layers create their parameters at the first call
         unfold_attention(model, UnfoldedAttention)
         set_dropout_batch_first(model)
@@ -118,6 +128,8 @@ class DescribedModel:
         } - self.buffers.keys()
         changed_statistics = {name: tuple(tensors[name].shape) for name in moving_statistics & training.changed}
         mixing_layer = self._find_mixing_layer(BatchPass(outputs, trace.calls))
+        gradients = BatchGradients() if mixing_layer else observe_gradients(self, outputs)
+        self.unused = gradients.unused
         return ModelDescription(
             layers=layers,
             variables={
@@ -148,14 +160,14 @@ class DescribedModel:
             ],
             restricted=[name for name in restricted if name not in self.buffers],
             mixing_layer=mixing_layer,
-            mixed_gradient=None if mixing_layer else find_mixed_gradient(self, outputs),
+            mixed_gradient=gradients.mixed,
             is_keras=self.is_keras,
             aliases=find_aliases(self.model),
         )
 
     def find_unused(self, description: ModelDescription, seed: int) -> set[str]:
         """Return the names of the trained variables on which no output depends."""
-        return find_unused(self, description, seed)
+        return find_unused(self, description, seed) if self.unused is None else self.unused
 
     def list_files(self) -> list[str]:
         """Return the paths of the user's source files, on which the model and its loss function depend."""
@@ -165,6 +177,10 @@ class DescribedModel:
         """Return copies of variables by name; of all of them if `names` is None."""
         variables = self._get_variables().items()
         return {name: view_tensor(x).copy() for name, x in variables if names is None or name in names}
+
+    def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Set variables by name."""
+        set_state(self.model, weights)
 
     def changed_weights(self) -> dict[str, np.ndarray]:
         """Return copies of the variables that the last pass of `compute` changed, by name."""
@@ -200,6 +216,7 @@ class DescribedModel:
         Returns:
             The outputs, and the shapes of the inputs of layers.
         """
+        self.last_gradients = {}
         set_state(self.model, weights)
         self.checksums = compute_checksums(view_state(self.model))
         with ForwardTrace(self.model, replacements) as trace:
@@ -211,6 +228,15 @@ class DescribedModel:
     def calls(self, paths: Sequence[str] | None = None) -> dict[str, RecordedCall]:
         """Return the calls of layers in the last pass by path; of all layers if `paths` is None."""
         return {path: call for path, call in self.last_calls.items() if paths is None or path in paths}
+
+    def compute_gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, GradientSummary]:
+        """Compute gradients as `gradients` does, keep them until the next pass, and return summaries of them."""
+        self.last_gradients = self.gradients(projections)
+        return summarize_gradients(self.last_gradients)
+
+    def read_gradients(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the last gradients of some variables by name."""
+        return {name: array for name, array in self.last_gradients.items() if name in names}
 
     def gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the gradients of the sum of all elements of the last outputs, each output times its projection.
@@ -226,16 +252,20 @@ class DescribedModel:
         trainable = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         loss = sum((self.last_outputs[name] * torch.from_numpy(array)).sum() for name, array in projections.items())
         assert isinstance(loss, torch.Tensor)
+        self.unconnected = set(trainable)
         if not trainable or not loss.requires_grad:
             return {name: np.zeros(parameter.shape) for name, parameter in trainable.items()}
         try:
             with keep_float64():  # activation checkpointing computes layers again
-                gradients = torch.autograd.grad(
-                    loss, list(trainable.values()), allow_unused=True, materialize_grads=True
-                )
+                gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
         except Exception as error:
             raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
-        return {name: gradient.to_dense().numpy() for name, gradient in zip(trainable, gradients, strict=True)}
+        connected = {name: x for name, x in zip(trainable, gradients, strict=True) if x is not None}
+        self.unconnected -= connected.keys()
+        return {
+            name: connected[name].to_dense().numpy() if name in connected else np.zeros(parameter.shape)
+            for name, parameter in trainable.items()
+        }
 
     def _compute_training(self, before: Arrays, seed: int, rows: slice) -> ObservedPass:
         """Seed all random generators, compute a training pass on some examples, and restore the variables."""

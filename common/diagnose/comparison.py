@@ -27,7 +27,7 @@ from common.diagnose.rounding import MACHINE_EPSILON, measure_noise, perturb, pr
 from common.diagnose.side_run import SideRun
 from common.map.array_differences import compute_norm
 from common.map.description import drop_call_number
-from common.map.proof import SMALL_GRADIENT_SHARE
+from common.map.gradient_comparison import SMALL_GRADIENT_SHARE
 from common.map.side import Side, receive_all
 from common.map.unpaired_layers import UnpairedLayer
 

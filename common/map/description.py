@@ -178,6 +178,19 @@ def drop_call_number(path: str) -> str:
 
 
 @dataclass(frozen=True)
+class GradientSummary:
+    """Size and content of a gradient, which stays in the process that computed it.
+
+    Attributes:
+        norm: The norm, which is 0 only if all elements are 0.
+        checksum: A checksum of the elements.
+    """
+
+    norm: float
+    checksum: int
+
+
+@dataclass(frozen=True)
 class ComputedPass:
     """A forward pass in float64, with the results that the caller asked for.
 
@@ -188,7 +201,7 @@ class ComputedPass:
         outputs: The outputs by name, including outputs of integers.
         received_shapes: The shape of the first tensor that a layer received in its first call, by path.
         calls: The calls of layers by path, in the order in which they returned.
-        gradients: The gradients of that scalar by the name of the variable.
+        gradients: Summaries of the gradients of that scalar by the name of the variable.
         updated: All variables after the pass, by name.
         changed: The names of those that the pass changed.
     """
@@ -196,7 +209,7 @@ class ComputedPass:
     outputs: Arrays
     received_shapes: dict[str, tuple[int, ...]]
     calls: dict[str, RecordedCall] = field(default_factory=dict)
-    gradients: Arrays = field(default_factory=dict)
+    gradients: dict[str, GradientSummary] = field(default_factory=dict)
     updated: Arrays = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
 

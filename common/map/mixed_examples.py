@@ -17,6 +17,7 @@ from common.map.description import Arrays, ComputedPass, RecordedCall
 
 TOLERANCE = 1e-9  # larger than the rounding errors of a float64 pass
 GRADIENT_TOLERANCE = 1e-5  # larger than the rounding errors of float32, in which some models compute gradients
+FACTORS = np.random.default_rng(0).standard_normal(64)  # of the neighboring elements that `sketch_array` adds
 SMALL_SHARE = 1e-2  # a smaller gradient is compared relative to this share of the norm of the largest gradient
 
 
@@ -32,6 +33,7 @@ class BatchModel(Protocol):
     """A model of either framework, with the tensors of a batch."""
 
     inputs: dict[str, Any]
+    unconnected: set[str]  # the parameters through which the last `gradients` found no path to the outputs
 
     def compute(self, weights: Arrays, training: bool) -> ComputedPass:
         """Compute a forward pass, and return its outputs. Raise UserError if it fails."""
@@ -70,8 +72,21 @@ def find_mixing_layer(batch: BatchPass, copies: BatchPass) -> str | None:
     return next(layers, "the model")
 
 
-def find_mixed_gradient(model: BatchModel, batch_outputs: Arrays) -> str | None:
-    """Return the first parameter whose gradient is not the sum of its gradients for both halves of a batch, or None.
+@dataclass(frozen=True)
+class BatchGradients:
+    """Observations of the gradients of a batch in evaluation mode.
+
+    Attributes:
+        mixed: The first parameter whose gradient is not the sum of its gradients for both halves of the batch, or None.
+        unused: The parameters on which no output depends; None if these gradients do not show it.
+    """
+
+    mixed: str | None = None
+    unused: set[str] | None = None
+
+
+def observe_gradients(model: BatchModel, batch_outputs: Arrays) -> BatchGradients:
+    """Find out whether gradients mix examples, and which parameters are unused.
 
     A hook on a tensor or a custom gradient may mix examples.
 
@@ -85,14 +100,15 @@ def find_mixed_gradient(model: BatchModel, batch_outputs: Arrays) -> str | None:
     batch = model.inputs
     count = len(next(iter(batch.values())))
     if count < 2:
-        return None
+        return BatchGradients()
+    floating = {name for name, array in batch_outputs.items() if array.dtype.kind == "f"}
     stream = np.random.default_rng(0)
     projections = {
         name: stream.standard_normal(array.shape)
         for name, array in batch_outputs.items()
-        if array.dtype.kind == "f" and array.shape[:1] == (count,)
+        if name in floating and array.shape[:1] == (count,)
     }
-    sums: dict[str, np.ndarray] = {}
+    sums: Arrays = {}
     try:
         for rows in (slice(count // 2), slice(count // 2, None)):
             model.inputs = {name: tensor[rows] for name, tensor in batch.items()}
@@ -104,24 +120,46 @@ def find_mixed_gradient(model: BatchModel, batch_outputs: Arrays) -> str | None:
                 if name in outputs and outputs[name].shape == array[rows].shape
             }
             if not matching or (sums and matching.keys() != projections.keys()):
-                return None
+                return BatchGradients()
             projections = matching
             halves = model.gradients({name: 2 * array[rows] for name, array in projections.items()})
-            for name in [*halves]:  # the gradients take as much memory as the model
-                half = halves.pop(name)
-                sums[name] = sums[name] + half if name in sums else half
+            for name, half in halves.items():
+                sums[name] = sums.get(name, 0) + sketch_array(half)
+            del halves  # they take as much memory as the model
         model.inputs = batch
         model.compute({}, training=False)
-        whole = model.gradients(projections)
+        gradients = model.gradients(projections)
+        whole = {name: sketch_array(gradient) for name, gradient in gradients.items()}
     except UserError:  # the model may accept this number of examples only
-        return None
+        return BatchGradients()
     finally:
         model.inputs = batch
     min_norm = SMALL_SHARE * max((compute_norm(gradient) for gradient in whole.values()), default=0)
     differing = (
         name for name in whole if relative_difference(whole[name], sums[name] / 2, min_norm) > GRADIENT_TOLERANCE
     )
-    return next(differing, None)
+    unused = _find_unused(model, gradients) if projections.keys() == floating else None
+    return BatchGradients(next(differing, None), unused)
+
+
+def sketch_array(array: np.ndarray) -> np.ndarray:
+    """Return sums of neighboring elements, each times a random factor. Arrays that differ have other sums.
+
+    The sums have about the norm of the array, but take less memory: there is one for len(FACTORS) elements.
+    """
+    elements = array.ravel()
+    end = len(elements) - len(elements) % len(FACTORS)
+    sums = np.einsum("ij,j->i", elements[:end].reshape(-1, len(FACTORS)), FACTORS)
+    return np.append(sums, elements[end:] @ FACTORS[: len(elements) - end])
+
+
+def _find_unused(model: BatchModel, gradients: Arrays) -> set[str] | None:
+    """Return the parameters without a path to the outputs. Return None if a gradient of another parameter is zero.
+
+    Such a parameter may be used, because other weights, such as zeros, can make its gradient zero.
+    """
+    zero = {name for name, gradient in gradients.items() if not gradient.any()}
+    return zero if zero == model.unconnected else None
 
 
 def mixes_examples(batch: np.ndarray, copies: np.ndarray, index: int) -> bool:

@@ -5,25 +5,25 @@ which variables correspond. The proof is numerical: float64 makes an accidental 
 impossible.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 import numpy as np
 
 from common.errors import UserError
-from common.map.array_differences import compute_norm, relative_difference
+from common.map.array_differences import relative_difference
+from common.map.array_groups import group_by_size
 from common.map.description import Arrays, ComputedPass, ModelDescription
 from common.map.first_difference import explain_first_difference
+from common.map.gradient_comparison import GradientSummaries, compare_gradients
 from common.map.output_pairs import draw_projections, largest_difference, pair_outputs
 from common.map.pair_variables import ParameterMap
 from common.map.side import Side, receive_all
 from common.map.state_changes import compare_state, compare_statistics, find_unpaired_changes
 from common.map.unused_variables import draw_constants
 
-OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relative to the norm of the array
-# A gradient whose norm is less than this share of the largest gradient's norm is compared relative to that share of the
-# largest norm, because it consists mostly of rounding errors.
-SMALL_GRADIENT_SHARE = 1e-4
+OUTPUT_TOLERANCE = 1e-10  # largest difference, relative to the norm of the array
 # Outputs that differ by less, and by more than the tolerance, differ by the rounding of float32.
 ROUNDED_DIFFERENCE = 1e-7
 MODES = {False: "evaluation mode", True: "training mode"}
@@ -67,25 +67,27 @@ def prove_models(
     computation = Computation(torch_side, keras_side, weights, keras_weights, keras_unpaired)
     proof.errors += _compare_trainable(parameter_map, torch_description, keras_description)
     paired = keras_weights.keys()
-    stream = np.random.default_rng(seed)
+    summaries: tuple[GradientSummaries, GradientSummaries] | None = None
+    difference, error = 0.0, ""
     for training, mode in MODES.items():
         torch_pass, keras_pass = computation.run(training)
-        outputs, error = pair_outputs(torch_pass.outputs, keras_pass.outputs, torch_description.has_channels)
-        if error:
-            proof.errors.append(f"in {mode} {error}")
+        outputs, output_error = pair_outputs(torch_pass.outputs, keras_pass.outputs, torch_description.has_channels)
+        if output_error:
+            proof.errors.append(f"in {mode} {output_error}")
             return proof
-        difference = largest_difference(outputs, torch_pass, keras_pass)
-        proof.measured[f"outputs in {mode}"] = difference
-        if difference > OUTPUT_TOLERANCE:
+        output_difference = largest_difference(outputs, torch_pass, keras_pass)
+        proof.measured[f"outputs in {mode}"] = output_difference
+        if output_difference > OUTPUT_TOLERANCE:
             passes = computation.add_calls(torch_pass, keras_pass)
-            cause = _explain_outputs(computation, training, passes, parameter_map, difference)
-            proof.errors.append(f"in {mode} the outputs differ by {difference:.1e} of their norm; {cause}")
+            cause = _explain_outputs(computation, training, passes, parameter_map, output_difference)
+            proof.errors.append(f"in {mode} the outputs differ by {output_difference:.1e} of their norm; {cause}")
             return proof
-        projections = draw_projections(outputs, torch_pass.outputs, stream)
+        # The same factors in both modes: most models have the same gradients then, which are compared only once
+        projections = draw_projections(outputs, torch_pass.outputs, np.random.default_rng(seed))
         torch_pass, keras_pass = computation.add_gradients(torch_pass, keras_pass, *projections)
-        difference, error = _compare_gradients(parameter_map, weights, torch_pass, keras_pass)
-        torch_pass = drop_gradients(torch_pass, parameter_map.torch_names)
-        keras_pass = drop_gradients(keras_pass, paired)
+        if (torch_pass.gradients, keras_pass.gradients) != summaries:
+            summaries = torch_pass.gradients, keras_pass.gradients
+            difference, error = compare_gradients((torch_side, keras_side), parameter_map, weights, *summaries)
         torch_pass, keras_pass = computation.add_state(torch_pass, keras_pass)
         proof.measured[f"gradients in {mode}"] = difference
         errors = [
@@ -143,11 +145,22 @@ class Computation:
 
     def run(self, training: bool) -> tuple[ComputedPass, ComputedPass]:
         """Compute a pass of both models."""
-        self.torch_side.send("compute", weights={} if self.are_set else self.torch_weights, training=training)
-        self.keras_side.send("compute", weights={} if self.are_set else self.keras_weights, training=training)
+        if not self.are_set:
+            self._set_weights()
         self.are_set = False
+        for side in (self.torch_side, self.keras_side):
+            side.send("compute", weights={}, training=training)
         torch_pass, keras_pass = receive_all(self.torch_side, self.keras_side)
         return torch_pass, keras_pass
+
+    def _set_weights(self) -> None:
+        """Set the weights of both models, those of some variables at a time, because copies are sent."""
+        sides = (self.torch_side, self.torch_weights), (self.keras_side, self.keras_weights)
+        groups = [group_by_size({name: array.nbytes for name, array in weights.items()}) for _, weights in sides]
+        for names in zip_longest(*groups, fillvalue=()):
+            for (side, weights), group in zip(sides, names, strict=True):
+                side.send("set_weights", weights={name: weights[name] for name in group})
+            receive_all(self.torch_side, self.keras_side)
 
     def add_calls(self, torch_pass: ComputedPass, keras_pass: ComputedPass) -> tuple[ComputedPass, ComputedPass]:
         """Return the last passes with the calls of all layers."""
@@ -163,9 +176,9 @@ class Computation:
         torch_projections: Mapping[str, np.ndarray],
         keras_projections: Mapping[str, np.ndarray],
     ) -> tuple[ComputedPass, ComputedPass]:
-        """Return the last passes with gradients."""
-        self.torch_side.send("gradients", projections=torch_projections)
-        self.keras_side.send("gradients", projections=keras_projections)
+        """Return the last passes with summaries of their gradients."""
+        self.torch_side.send("compute_gradients", projections=torch_projections)
+        self.keras_side.send("compute_gradients", projections=keras_projections)
         torch_gradients, keras_gradients = receive_all(self.torch_side, self.keras_side)
         return replace(torch_pass, gradients=torch_gradients), replace(keras_pass, gradients=keras_gradients)
 
@@ -181,11 +194,6 @@ class Computation:
             replace(torch_pass, updated=torch_updated, changed=frozenset(torch_changed)),
             replace(keras_pass, updated=keras_updated, changed=frozenset(keras_changed)),
         )
-
-
-def drop_gradients(computed: ComputedPass, names: Collection[str]) -> ComputedPass:
-    """Return a pass without the gradients of some variables, which take as much memory as the model."""
-    return replace(computed, gradients={name: array for name, array in computed.gradients.items() if name not in names})
 
 
 def _explain_outputs(
@@ -216,42 +224,6 @@ def _explain_outputs(
     if difference < ROUNDED_DIFFERENCE:
         return f"{cause}; so small a difference may be that of a constant or a table that one model computes in float32"
     return cause
-
-
-def _compare_gradients(
-    parameter_map: ParameterMap, torch_weights: Arrays, torch_pass: ComputedPass, keras_pass: ComputedPass
-) -> tuple[float, str]:
-    """Return the largest difference between gradients, and an error, which is empty if all gradients agree.
-
-    The error names the last differing gradient in the order of execution, which is nearest to the output: the backward
-    pass spreads a difference from there to the earlier layers.
-    """
-    norms = [compute_norm(gradient) for gradient in keras_pass.gradients.values()]
-    min_norm = SMALL_GRADIENT_SHARE * max(norms, default=0)
-    torch_arrays = {**torch_weights, **torch_pass.gradients}
-    largest, message = 0.0, ""
-    for pair in parameter_map.variable_pairs:
-        if pair.keras not in keras_pass.gradients or pair.transformation.sources[0].name not in torch_pass.gradients:
-            continue
-        gradient = pair.transformation.gradient_to_keras(torch_arrays)
-        difference = relative_difference(gradient, keras_pass.gradients[pair.keras], min_norm)
-        largest = max(largest, difference)
-        if difference > GRADIENT_TOLERANCE:
-            message = (
-                "the outputs agree and gradients differ; nearest to the output: "
-                f"{' + '.join(map(str, pair.transformation.sources))} (PyTorch) and {pair.keras} (Keras), by "
-                f"{difference:.1e} of the norm{_explain_padding(parameter_map, pair.keras)}"
-            )
-    return largest, message
-
-
-def _explain_padding(parameter_map: ParameterMap, keras_name: str) -> str:
-    """Explain a different gradient by PyTorch's padding row if the variable is an embedding that has one."""
-    for pair in parameter_map.layer_pairs:
-        row = pair.torch.settings.get("padding_idx")
-        if keras_name in pair.keras.variable_names and row is not None:
-            return f"; PyTorch's has padding_idx={row}, a row that gets no gradient there"
-    return ""
 
 
 def _compare_trainable(

@@ -7,8 +7,6 @@ correspond.
 import math
 from collections.abc import Collection, Iterator, Sequence
 
-import numpy as np
-
 from common.map.array_differences import relative_difference
 from common.map.description import Arrays, ComputedPass
 from common.map.pair_variables import ParameterMap
@@ -128,7 +126,7 @@ def find_unpaired_changes(computed: ComputedPass, paired: Collection[str], side:
             continue
         if name in computed.changed:
             errors.append(f"{side}'s {name} changes and has no counterpart; pair it in model.map")
-        elif np.any(computed.gradients.get(name, 0)):
+        elif name in computed.gradients and computed.gradients[name].norm != 0:
             errors.append(f"{side}'s {name} has a gradient and no counterpart; pair it in model.map")
     return errors
 

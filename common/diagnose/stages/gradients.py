@@ -14,7 +14,7 @@ from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close, measure_no
 from common.diagnose.stages.activations import EVALUATION_MODE, TRAINING_MODE
 from common.diagnose.stages.initial_weights import find_one_sided_ties
 from common.map.array_differences import compute_norm
-from common.map.proof import SMALL_GRADIENT_SHARE
+from common.map.gradient_comparison import SMALL_GRADIENT_SHARE
 
 SCALED_GRADIENT = "scaled_gradient"
 

@@ -10,7 +10,7 @@ from common.diagnose.explain.reduction_faults import explain_reduction
 from common.diagnose.explain.step_gradients import StepGradients, global_norm
 from common.diagnose.findings import Stage
 from common.map.array_differences import compute_norm
-from common.map.proof import SMALL_GRADIENT_SHARE
+from common.map.gradient_comparison import SMALL_GRADIENT_SHARE
 
 SMALLEST_NOISE = 1e-13  # relative noise that is assumed if the estimated noise is smaller
 LISTED_PARAMETERS = 3  # number of parameters that a sentence names

@@ -5,10 +5,13 @@ from collections.abc import Collection, Mapping
 from typing import cast
 
 import numpy as np
+import pytest
 
-from common.map.description import Arrays, ComputedPass, ModelDescription, VariableDescription
+from common.map import array_groups
+from common.map.description import Arrays, ComputedPass, GradientSummary, ModelDescription, VariableDescription
+from common.map.gradient_summary import summarize_gradients
 from common.map.pair_variables import ParameterMap, VariablePair
-from common.map.proof import prove_models
+from common.map.proof import Proof, prove_models
 from common.map.side import Side
 from common.map.transformation import parse_transformation
 
@@ -24,6 +27,8 @@ class NumpySide:
         self.matrices = {f"{prefix}{number}": stream.standard_normal((SIZE, SIZE)) for number in range(COUNT)}
         self.inputs = stream.standard_normal((COUNT, 2, SIZE))
         self.result: object = None
+        self.read_names: list[str] = []  # of the gradients that `read_gradients` has returned
+        self.training_factor = 1.0  # by which gradients in training mode are multiplied
 
     def send(self, function: str, **arguments: object) -> None:
         """Compute the result of a call."""
@@ -49,14 +54,30 @@ class NumpySide:
 
     def compute(self, weights: Arrays, training: bool) -> ComputedPass:
         """Set the matrices and return the output."""
-        for name, array in weights.items():
-            self.matrices[name][...] = array
+        self.set_weights(weights)
+        self.is_training = training
         products = (inputs @ matrix for inputs, matrix in zip(self.inputs, self.matrices.values(), strict=True))
         return ComputedPass({"output": sum(products, np.zeros((2, SIZE)))}, {})
 
-    def gradients(self, projections: Mapping[str, np.ndarray]) -> Arrays:
-        """Return the gradients of the matrices."""
-        return {name: inputs.T @ projections["output"] for name, inputs in zip(self.matrices, self.inputs, strict=True)}
+    def set_weights(self, weights: Arrays) -> None:
+        """Set matrices."""
+        for name, array in weights.items():
+            self.matrices[name][...] = array
+
+    def compute_gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, GradientSummary]:
+        """Return summaries of the gradients, which `read_gradients` computes again."""
+        self.factors = projections["output"] * (self.training_factor if self.is_training else 1)
+        summaries = (summarize_gradients({name: self._compute_gradient(name)}) for name in self.matrices)
+        return {name: summary for summary_by_name in summaries for name, summary in summary_by_name.items()}
+
+    def read_gradients(self, names: Collection[str]) -> Arrays:
+        """Return gradients."""
+        self.read_names += names
+        return {name: self._compute_gradient(name) for name in names}
+
+    def _compute_gradient(self, name: str) -> np.ndarray:
+        gradient: np.ndarray = self.inputs[[*self.matrices].index(name)].T @ self.factors
+        return gradient
 
 
 def describe(side: NumpySide) -> ModelDescription:
@@ -65,19 +86,42 @@ def describe(side: NumpySide) -> ModelDescription:
     return ModelDescription([], variables, [], has_channels=False)
 
 
-def test_a_proof_keeps_the_weights_and_one_result_of_each_side() -> None:
-    torch_side, keras_side = NumpySide("weight"), NumpySide("kernel")
+def prove(*sides: NumpySide) -> tuple[Proof, float]:
+    """Prove that two models are the same. Return the proof, and its largest memory as a multiple of the weights."""
+    torch_side, keras_side = sides
     names = zip(keras_side.matrices, torch_side.matrices, strict=True)
     parameter_map = ParameterMap([VariablePair(keras, parse_transformation(torch)) for keras, torch in names], [])
     initial_weights = torch_side.weights()
-    sides, descriptions = (torch_side, keras_side), (describe(torch_side), describe(keras_side))
+    descriptions = describe(torch_side), describe(keras_side)
     tracemalloc.start()
     try:
         proof = prove_models(*cast("tuple[Side, Side]", sides), *descriptions, parameter_map, initial_weights, seed=0)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    return proof, peak / sum(array.nbytes for array in initial_weights.values())
+
+
+def test_a_proof_keeps_the_weights_and_only_few_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_groups, "GROUP_SIZE", 2 * SIZE * SIZE * 8)
+    proof, peak = prove(NumpySide("weight"), NumpySide("kernel"))
     assert not proof.errors
-    weights_size = sum(array.nbytes for array in initial_weights.values())
-    # The drawn weights and one result of each side, and copies of two arrays while they are compared.
-    assert peak < 3.7 * weights_size, peak / weights_size
+    # The drawn weights, and two groups of two of the 16 gradients of both sides
+    assert peak < 1.8, peak
+
+
+@pytest.mark.parametrize(("factor", "reads"), [(1, 1), (2, 2)])
+def test_gradients_are_compared_once_if_they_are_the_same_in_both_modes(factor: float, reads: int) -> None:
+    sides = NumpySide("weight"), NumpySide("kernel")
+    for side in sides:
+        side.training_factor = factor
+    proof, _ = prove(*sides)
+    assert not proof.errors
+    assert [sorted(side.read_names) for side in sides] == [sorted([*side.matrices] * reads) for side in sides]
+
+
+def test_gradients_that_differ_only_in_training_mode_are_found() -> None:
+    sides = NumpySide("weight"), NumpySide("kernel")
+    sides[1].training_factor = 1 + 1e-8
+    proof, _ = prove(*sides)
+    assert "in training mode the outputs agree and gradients differ" in proof.errors[0]
