@@ -19,7 +19,6 @@ from common.map.description import (
     Arrays,
     ComputedPass,
     DropoutDescription,
-    GradientSummary,
     ModelDescription,
     ObservedPass,
     RecordedCall,
@@ -27,7 +26,6 @@ from common.map.description import (
     list_received_shapes,
 )
 from common.map.factory import list_user_files
-from common.map.gradient_summary import summarize_gradients
 from common.map.input_specs import InputSpec
 from common.map.keras_calls import get_training_argument
 from common.map.keras_paths import layers_by_path
@@ -39,9 +37,10 @@ from common.models.loaded_weights import UNREAD, check_all_read, is_floating
 from tf_impl.batch_norm import list_batch_norm_buffers
 from tf_impl.convolution import patch_grouped_convolutions
 from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
+from tf_impl.described_gradients import DifferentiatedModel
 from tf_impl.described_layers import describe_layers, describe_variable
 from tf_impl.described_losses import compute_losses
-from tf_impl.described_state import find_restricted, get_state, read_state, set_state, view_state, view_tensor
+from tf_impl.described_state import find_restricted, get_state, read_state, set_state, view_state
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter
@@ -52,7 +51,7 @@ from tf_impl.traced_step import has_random_operations, trace_model
 from tf_impl.unsupported import find_unsupported
 
 
-class DescribedModel:
+class DescribedModel(DifferentiatedModel):
     """The model that a user's factory returns, and the inputs for its forward passes."""
 
     def __init__(
@@ -89,7 +88,6 @@ class DescribedModel:
             self.model = model = build_user_model(key, factory, arguments)
         self.checksums: dict[str, int] = {}  # of the variables before the last pass of `compute`
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
-        self.last_gradients: Arrays = {}  # those that `compute_gradients` has computed since the last pass
         self.unused: set[str] | None = None  # the parameters that `describe` has found to be unused; None if unknown
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
@@ -238,41 +236,6 @@ class DescribedModel:
     def calls(self, paths: Sequence[str] | None = None) -> dict[str, RecordedCall]:
         """Return the calls of layers in the last pass by path; of all layers if `paths` is None."""
         return {path: call for path, call in self.last_calls.items() if paths is None or path in paths}
-
-    def compute_gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, GradientSummary]:
-        """Compute gradients as `gradients` does, keep them until the next pass, and return summaries of them."""
-        self.last_gradients = self.gradients(projections)
-        return summarize_gradients(self.last_gradients)
-
-    def read_gradients(self, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Return the last gradients of some variables by name."""
-        return {name: array for name, array in self.last_gradients.items() if name in names}
-
-    def gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the gradients of the sum of all elements of the last outputs, each output times its projection.
-
-        Call this method once after `compute`.
-
-        Args:
-            projections: An array of the shape of the output for each floating-point output, by name.
-
-        Raises:
-            UserError: The backward pass failed.
-        """
-        trainable = {name: variable for name, variable in self._get_variables().items() if variable.trainable}
-        outputs = [self.last_outputs[name] for name in projections]
-        factors = [tf.cast(array, output.dtype) for array, output in zip(projections.values(), outputs, strict=True)]
-        sources = [variable.value for variable in trainable.values()]
-        try:
-            computed = self.tape.gradient(outputs, sources, factors)
-        except Exception as error:
-            raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
-        connected = {name: x for name, x in zip(trainable, computed, strict=True) if x is not None}
-        self.unconnected = trainable.keys() - connected.keys()
-        return {
-            name: view_tensor(tf.convert_to_tensor(connected[name])) if name in connected else np.zeros(variable.shape)
-            for name, variable in trainable.items()
-        }
 
     def _compute_training(self, before: Arrays, seed: int, rows: slice) -> ObservedPass:
         """Seed all random generators, compute a training pass on some examples, and restore the variables."""

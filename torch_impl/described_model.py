@@ -18,7 +18,6 @@ from common.map.description import (
     Arrays,
     ComputedPass,
     DropoutDescription,
-    GradientSummary,
     ModelDescription,
     ObservedPass,
     RecordedCall,
@@ -26,7 +25,6 @@ from common.map.description import (
     list_received_shapes,
 )
 from common.map.factory import list_user_files
-from common.map.gradient_summary import summarize_gradients
 from common.map.input_specs import InputSpec
 from common.map.mixed_examples import BatchGradients, BatchPass, choose_example, find_mixing_layer, observe_gradients
 from common.map.random_layers import observe_training
@@ -41,6 +39,7 @@ from torch_impl.described_dropout import (
     read_generators,
     seed_generators,
 )
+from torch_impl.described_gradients import DifferentiatedModel
 from torch_impl.described_layers import describe_layers, describe_variable
 from torch_impl.described_losses import compute_losses
 from torch_impl.described_state import find_restricted, get_state, read_state, set_state, view_state, view_tensor
@@ -55,7 +54,7 @@ from torch_impl.state_dict import find_aliases, read_state_dict
 from torch_impl.unsupported import find_unsupported
 
 
-class DescribedModel:
+class DescribedModel(DifferentiatedModel):
     """The model that a user's factory returns, and the inputs for its forward passes."""
 
     def __init__(
@@ -90,7 +89,6 @@ class DescribedModel:
             self.model = model = build_module(key, factory, arguments, seed).double()
         self.checksums: dict[str, int] = {}  # of the variables before the last pass of `compute`
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
-        self.last_gradients: Arrays = {}  # those that `compute_gradients` has computed since the last pass
         self.unused: set[str] | None = None  # the parameters that `describe` has found to be unused; None if unknown
         self.inputs = {name: torch.from_numpy(arrays[name]) for name in inputs}
         self.is_keras = isinstance(model, KerasModule)
@@ -228,44 +226,6 @@ class DescribedModel:
     def calls(self, paths: Sequence[str] | None = None) -> dict[str, RecordedCall]:
         """Return the calls of layers in the last pass by path; of all layers if `paths` is None."""
         return {path: call for path, call in self.last_calls.items() if paths is None or path in paths}
-
-    def compute_gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, GradientSummary]:
-        """Compute gradients as `gradients` does, keep them until the next pass, and return summaries of them."""
-        self.last_gradients = self.gradients(projections)
-        return summarize_gradients(self.last_gradients)
-
-    def read_gradients(self, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Return the last gradients of some variables by name."""
-        return {name: array for name, array in self.last_gradients.items() if name in names}
-
-    def gradients(self, projections: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the gradients of the sum of all elements of the last outputs, each output times its projection.
-
-        Call this method once after `compute`.
-
-        Args:
-            projections: An array of the shape of the output for each floating-point output, by name.
-
-        Raises:
-            UserError: The backward pass failed.
-        """
-        trainable = {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
-        loss = sum((self.last_outputs[name] * torch.from_numpy(array)).sum() for name, array in projections.items())
-        assert isinstance(loss, torch.Tensor)
-        self.unconnected = set(trainable)
-        if not trainable or not loss.requires_grad:
-            return {name: np.zeros(parameter.shape) for name, parameter in trainable.items()}
-        try:
-            with keep_float64():  # activation checkpointing computes layers again
-                gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
-        except Exception as error:
-            raise UserError(f"{self.key}={self.factory}: its backward pass raised {describe_error(error)}") from error
-        connected = {name: x for name, x in zip(trainable, gradients, strict=True) if x is not None}
-        self.unconnected -= connected.keys()
-        return {
-            name: connected[name].to_dense().numpy() if name in connected else np.zeros(parameter.shape)
-            for name, parameter in trainable.items()
-        }
 
     def _compute_training(self, before: Arrays, seed: int, rows: slice) -> ObservedPass:
         """Seed all random generators, compute a training pass on some examples, and restore the variables."""
