@@ -5,7 +5,6 @@ both models compute the same. The path of a layer is its name in the model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cached_property, partial
 
 import keras
@@ -46,7 +45,6 @@ from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter
 from tf_impl.keras_two import KerasTwoModel, build_user_model
 from tf_impl.nested_tensors import name_tensors
-from tf_impl.repeated_draws import repeat_draws
 from tf_impl.traced_step import has_random_operations, trace_model
 from tf_impl.unsupported import find_unsupported
 
@@ -62,7 +60,6 @@ class DescribedModel(DifferentiatedModel):
         inputs: Mapping[str, InputSpec],
         arrays: Mapping[str, np.ndarray],
         seed: int,
-        repeats_draws: bool = False,
     ) -> None:
         """Build the model.
 
@@ -73,7 +70,6 @@ class DescribedModel(DifferentiatedModel):
             inputs: The inputs of the model by name.
             arrays: The values of the inputs by name.
             seed: The seed of the initial weights.
-            repeats_draws: Whether large initial weights repeat short draws, because only the proof uses them.
 
         Raises:
             UserError: The factory or the model's forward pass failed.
@@ -83,8 +79,7 @@ class DescribedModel(DifferentiatedModel):
         patch_grouped_convolutions()
         keras.utils.clear_session(free_memory=False)  # the numbers in names of layers start again
         keras.utils.set_random_seed(seed)
-        draw_weights = repeat_draws if repeats_draws else nullcontext
-        with keep_float64(), draw_weights():
+        with keep_float64():
             self.model = model = build_user_model(key, factory, arguments)
         self.checksums: dict[str, int] = {}  # of the variables before the last pass of `compute`
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
@@ -93,8 +88,7 @@ class DescribedModel(DifferentiatedModel):
         self.has_channels = any(model_input.channels for model_input in inputs.values())
         self.has_open_batch = any(0 in model_input.open_axes for model_input in inputs.values())
         self.adapt_inputs = build_input_adapter(key, model, list(inputs))
-        with draw_weights():
-            self.outputs = self._call(training=False)  # layers create their variables at the first call
+        self.outputs = self._call(training=False)  # layers create their variables at the first call
         self.had_random_operations = trace_model(f"{key}={factory}", self._compute, inputs, self.inputs)
         self.noises, self.other_dropouts = find_dropouts(model)
         disable_dropout(model, self.noises)

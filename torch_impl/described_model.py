@@ -5,7 +5,6 @@ both models compute the same. The path of a layer is its name in the model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -49,7 +48,6 @@ from torch_impl.input_adapter import build_input_adapter
 from torch_impl.keras_backend import build_module
 from torch_impl.keras_module import KerasModule
 from torch_impl.nested_tensors import name_tensors
-from torch_impl.repeated_draws import repeat_draws
 from torch_impl.state_dict import find_aliases, read_state_dict
 from torch_impl.unsupported import find_unsupported
 
@@ -65,7 +63,6 @@ class DescribedModel(DifferentiatedModel):
         inputs: Mapping[str, InputSpec],
         arrays: Mapping[str, np.ndarray],
         seed: int,
-        repeats_draws: bool = False,
     ) -> None:
         """Build the model.
 
@@ -76,7 +73,6 @@ class DescribedModel(DifferentiatedModel):
             inputs: The inputs of the model by name.
             arrays: The values of the inputs by name.
             seed: The seed of the initial weights.
-            repeats_draws: Whether large initial weights repeat short draws, because only the proof uses them.
 
         Raises:
             UserError: The factory or the model's forward pass failed.
@@ -84,9 +80,7 @@ class DescribedModel(DifferentiatedModel):
         self.key, self.factory = key, factory
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path would not call the layers
         compute_in_float64()
-        draw_weights = repeat_draws if repeats_draws else nullcontext
-        with draw_weights():
-            self.model = model = build_module(key, factory, arguments, seed).double()
+        self.model = model = build_module(key, factory, arguments, seed).double()
         self.checksums: dict[str, int] = {}  # of the variables before the last pass of `compute`
         self.buffers: dict[str, bool] = {}  # `ModelDescription.buffers`, set by `describe`
         self.unused: set[str] | None = None  # the parameters that `describe` has found to be unused; None if unknown
@@ -95,7 +89,7 @@ class DescribedModel(DifferentiatedModel):
         channels = [name for name, model_input in inputs.items() if model_input.channels and not self.is_keras]
         self.has_channels = bool(channels)
         self.adapt_inputs = build_input_adapter(key, model, list(inputs), channels)
-        with draw_weights(), torch.no_grad():
+        with torch.no_grad():
             self.outputs = self._call(training=False)  # lazy layers create their parameters at the first call
         unfold_attention(model, UnfoldedAttention)
         set_dropout_batch_first(model)

@@ -38,13 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     map_path = Path(model.map) if model.map else None
     factories = _select_factories(model)
     request = PairingRequest(
-        *factories,
-        inputs,
-        model.arguments,
-        map_path,
-        options.seed,
-        repeats_draws=True,
-        is_one_factory=model.keras is not None,
+        *factories, inputs, model.arguments, map_path, options.seed, is_one_factory=model.keras is not None
     )
     output_path = Path(options.write) if options.write is not None else None
     if output_path is not None:

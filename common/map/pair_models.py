@@ -39,7 +39,6 @@ class PairingRequest:
         arrays: The values of the inputs, with channels last; None if they are drawn.
         prove: Whether to prove that the models compute the same.
         allow_unpaired: Whether to compute models although variables have no counterpart.
-        repeats_draws: Whether large initial weights repeat short draws, because only the proof uses them.
         is_one_factory: Whether both factories are the one of `model.keras`, which builds a Keras model on both sides.
     """
 
@@ -52,7 +51,6 @@ class PairingRequest:
     arrays: Mapping[str, np.ndarray] | None = None
     prove: bool = True
     allow_unpaired: bool = False
-    repeats_draws: bool = False
     is_one_factory: bool = False
 
 
@@ -104,7 +102,6 @@ def describe_models(sides: Mapping[str, Side], request: PairingRequest) -> dict[
             inputs=request.inputs,
             arrays=arrays,
             seed=request.seed,
-            repeats_draws=request.repeats_draws,
         )
     receive_all(*sides.values())
     for side in sides.values():
