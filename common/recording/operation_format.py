@@ -34,7 +34,7 @@ class Operation(TypedDict):
     arguments: dict[str, object]  # plain arguments by name, or by position if the name is not known
     inputs: list[int]  # numbers of the tensors that it received
     outputs: list[int]  # numbers of the tensors that it returned
-    layer: str  # path of the layer whose code called it, as in record.json; empty outside of the model
+    layer: str  # path of the layer whose code called it, or of the layer that it is; empty outside of the model
     file: str  # name of the file of the line that called it, without directories; empty if only the framework did
     line: int  # number of the line, from 1; 0 if the file is empty
     code: str  # the line

@@ -36,6 +36,13 @@ class OperationObserver:
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # by the id of a tensor: it, and its number
         self._trace: OperationTrace = {"tensors": [], "operations": [], "names": {}, "loss": None, "complete": True}
 
+    def see(self, tensor: object, is_changed: bool = False) -> None:
+        """Number a tensor before an operation that may change it. is_changed: whether it changed since it was seen."""
+        if is_changed:
+            self._numbers.pop(id(tensor), None)
+        if self._trace["complete"]:
+            self._find_number(tensor)
+
     def add(
         self,
         name: str,

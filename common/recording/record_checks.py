@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from common.errors import UserError, one_line
+from common.recording.operation_format import MOST_OPERATIONS, OperationTrace
 from common.recording.record_format import FORMAT, READABLE_FORMATS, RecordFacts
 from common.records.files import is_count, is_number, read_json_object
 
@@ -51,6 +52,24 @@ def read_facts(file: Path) -> RecordFacts:
     if not all(0 < factor < math.inf for factor in factors):
         raise UserError(f"{file}: clip_factors must be numbers above 0; record the script again")
     return facts
+
+
+def read_operations(file: Path) -> OperationTrace:
+    """Read operations.json. Raise UserError that names the file and the value if it is damaged."""
+    content = read_json_object(file)
+    _check(content, OperationTrace, f"{file}: ")
+    trace = cast(OperationTrace, content)
+    operations, count = trace["operations"], len(trace["tensors"])
+    statistics = [tensor[key] for tensor in trace["tensors"] for key in ("sum", "norm", "minimum", "maximum")]
+    if not all(number is None or math.isfinite(number) for number in statistics):
+        raise UserError(f"{file}: statistics of tensors must be finite numbers or null; record the script again")
+    if len(operations) > MOST_OPERATIONS:
+        raise UserError(f"{file}: lists more than {MOST_OPERATIONS} operations; record the script again")
+    numbers = [number for operation in operations for number in (*operation["inputs"], *operation["outputs"])]
+    numbers += [*trace["names"].values(), *([] if trace["loss"] is None else [trace["loss"]])]
+    if max(numbers, default=0) >= max(count, 1):
+        raise UserError(f"{file}: names tensor {max(numbers)}, and has {count} tensors; record the script again")
+    return trace
 
 
 def _check(value: object, expected: object, path: str) -> None:

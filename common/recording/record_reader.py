@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from common.errors import UserError, error_reason
-from common.recording.record_checks import read_facts
+from common.recording.operation_format import OPERATIONS, OperationTrace
+from common.recording.record_checks import read_facts, read_operations
 from common.recording.record_format import (
     RANK_PATTERN,
     RECORD,
@@ -51,6 +52,15 @@ class RankRecord:
     def start(self) -> TensorFile:
         """The state before the first recorded step."""
         return self._open(START)
+
+    @cached_property
+    def operations(self) -> OperationTrace | None:
+        """The operations of the first micro-batch; None if the record has none. UserError if the file is damaged."""
+        path = self.directory / OPERATIONS
+        if not os.path.lexists(path):
+            return None
+        check_regular_file(path)
+        return read_operations(path)
 
     def hash_first_step(self) -> str:
         """Return the SHA-256 of the file of the first step, which identifies the record."""

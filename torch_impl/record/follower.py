@@ -23,6 +23,7 @@ from torch_impl.record.copies import Copies
 from torch_impl.record.environment import find_rank
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.model_facts import describe_all_layers, describe_model, find_entry, name_variables, unwrap_model
+from torch_impl.record.operations import OperationMode
 
 
 class Follower:
@@ -182,7 +183,7 @@ def observe_layers(
         args: The positional arguments of the pass.
         kwargs: The keyword arguments of the pass.
     """
-    observer = CallObserver(model, lambda: None, Copies(0))
+    observer = CallObserver(model, lambda: None, Copies(0), OperationMode(lambda _: None))
     observer.register(entry, lambda function: function, with_layers=True)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     states = random.getstate(), np.random.get_state()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.modules.loss import _Loss
 
-from common.recording.record_format import LayerFacts
+from common.recording.record_format import LayerFacts, name_call
 from common.recording.record_writer import Sample
 from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.copies import Copies
@@ -18,6 +18,7 @@ from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
 from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
+from torch_impl.record.operations import OperationMode
 
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
     # (facts, layer, args, kwargs, returned) -> the layer's output for the recorded input of its counterpart, or None
@@ -59,9 +60,12 @@ class CallObserver:
         autocast: The type to which autocast rounds within the model; None if it is off.
         draws: The layers of the first micro-batch that draw random numbers.
         follow_layer: Computes a layer on the recorded input of its counterpart; None if no record is followed.
+        operations: Observes the operations of the first micro-batch.
     """
 
-    def __init__(self, model: torch.nn.Module, on_start: Callable[[], None], copies: Copies) -> None:
+    def __init__(
+        self, model: torch.nn.Module, on_start: Callable[[], None], copies: Copies, operations: OperationMode
+    ) -> None:
         """Prepare to observe an unwrapped model. on_start: called before each forward pass."""
         self.pending: list[ModelCall] = []
         self.is_paused = False
@@ -70,6 +74,7 @@ class CallObserver:
         self.autocast: object = None
         self.draws = RandomDraws()
         self.follow_layer: FollowLayer | None = None
+        self.operations = operations
         self._model, self._on_start = model, on_start
         self._has_layers = False
         self._stack: list[str] = []  # paths of the layers that the pass is in
@@ -98,6 +103,7 @@ class CallObserver:
             handle.remove()
         self._handles.clear()
         self.pending.clear()
+        self.operations.finish(None)
 
     def take(self, marks: set[Mark]) -> list[ModelCall]:
         """Return the pending calls on which a loss depends. marks: the marks on whose nodes the loss depends."""
@@ -123,12 +129,14 @@ class CallObserver:
             return
         self._begin(name_arguments(args, kwargs))
         self._stack = [ROOT]
+        self.operations.enter_layer(ROOT, self._model, (args, dict(kwargs)))
         self._describe(ROOT, self._model, None)
 
     def _leave_model(self, module: torch.nn.Module, args: object, kwargs: object, returned: object) -> None:
         if self._stack[:1] == [ROOT]:
             self._see_draws()
             self._stack.clear()
+            self.operations.leave_layer(ROOT, self._model, returned)
             self._end(returned)
 
     def _make_enter_layer(self, path: str) -> Callable[..., None]:
@@ -139,6 +147,7 @@ class CallObserver:
                 self._begin_part(path, name_arguments(args, kwargs))
             self._see_draws()
             self._stack.append(path)
+            self.operations.enter_layer(path, module, (args, dict(kwargs)))
             self.autocast = self.autocast or read_autocast(_get_device_type(module))["autocast"]
             call = self.pending[-1]
             name = f"layer/{path}/input"
@@ -158,6 +167,7 @@ class CallObserver:
             if self.is_paused or path not in self._stack:
                 return
             self._see_draws()
+            self.operations.leave_layer(path, module, returned)
             del self._stack[self._stack.index(path) :]
             call, name, tensor = self.pending[-1], f"layer/{path}/output", first_tensor(returned)
             if self.records_layers and name not in call.layers and tensor is not None:
@@ -205,6 +215,10 @@ class CallObserver:
         self._names = {id(tensor): name for name, tensor in name_variables(self._model).items()}
         kept_calls = [call for call in self.pending if list_marks([call])]  # the script has dropped the others
         self.pending = [*kept_calls, ModelCall(inputs=self.copies.copy_all(arguments))]
+        if self._observes_layers:
+            if not (kept_calls and self.operations.is_observing):
+                self.operations.begin(self._names)
+            self.operations.name_all(f"{name_call(0, len(kept_calls))}/input", arguments)
 
     def _begin_part(self, path: str, arguments: object) -> None:
         """Begin or continue a pass in which the script calls layers instead of the model."""
@@ -228,6 +242,7 @@ class CallObserver:
         call = self.pending[-1]
         call.outputs = self.copies.copy_all(returned)
         call.marks += mark_nodes(tensor for _, tensor in name_tensors(returned))
+        self.operations.name_all(f"{name_call(0, len(self.pending) - 1)}/output", returned)
 
     def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None) -> None:
         if self._observes_layers:

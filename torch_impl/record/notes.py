@@ -21,6 +21,7 @@ CLOSURE = (
     "gradients: the optimizer calls its closure several times in a step; those of the last call are recorded; "
     "compare with an optimizer that calls it once"
 )
+NO_OPERATIONS = "operations: they are not recorded, because of an error of the recorder: {}"
 OTHER_BACKWARD = (
     "losses: a backward pass does not depend on the last forward pass of the model; it is not recorded; "
     "add the losses, and call backward once"
@@ -49,6 +50,8 @@ def list_notes(is_sharded: bool, has_layers: bool, entry: torch.nn.Module) -> li
         sentences.append("layers: DataParallel copies the model in each step; record a run on one device")
     elif not has_layers:
         sentences.append("layers: torch.compile computes them as one function; record a run without compilation")
+    if is_sharded or not has_layers:
+        sentences.append("operations: they are not recorded, as the layers; record a run on one device, not compiled")
     return sentences
 
 

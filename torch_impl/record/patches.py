@@ -37,7 +37,7 @@ class ObservedMethod:
         """Replace a method of a class, or a function of a module."""
         original = getattr(owner, name)
         functools.update_wrapper(self, original)  # copies the attributes of the replacement of another recorder, too
-        self._original, self._replacement, self._path = original, replacement, (owner, name)
+        self.original, self._replacement, self._path = original, replacement, (owner, name)
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., object]:
         """Return the method of an instance, or the function of the class."""
@@ -49,11 +49,11 @@ class ObservedMethod:
 
     def __eq__(self, other: object) -> bool:
         """Check whether the other one is this one, the original, or another replacement of it."""
-        return other is self or bool(self._original == other)
+        return other is self or bool(self.original == other)
 
     def __hash__(self) -> int:
         """Return the hash of the original."""
-        return hash(self._original)
+        return hash(self.original)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return what pickle needs: the class and the name of the method."""
@@ -89,16 +89,17 @@ class Patches:
         """
         self._replace(owner, name, _surround(getattr(owner, name), before, after))
 
-    def observe_operation(self, owner: Any, name: str, after: After) -> None:  # noqa: ANN401  module or class
-        """Call a function after an operation that a class with `__torch_function__` may handle in another way.
+    def observe_operation(self, owner: Any, name: str, before: Before | None, after: After) -> None:  # noqa: ANN401
+        """Call functions before and after one that a class with `__torch_function__` may handle in another way.
 
         Args:
             owner: The class or module.
             name: The name of the method or function.
+            before: Receives the arguments.
             after: Receives the function, its result, its positional and its keyword arguments.
         """
         kind = ObservedMethod if inspect.isclass(owner) else ObservedFunction
-        self._replace(owner, name, kind(owner, name, _surround(getattr(owner, name), None, after)))
+        self._replace(owner, name, kind(owner, name, _surround(getattr(owner, name), before, after)))
 
     def observe_everywhere(self, observers: dict[Callable[..., object], tuple[Before | None, After]]) -> None:
         """Observe functions in every module that has them, also under `from x import f`.
@@ -177,6 +178,17 @@ def bind_arguments(function: Callable[..., object], args: tuple[object, ...], kw
     return dict(bound.arguments)
 
 
+def find_observed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that recorders replaced by `function`; itself if it is no replacement."""
+    while True:
+        if isinstance(function, ObservedMethod):
+            function = function.original
+        elif getattr(function, "__code__", None) is REPLACEMENT_CODE:
+            function = vars(function)["__wrapped__"]
+        else:
+            return function
+
+
 def _surround(original: Callable[..., Any], before: Before | None, after: After | None) -> Callable[..., Any]:
     @functools.wraps(original)
     def replacement(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  of any function
@@ -193,3 +205,6 @@ def _surround(original: Callable[..., Any], before: Before | None, after: After 
         return result
 
     return replacement
+
+
+REPLACEMENT_CODE = _surround(len, None, None).__code__  # which all replacements of functions share

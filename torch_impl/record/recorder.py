@@ -34,6 +34,7 @@ from torch_impl.record.model_facts import (
     name_variables,
     unwrap_model,
 )
+from torch_impl.record.operations import OperationMode
 from torch_impl.record.optimizer_facts import (
     describe_optimizer,
     describe_scheduler,
@@ -98,7 +99,8 @@ class Recorder:
         self._writer = RecordWriter(str(directory), "torch", environment, rank, world_size, max_bytes)
         self._has_started, self._has_updated = False, False
         self._is_recording = self._writer.is_open
-        self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes(step=1)))
+        operations = OperationMode(lambda error: self._writer.note(notes.NO_OPERATIONS.format(error)))
+        self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes(step=1)), operations)
         if self._follower is not None:
             self._writer.facts["follows"] = self._follower.identity
             self._calls.follow_layer = self._follower.compute_layer
@@ -125,6 +127,7 @@ class Recorder:
         for sentence in notes.list_notes(self._is_sharded, has_layers, entry):
             self._writer.note(sentence)
         self._calls.register(entry, self._guard, has_layers)
+        self._calls.operations.is_allowed = has_layers and not self._is_sharded
         if world_size > 1:
             self._gradients.register_local(self._guard)
         self._hooks = UpdateHooks(
@@ -144,7 +147,8 @@ class Recorder:
             if is_compiling() or is_observing or not self._is_recording:
                 return None
             try:
-                return function(*args, **kwargs)
+                with OperationMode.pause():
+                    return function(*args, **kwargs)
             except Exception as error:
                 sentence = notes.FAILED.format(self._observer.step.number, type(error).__name__, error)
                 self._writer.note(sentence)
@@ -207,6 +211,9 @@ class Recorder:
             self._has_updated = True
             arrays.update(view_slots(self._optimizer, variables))
             self._gradients.remove_local()
+        operations = step.micro_batches[0].operations if step.micro_batches else None
+        if step.number == 1 and operations is not None:
+            self._writer.write_operations(operations)
         self._writer.write_step(step.describe(), {**arrays, **step.name_batch_arrays()})
         if self._follower is not None:
             self._follower.end_step()

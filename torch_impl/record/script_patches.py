@@ -56,13 +56,15 @@ class ScriptPatches:
                 torch.nn.utils.clip_grad_norm_: (guard(self._before_clip), guard(self._on_clip)),
             }
         )
+        suspend, resume = guard(self._suspend_operations), guard(self._resume_operations)
+        self._patches.observe_operation(torch.Tensor, "backward", suspend, resume)
         observe(torch.autograd, "backward", guard(self._before_backward), guard(self._after_backward))
         observe(torch.autograd, "grad", None, guard(self._after_grad))
         observe(find_scaler_class(), "scale", None, guard(self._on_scale))
         observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))
         for owner, names in ((torch.Tensor, OPERATIONS), (torch, FUNCTIONS)):
             for name in names:
-                self._patches.observe_operation(owner, name, guard(observer.on_operation))
+                self._patches.observe_operation(owner, name, None, guard(observer.on_operation))
         for kind in list_scheduler_classes():
             observe(kind, "step", guard(self._on_scheduler_step))
 
@@ -77,15 +79,24 @@ class ScriptPatches:
         if self._script_depth == 0:
             self._replace()
 
+    def _suspend_operations(self, *_: object, **__: object) -> None:
+        """Take the mode away before PyTorch calls it for a backward pass: it could not be removed in that call."""
+        self._observer.operations.remove()
+
+    def _resume_operations(self, *_: object) -> None:
+        self._observer.operations.install()
+
     def _before_backward(self, tensors: object, *_: object, **__: object) -> None:
         self._backward_depth += 1
         if self._backward_depth == 1:
+            self._suspend_operations()
             self._observer.before_backward(tensors)
 
     def _after_backward(self, *_: object) -> None:
         self._backward_depth -= 1
         if self._backward_depth == 0:
             self._observer.after_backward()
+            self._resume_operations()
 
     def _after_grad(self, function: Callable[..., object], result: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
         self._observer.after_grad(bind_arguments(function, args, kwargs)["outputs"], result)

@@ -9,6 +9,7 @@ from typing import Union
 import numpy as np
 import torch
 
+from common.recording.operation_format import OperationTrace
 from common.recording.record_format import OPERAND, LossFacts, LossTerm, StepFacts, name_call
 from common.recording.record_writer import Sample, list_plain_values
 from torch_impl.record.arrays import name_tensors
@@ -89,12 +90,14 @@ class MicroBatch:
         loss_calls: The calls of loss functions.
         loss: The loss.
         operands: What a script combines with the outputs if it computes the loss without a loss function.
+        operations: The operations from the inputs of the model to the loss; None if they were not observed.
     """
 
     calls: list[ModelCall]
     loss_calls: list[LossCall]
     loss: float | None
     operands: list[Operand]
+    operations: OperationTrace | None
 
     def name_arrays(self, number: int) -> Arrays:
         """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
@@ -178,13 +181,13 @@ class Step:
         calls = self.micro_batches[0].calls if self.micro_batches else []
         return {**arrays, **(calls[0].layers if calls else {})}
 
-    def take_loss(self, losses: object) -> float | None:
+    def take_loss(self, losses: object) -> torch.Tensor | None:
         """Return the loss of a backward pass, as the script computed it: without the factor of a gradient scaler."""
         loss = losses if self.scaled_loss is None else self.scaled_loss
         if isinstance(loss, (list, tuple)) and len(loss) == 1:
             loss = loss[0]
         self.scaled_loss = None
-        return float(loss.detach()) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
+        return loss if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
 
 
 def describe_loss_call(

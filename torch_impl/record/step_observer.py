@@ -28,6 +28,7 @@ class StepObserver:
         loss: The first loss function that the script called.
         layers: The layers of the first micro-batch; None until its backward pass.
         scheduler: The scheduler of the optimizer, once it was seen.
+        operations: The mode that observes the operations of the first micro-batch.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class StepObserver:
         self.loss: LossFacts | None = None
         self.layers: list[LayerFacts] | None = None
         self.scheduler: object = None
+        self.operations = calls.operations
         self._optimizer, self._note = optimizer, note
         self._calls, self._gradients = calls, gradients
         self._notes_of_pass: list[str] = []
@@ -111,7 +113,9 @@ class StepObserver:
         if self.step.micro_batches and self._gradients.are_cleared():
             self._forget_passes_of_others()
             self.step.dropped_micro_batches = len(self.step.micro_batches)
-        self.step.micro_batches.append(MicroBatch(calls, loss_calls, loss, operands))
+        operations = self.operations.finish(loss) if self.operations.is_observing else None
+        value = float(loss.detach()) if loss is not None else None
+        self.step.micro_batches.append(MicroBatch(calls, loss_calls, value, operands, operations))
         if loss_calls and self.loss is None:
             self.loss = loss_calls[0].facts
         if calls and self.layers is None:

@@ -58,6 +58,16 @@ def test_tensor_changed_in_place_has_another_number() -> None:
     assert [tensor["sum"] for tensor in trace["tensors"]] == [3, 5]
 
 
+def test_tensor_changed_by_an_unknown_operation_has_another_number() -> None:
+    observer = OperationObserver(measure, [])
+    tensor = make(1, 2)
+    observer.see(tensor)
+    tensor += 1
+    observer.see(tensor)
+    observer.see(tensor, is_changed=True)
+    assert [tensor["sum"] for tensor in observer.finish(None)["tensors"]] == [3, 5]
+
+
 def test_observer_keeps_no_tensor_alive() -> None:
     """A later tensor at the same address is another one."""
     observer = OperationObserver(measure, [])

@@ -1,10 +1,12 @@
 """Tests of the reader of records: what it reads, and the line with which it refuses each damaged record."""
 
+import copy
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +101,46 @@ def test_a_damaged_record_is_refused_in_one_line(name: str, record: Path, tmp_pa
     damage(Path(shutil.copytree(record, tmp_path / "old")))
     with pytest.raises(UserError, match=expected) as caught:
         open_record(tmp_path / "old").ranks[0].open_step(2)
+    assert "\n" not in str(caught.value)
+
+
+OPERATIONS = {
+    "tensors": [{"shape": [2], "dtype": "float32", "sum": 3.0, "norm": 2.5, "minimum": 1.0, "maximum": None}],
+    "operations": [
+        {"name": "relu", "arguments": {}, "inputs": [0], "outputs": [0], "layer": "", "file": "", "line": 0, "code": ""}
+    ],
+    "names": {"batch/0/input/0": 0},
+    "loss": 0,
+    "complete": True,
+}
+OPERATION_DAMAGES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "missing key": (lambda trace: trace.pop("loss"), r"operations\.json: loss is missing"),
+    "type": (lambda trace: trace["operations"][0].update(line="3"), r"operations\.0\.line must be a whole number"),
+    "shape": (lambda trace: trace["tensors"][0].update(shape=[-1]), r"tensors\.0\.shape\.0 must be a whole number"),
+    "infinity": (lambda trace: trace["tensors"][0].update(norm=float("inf")), "must be finite numbers or null"),
+    "input": (lambda trace: trace["operations"][0].update(inputs=[1]), "names tensor 1, and has 1 tensors"),
+    "name": (lambda trace: trace["names"].update(x=1), "names tensor 1, and has 1 tensors"),
+    "loss": (lambda trace: trace.update(loss=7), "names tensor 7, and has 1 tensors"),
+    "length": (lambda trace: trace["operations"].extend(20_000 * trace["operations"]), "more than 20000 operations"),
+}
+
+
+def test_operations_are_read(record: Path, tmp_path: Path) -> None:
+    shutil.copytree(record, tmp_path / "old")
+    assert open_record(tmp_path / "old").ranks[0].operations is None
+    (tmp_path / "old" / "operations.json").write_text(json.dumps(OPERATIONS))
+    assert open_record(tmp_path / "old").ranks[0].operations == OPERATIONS
+
+
+@pytest.mark.parametrize("name", OPERATION_DAMAGES)
+def test_damaged_operations_are_refused_in_one_line(name: str, record: Path, tmp_path: Path) -> None:
+    damage, expected = OPERATION_DAMAGES[name]
+    trace = copy.deepcopy(OPERATIONS)
+    damage(trace)
+    shutil.copytree(record, tmp_path / "old")
+    (tmp_path / "old" / "operations.json").write_text(json.dumps(trace))
+    with pytest.raises(UserError, match=expected) as caught:
+        _ = open_record(tmp_path / "old").ranks[0].operations
     assert "\n" not in str(caught.value)
 
 
