@@ -36,12 +36,21 @@ class OperationObserver:
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # by the id of a tensor: it, and its number
         self._trace: OperationTrace = {"tensors": [], "operations": [], "names": {}, "loss": None, "complete": True}
 
-    def see(self, tensor: object, is_changed: bool = False) -> None:
-        """Number a tensor before an operation that may change it. is_changed: whether it changed since it was seen."""
+    def see(self, tensor: object, is_changed: bool = False, is_result: bool = False) -> None:
+        """Number a tensor before an operation that may change it.
+
+        Args:
+            tensor: The tensor.
+            is_changed: Whether it has changed since it was seen.
+            is_result: Whether it depends on weights: if it is new, an operation was not seen.
+        """
+        if len(self._trace["operations"]) >= MOST_OPERATIONS:
+            return
         if is_changed:
             self._numbers.pop(id(tensor), None)
-        if self._trace["complete"]:
-            self._find_number(tensor)
+        count = len(self._trace["tensors"])
+        if self._find_number(tensor) == count and is_result:
+            self._trace["complete"] = False
 
     def add(
         self,
@@ -66,8 +75,10 @@ class OperationObserver:
             self._trace["complete"] = False
             return
         input_numbers = [self._find_number(tensor) for tensor in inputs]
+        received = {id(tensor) for tensor in inputs}
         for output in outputs:
-            self._numbers.pop(id(output), None)
+            if id(output) in received:
+                del self._numbers[id(output)]
         file, line, code = self._find_line()
         operation: Operation = {
             "name": name,
@@ -86,11 +97,15 @@ class OperationObserver:
         if name not in self._trace["names"]:
             self._trace["names"][name] = self._find_number(tensor)
 
+    def share_number(self, tensor: object, other: object) -> None:
+        """Give a tensor the number of another one that has the same values."""
+        self._numbers[id(tensor)] = weakref.ref(tensor), self._find_number(other)
+
     def finish(self, loss: object) -> OperationTrace:
-        """Return the operations up to a loss; None if it was not seen."""
+        """Return the operations on which a loss depends; all of them if it is None, that is, was not seen."""
         if loss is not None:
-            self._trace["loss"] = self._find_number(loss)
-        self._numbers.clear()
+            number = self._trace["loss"] = self._find_number(loss)
+            self._trace["operations"] = _select_operations(self._trace["operations"], number)
         return self._trace
 
     def _find_number(self, tensor: Any) -> int:  # noqa: ANN401  a tensor of any framework
@@ -112,3 +127,13 @@ class OperationObserver:
                 return os.path.basename(file), line, linecache.getline(file, line).strip()[:MOST_CHARACTERS]  # noqa: PTH119
             frame = frame.f_back
         return "", 0, ""
+
+
+def _select_operations(operations: Sequence[Operation], loss: int) -> list[Operation]:
+    """Return the operations on which a loss depends."""
+    needed, selected = {loss}, []
+    for operation in reversed(operations):
+        if not needed.isdisjoint(operation["outputs"]):
+            needed.update(operation["inputs"])
+            selected.append(operation)
+    return selected[::-1]

@@ -21,7 +21,7 @@ CLOSURE = (
     "gradients: the optimizer calls its closure several times in a step; those of the last call are recorded; "
     "compare with an optimizer that calls it once"
 )
-NO_OPERATIONS = "operations: they are not recorded, because of an error of the recorder: {}"
+NO_OPERATIONS = "operations: {}"
 OTHER_BACKWARD = (
     "losses: a backward pass does not depend on the last forward pass of the model; it is not recorded; "
     "add the losses, and call backward once"

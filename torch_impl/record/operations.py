@@ -7,7 +7,6 @@ function calls. The mode only looks: it calls the function with the same argumen
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -15,12 +14,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from common.recording.operation_format import OperationTrace
 from common.recording.operation_observer import OperationObserver
 from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.model_facts import ROOT
+from torch_impl.record.operation_facts import has_compiled_functions, is_operation, list_parameters, name_function
 from torch_impl.record.patches import find_observed
 from torch_impl.record.tensor_statistics import measure_tensor
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGES = ("torch", "torch_impl.record")
-CONTAINERS = tuple(f"torch.nn.modules.{name}" for name in ("container", "loss", "module", "transformer"))
+FAST_MODULES = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer)
 
 
 def _guard(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,17 +59,20 @@ class OperationMode(TorchFunctionMode):
 
     pauses: ClassVar[int] = 0  # number of functions of recorders that compute now
 
-    def __init__(self, on_error: Callable[[Exception], None]) -> None:
-        """Prepare to observe. on_error: receives an error of the observer, which does not reach the script."""
+    def __init__(self, note: Callable[[str], None]) -> None:
+        """Prepare to observe. note: receives why operations are not recorded."""
         super().__init__()
-        self.is_allowed = False
+        self.is_allowed, self._is_checked = False, False
         self._variables: dict[int, str] = {}
         self._path: list[str] = []
         self._observer: OperationObserver | None = None
-        self._on_error = on_error
+        self._note = note
         # The paths of the layers that the pass is in, and the one that is one operation, with what it received
         self._leaf: tuple[str, list[torch.Tensor]] | None = None
         self._origin = (0, 0)  # process and thread
+        self._loss_calls = 0
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []  # of the hooks of all modules
+        self._hidden: torch.nn.Module | None = None  # a module that must not see the mode
         self._versions: dict[int, int] = {}  # of the seen tensors, by identity
 
     @classmethod
@@ -88,12 +92,22 @@ class OperationMode(TorchFunctionMode):
 
     def begin(self, variables: dict[int, str]) -> None:
         """Begin a list of operations. An earlier one is dropped. variables: names of the model's, by identity."""
+        if self.is_allowed and not self._is_checked and has_compiled_functions():
+            self.is_allowed = False
+            self._note("they are not recorded, because torch.compile compiles a function; record a run without it")
+        self._is_checked = True
         if not self.is_allowed:
             return
         self._variables = variables
         self._observer = OperationObserver(measure_tensor, PACKAGES)
+        self._loss_calls = 0
         self._origin, self._leaf = (os.getpid(), threading.get_ident()), None
         self._path, self._versions = [], {}
+        if not self._handles:
+            self._handles = [
+                register_module_forward_pre_hook(self._before_module),
+                register_module_forward_hook(self._after_module),
+            ]
         self.install()
 
     def install(self) -> None:
@@ -118,17 +132,25 @@ class OperationMode(TorchFunctionMode):
         for mode in reversed(above):
             _push_mode(mode)
 
-    def name(self, name: str, tensor: object) -> None:
-        """Give a tensor its name in the record."""
+    def name(self, name: str, tensor: object, is_given: bool = False) -> None:
+        """Give a tensor its name in the record. is_given: whether it may come from elsewhere."""
         if self._observer is not None and isinstance(tensor, torch.Tensor):
-            self._see(tensor)
+            self._see(tensor, is_given)
             self._observer.name_tensor(name, tensor)
 
     @_guard
     def name_all(self, prefix: str, nested: object) -> None:
         """Give the tensors in nested containers their names in the record."""
         for name, tensor in name_tensors(nested):
-            self.name(f"{prefix}/{name}", tensor)
+            self.name(f"{prefix}/{name}", tensor, is_given=True)
+
+    @_guard
+    def name_labels(self, labels: Mapping[str, torch.Tensor]) -> None:
+        """Give what a loss function received their names in the record."""
+        suffix = f".{self._loss_calls}" if self._loss_calls else ""
+        for name, tensor in labels.items():
+            self.name(f"batch/0/label/{name}{suffix}", tensor)
+        self._loss_calls += 1
 
     @_guard
     def enter_layer(self, path: str, module: torch.nn.Module, arguments: object) -> None:
@@ -159,8 +181,14 @@ class OperationMode(TorchFunctionMode):
     def finish(self, loss: object) -> OperationTrace | None:
         """End the list of operations, and return it; None if none has begun."""
         self.remove()
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._hidden = [], None
         observer, self._observer, self._variables = self._observer, None, {}
-        return observer.finish(loss) if observer is not None else None
+        trace = observer.finish(loss) if observer is not None else None
+        if trace is not None and loss is not None and not trace["complete"]:
+            self._note("some are not listed, such as those within torch.func, torch.jit or a library in C++")
+        return trace
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -179,16 +207,31 @@ class OperationMode(TorchFunctionMode):
     def stop(self, error: Exception) -> None:
         """Drop the list of operations because of an error, which does not reach the script."""
         self._observer, self.is_allowed = None, False
-        self._on_error(error)
+        self._note(f"they are not recorded, because of an error of the recorder: {error}")
+
+    def _before_module(self, module: torch.nn.Module, _: object) -> None:
+        """Remove the mode before a frozen attention, for example of a teacher: it is faster if it sees no mode."""
+        if self._hidden is not None or not isinstance(module, FAST_MODULES) or module.training:
+            return
+        needs_gradients = torch.is_grad_enabled() and any(weight.requires_grad for weight in module.parameters())
+        if not needs_gradients and self._is_here():
+            self._hidden = module
+            self.remove()
+
+    def _after_module(self, module: torch.nn.Module, *_: object) -> None:
+        if self._hidden is module and self._is_here():
+            self._hidden = None
+            self.install()
 
     def _is_here(self) -> bool:
         """Check whether this is the process and the thread in which the list has begun."""
         return self._origin == (os.getpid(), threading.get_ident())
 
-    def _see(self, tensor: torch.Tensor) -> None:
+    def _see(self, tensor: torch.Tensor, is_given: bool = False) -> None:
         assert self._observer is not None
         version = _read_version(tensor)
-        self._observer.see(tensor, is_changed=self._versions.get(id(tensor), version) != version)
+        is_changed = self._versions.get(id(tensor), version) != version
+        self._observer.see(tensor, is_changed, is_result=tensor.grad_fn is not None and not is_given)
         self._versions[id(tensor)] = version
 
     @_guard
@@ -210,13 +253,13 @@ class OperationMode(TorchFunctionMode):
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object,
         inputs: list[tuple[torch.Tensor, int]],
     ) -> None:  # fmt: skip
-        name = _name_function(function)
+        name = name_function(function)
         returned = args[0] if name == "setitem" else result
         outputs = [tensor for _, tensor in name_tensors(returned)]
         versions = {id(tensor): version for tensor, version in inputs}
         if all(versions.get(id(tensor)) == _read_version(tensor) for tensor in outputs):
             return  # no tensor, or those that it received, as x.contiguous() may return x
-        names = [*_list_parameters(function), *map(str, range(len(_list_parameters(function)), len(args)))]
+        names = [*list_parameters(function), *map(str, range(len(list_parameters(function)), len(args)))]
         self._add(name, {**dict(zip(names, args)), **kwargs}, [tensor for tensor, _ in inputs], returned)  # noqa: B905
 
     def _add(self, name: str, arguments: Mapping[str, object], inputs: list[torch.Tensor], returned: object) -> None:
@@ -225,36 +268,13 @@ class OperationMode(TorchFunctionMode):
         received = {id(tensor) for tensor in inputs}
         # A change of a view changes the tensor that it is a view of, too
         bases = [tensor._base for tensor in outputs if id(tensor) in received and tensor._base is not None]
-        outputs += bases
+        for base in bases:
+            self._observer.see(base, is_changed=True)
+        outputs = list({id(tensor): tensor for tensor in [*outputs, *bases]}.values())
         self._observer.add(name, arguments, inputs, outputs, self._path[-1] if self._path else "")
         self._versions.update((id(tensor), _read_version(tensor)) for tensor in outputs)
-
-
-def is_operation(module: torch.nn.Module) -> bool:
-    """Check whether a module computes by itself, by code of PyTorch."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return True
-    origin = getattr(type(module).forward, "__module__", None) or ""
-    return origin.startswith("torch.nn.modules.") and not origin.startswith(CONTAINERS)
 
 
 def _read_version(tensor: torch.Tensor) -> int:
     """Return how often a tensor was changed in place."""
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _name_function(function: Any) -> str:  # noqa: ANN401  of any class
-    name: str = getattr(function, "__name__", type(function).__name__)
-    if name in ("__get__", "__set__"):  # of a property
-        name = getattr(getattr(function, "__self__", None), "__name__", name)
-    return name[2:-2] if name.startswith("__") and name.endswith("__") else name
-
-
-@functools.cache
-def _list_parameters(function: Callable[..., object]) -> list[str]:
-    """Return the names of the positional parameters of a function; none if it is not written in Python."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]

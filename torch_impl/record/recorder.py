@@ -99,7 +99,7 @@ class Recorder:
         self._writer = RecordWriter(str(directory), "torch", environment, rank, world_size, max_bytes)
         self._has_started, self._has_updated = False, False
         self._is_recording = self._writer.is_open
-        operations = OperationMode(lambda error: self._writer.note(notes.NO_OPERATIONS.format(error)))
+        operations = OperationMode(lambda reason: self._writer.note(notes.NO_OPERATIONS.format(reason)))
         self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes(step=1)), operations)
         if self._follower is not None:
             self._writer.facts["follows"] = self._follower.identity

@@ -197,13 +197,18 @@ def describe_loss_call(
     if not (callable(function) and isinstance(result, torch.Tensor) and result.grad_fn is not None):
         return None
     arguments = bind_arguments(function, args, dict(kwargs))
-    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-    plain = {name: value for name, value in arguments.items() if name not in tensors}
-    labels = {name: copies.copy(tensor) for name, tensor in tensors.items() if not tensor.requires_grad}
+    plain = {name: value for name, value in arguments.items() if not isinstance(value, torch.Tensor)}
+    labels = {name: copies.copy(tensor) for name, tensor in find_labels(function, args, kwargs).items()}
     facts: LossFacts = {"name": getattr(function, "__name__", ""), "arguments": list_plain_values(plain)}
     call = LossCall(facts, labels, mark_nodes([result]), _copy_numbers(result).mean())
     call.observe_gradient(result)
     return call
+
+
+def find_labels(function: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """Return the tensors without a gradient that a loss function received, by the names of its parameters."""
+    arguments = bind_arguments(function, args, dict(kwargs)) if callable(function) else {}
+    return {name: x for name, x in arguments.items() if isinstance(x, torch.Tensor) and not x.requires_grad}
 
 
 def describe_operands(result: object, arguments: object, copies: Copies) -> list[Operand]:

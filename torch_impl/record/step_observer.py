@@ -14,7 +14,7 @@ from torch_impl.record.gradients import GradientObserver
 from torch_impl.record.graph import find_functions, find_marks, list_marks, share_marks, split_used
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
-from torch_impl.record.step import LossCall, MicroBatch, Step, describe_loss_call, describe_operands
+from torch_impl.record.step import LossCall, MicroBatch, Step, describe_loss_call, describe_operands, find_labels
 from torch_impl.record.update_hooks import Arguments
 
 MAX_OPERANDS = 64  # a loss that combines the outputs with more tensors does not show which of them are labels
@@ -64,6 +64,8 @@ class StepObserver:
             call = None
             with contextlib.suppress(RuntimeError):  # a tensor of torch.func has no values to copy
                 call = describe_loss_call(function, result, args, kwargs, self._calls.copies)
+                if call is not None:
+                    self.operations.name_labels(find_labels(function, args, kwargs))
             self.step.loss_calls += [call] if call is not None else []
             if len(self.step.loss_calls) > self._most_loss_calls:
                 # The script has dropped the graphs of the others, such as those of evaluations

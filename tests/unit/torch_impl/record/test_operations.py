@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from common.recording.operation_format import Operation, OperationTrace
 from common.recording.record_reader import open_record
-from tests.unit.torch_impl.record.scripts import Tagger, draw_batch, read_facts, read_step, train
+from tests.unit.torch_impl.record.scripts import Tagger, compute_loss, draw_batch, read_facts, read_step, train
 
 
 def update_by_hand(model: Any, optimizer: Any) -> torch.Tensor:
@@ -184,3 +184,57 @@ def test_error_of_the_observer_does_not_reach_the_script(tmp_path: Path, monkeyp
     assert "operations: they are not recorded, because of an error of the recorder: no number" in facts["not_recorded"]
     assert not (tmp_path / "record" / "operations.json").exists()
     assert not _get_current_function_mode_stack()
+
+
+def test_compiled_loss_is_not_observed(tmp_path: Path) -> None:
+    """The compiler would compile the mode, too."""
+    loss = torch.compile(compute_loss, backend="eager")
+
+    def update(model: Any, optimizer: Any) -> torch.Tensor:
+        tokens, labels = draw_batch()
+        optimizer.zero_grad()
+        value: torch.Tensor = loss(model(tokens), labels)
+        value.backward()
+        optimizer.step()
+        return value.detach()
+
+    assert train(tmp_path / "record", update)[0] == train(None, update)[0]
+    assert open_record(tmp_path / "record").ranks[0].operations is None
+    assert any("torch.compile compiles a function" in note for note in read_facts(tmp_path / "record")["not_recorded"])
+
+
+def test_operations_within_a_transformation_are_missing(tmp_path: Path) -> None:
+    def update(model: Any, optimizer: Any) -> torch.Tensor:
+        tokens, labels = draw_batch()
+        optimizer.zero_grad()
+        loss = torch.vmap(lambda rows, numbers: (rows.sum(-1) - numbers).square().sum())(model(tokens), labels).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    assert train(tmp_path / "record", update)[0] == train(None, update)[0]
+    assert not read_operations(tmp_path / "record")["complete"]
+    assert any("some are not listed" in sentence for sentence in read_facts(tmp_path / "record")["not_recorded"])
+
+
+def test_frozen_transformer_computes_as_without_the_recorder(tmp_path: Path) -> None:
+    """PyTorch computes an attention in another way if it sees a mode."""
+    layer = nn.TransformerEncoderLayer(20, 2, 16, batch_first=True)
+    teacher = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    outputs = []
+
+    def update(model: Any, optimizer: Any) -> torch.Tensor:
+        tokens, _ = draw_batch()
+        optimizer.zero_grad()
+        logits = model(tokens)
+        with torch.no_grad():
+            outputs.append(teacher(torch.ones(2, 5, 20).cumsum(-1)))
+        assert torch.overrides.has_torch_function((logits,)) == (len(outputs) == 1)
+        loss = logits.square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    train(tmp_path / "record", update)
+    check_chain(read_operations(tmp_path / "record"))
+    assert all(torch.equal(output, outputs[-1]) for output in outputs)
