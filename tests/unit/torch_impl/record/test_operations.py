@@ -156,6 +156,27 @@ def test_modes_of_the_script_stay_its_own(tmp_path: Path) -> None:
     assert list_names(trace)[2:4] == ["relu", "mul"]
 
 
+def test_default_device_may_change_during_a_step(tmp_path: Path) -> None:
+    """PyTorch expects the mode of the default device at the bottom."""
+
+    def update(model: Any, optimizer: Any) -> torch.Tensor:
+        torch.set_default_device("cpu")
+        tokens, labels = draw_batch()
+        optimizer.zero_grad()
+        logits = model(tokens)
+        torch.set_default_device("meta")
+        assert torch.ones(1).device.type == "meta"
+        torch.set_default_device(None)
+        assert torch.ones(1).device.type == "cpu"
+        loss = compute_loss(logits, labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    assert train(tmp_path / "record", update)[0] == train(None, update)[0]
+    check_chain(read_operations(tmp_path / "record"))
+
+
 def test_passes_without_a_loss_are_no_part(tmp_path: Path) -> None:
     """A script may evaluate first, and may drop a forward pass."""
 
