@@ -28,7 +28,8 @@ from torch_impl.record.tensor_statistics import measure_tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PACKAGES = ("torch", "torch_impl.record")
+# Code that is no part of the script or its model
+PACKAGES = ("torch", "torch_impl.record", "accelerate", "lightning", "pytorch_lightning", "transformers.trainer")
 FAST_MODULES = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer)
 
 
