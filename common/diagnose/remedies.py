@@ -150,6 +150,9 @@ REMEDY_GROUPS = {
 REMEDIES = {cause: remedy for causes, remedy in REMEDY_GROUPS.items() for cause in causes.split()}
 # Causes whose sentence says all that is known, such as the place of a difference
 WITHOUT_REMEDY = (
+    "operation",
+    "missing_operation",
+    "added_operation",
     "code_between_layers",
     "layer",
     "recurrent_layer",

@@ -20,6 +20,7 @@ from common.diagnose.recorded.carried_states import list_carried_states
 from common.diagnose.recorded.differing_calls import describe_unjoined
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.model_calls import describe_call
+from common.diagnose.recorded.operations.explanation import explain_operations
 from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.random_layers import find_random_layers
 from common.diagnose.recorded.record_pair import RecordPair
@@ -115,10 +116,16 @@ class _LayerComparison:
         if check.begins_here:
             inputs = {array.name: array.a for array in self._list_inputs()}
             section = CodeSection(tensor, layer.title, a, b, self.earlier_outputs, inputs, self.weights)
-            for explanation in explain_code(section):
-                self.stage.add_explanation(tensor, explanation)
+            names = (f"layer/{layer.path_a}/input", f"layer/{layer.path_b}/input")
+            self._add_explanations(section, names)
         self.differs |= check.differs
         return not check.differs
+
+    def _add_explanations(self, section: CodeSection, names: tuple[str, str]) -> None:
+        """Explain what the code computes differently. names: the names of the array in both records."""
+        for explanation in explain_code(section):
+            operations = None if explanation.confirmed else explain_operations(self.pair, section.place, *names)
+            self.stage.add_explanation(section.tensor, operations or explanation)
 
     def _compare_returned(
         self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall, has_equal_input: bool
@@ -129,7 +136,11 @@ class _LayerComparison:
             return
         check = self._check(layer.title, expected.returned, call_of_b.returned, may_begin_here=has_equal_input)
         if check.begins_here:
-            self.stage.add_explanation(layer.title, self._explain_layer(layer, expected, call_of_b))
+            explanation = self._explain_layer(layer, expected, call_of_b)
+            if explanation.cause == "layer" and not self.differs:
+                names = (f"layer/{layer.path_a}/output", f"layer/{layer.path_b}/output")
+                explanation = explain_operations(self.pair, layer.title, *names) or explanation
+            self.stage.add_explanation(layer.title, explanation)
         self.differs |= check.differs
 
     def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall) -> Explanation:
@@ -176,7 +187,7 @@ class _LayerComparison:
             elif len(array.a) == len(self.pair.orders[step]) == len(array.b) and array.a.dtype.kind == "f":
                 ordered = np.empty_like(array.b)
                 ordered[self.pair.orders[step]] = array.b
-                self._compare_output(f"output {array.name}", *align_outputs(*self.pair.sides, (array.a, ordered)))
+                self._compare_output(array, *align_outputs(*self.pair.sides, (array.a, ordered)))
 
     def _read_outputs(self, side: RecordedSide, step: int) -> dict[str, np.ndarray]:
         """Return the outputs of a model, without states, with an example in each row."""
@@ -188,7 +199,9 @@ class _LayerComparison:
             for name, array in outputs.items()
         }
 
-    def _compare_output(self, tensor: str, a: np.ndarray, b: np.ndarray) -> None:
+    def _compare_output(self, names: ArrayPair, a: np.ndarray, b: np.ndarray) -> None:
+        """Compare an output of the models. names: the pair with its names; a, b: the output in one layout."""
+        tensor = f"output {names.name}"
         may_begin_here = not self.differs and not self.pair.why_outputs_differ
         check = self._check(tensor, a, b, may_begin_here)
         if check.begins_here and (title := self._find_call(a, b)):
@@ -197,8 +210,7 @@ class _LayerComparison:
             self.stage.add_cause("output_of_call", "b", tensor, sentence, confirmed=False)
         elif check.begins_here:
             section = CodeSection(tensor, "the outputs", a, b, self.earlier_outputs, {}, self.weights)
-            for explanation in explain_code(section):
-                self.stage.add_explanation(tensor, explanation)
+            self._add_explanations(section, (f"batch/0/output/{names.name}", f"batch/0/output/{names.name_b}"))
         self.differs |= check.differs
 
     def _find_call(self, a: np.ndarray, b: np.ndarray) -> str:

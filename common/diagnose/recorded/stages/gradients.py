@@ -12,6 +12,7 @@ from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.label_counts import count_labels
+from common.diagnose.recorded.operations.explanation import explain_stopped_gradients
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.loss import find_side_formulas
@@ -120,6 +121,8 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
                 stage.add_explanation(title, explanation, prefix=f"step {step}: {title}: ")
     if not stage.causes and states is not None:
         stage.add_explanation(next(iter(differing)), states)
+    if not stage.causes and step == pair.equal_steps[0] and (stopped := explain_stopped_gradients(pair)):
+        stage.add_explanation(next(iter(differing)), stopped, prefix=f"step {step}: ")
     if not stage.causes and not _have_other_updates(pair, step):
         names = ", ".join([*differing][:LISTED]) + (" and others" if len(differing) > LISTED else "")
         count = len(differing)

@@ -28,6 +28,7 @@ from common.diagnose.recorded.loss_formulas import (
     find_formulas,
 )
 from common.diagnose.recorded.loss_terms import explain_terms
+from common.diagnose.recorded.operations.explanation import LOSS, explain_operations
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.regularizers import PENALTY, compute_penalty, list_activity_regularizers
@@ -86,6 +87,8 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
         explain_formulas(stage, pair, pair.equal_steps[0])
     if not stage.causes:
         _add_terms(stage, terms)
+    if begins_here and not stage.causes and (operations := explain_operations(pair, "loss", LOSS, LOSS)):
+        stage.add_explanation("loss", operations)
     if losses is not None and begins_here and not stage.causes:
         _explain_factor(stage, pair, losses[1] / losses[0] if losses[0] else 0.0)
     if states is not None and not stage.causes:

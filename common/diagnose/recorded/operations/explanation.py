@@ -1,0 +1,132 @@
+"""Sentences that name the first operation that two training scripts compute differently, with its line in the script.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from common.diagnose.findings import Explanation
+from common.diagnose.recorded.operations.differing_section import DifferingSection, SectionSide, find_section
+from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.rounding import rounding_tolerance
+from common.recording.operation_format import Operation, OperationTrace
+
+STOPS = ("detach", "detach_", "data", "StopGradient")  # operations through which no gradient is computed
+LOSS = "loss"  # stands for the number of the loss in place of a name
+MOST_LINES = 3  # of a script, in a sentence
+MOST_CHARACTERS = 80  # of the arguments of an operation
+
+
+def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
+    """Name the operations from which a tensor differs first.
+
+    Everything that the operations receive must be equal: no earlier tensor may differ.
+
+    Args:
+        pair: The records.
+        place: Where the tensor is, in reports.
+        name_a: The tensor's name in A's record, or LOSS.
+        name_b: The tensor's name in B's record, or LOSS.
+
+    Returns:
+        The explanation; None if the operations do not show the difference.
+    """
+    traces = _read_traces(pair)
+    if traces is None:
+        return None
+    targets = [
+        trace["loss"] if name == LOSS else trace["names"].get(name)
+        for trace, name in zip(traces, (name_a, name_b), strict=True)
+    ]
+    if targets[0] is None or targets[1] is None:
+        return None
+    tolerance = rounding_tolerance(pair.noise, pair.precision)
+    section = find_section(traces[0], traces[1], (targets[0], targets[1]), tolerance)
+    return None if section is None else _explain_section(section, place)
+
+
+def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
+    """Name the operations through which only one script computes no gradient, such as detach; None if there are none.
+
+    The losses of both scripts must be equal.
+    """
+    traces = _read_traces(pair)
+    if traces is None:
+        return None
+    matches = TensorMatches(traces[0]["tensors"], traces[1]["tensors"], rounding_tolerance(pair.noise, pair.precision))
+    sides = [SectionSide(trace, trace["loss"], ()) for trace in traces if trace["loss"] is not None]
+    if len(sides) < len(traces):
+        return None
+    stops = [[operation for operation in side.operations if operation["name"] in STOPS] for side in sides]
+    for name, side, operations, others in zip("ab", sides, stops, reversed(stops), strict=True):
+        unmatched = [
+            operation
+            for operation in operations
+            if not any(_receive_equal(*((operation, x) if name == "a" else (x, operation)), matches) for x in others)
+        ]
+        if unmatched:
+            sentence = f"only {name.upper()} computes no gradient through {_describe_lines(side, unmatched)}"
+            return Explanation("stopped_gradient", sentence, confirmed=False, side=name)
+    return None
+
+
+def _receive_equal(a: Operation, b: Operation, matches: TensorMatches) -> bool:
+    return any(matches.are_equal(x, y) for x in a["inputs"] for y in b["inputs"])
+
+
+def _read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | None:
+    """Return the operations of both first micro-batches; None if they have other examples, or if not all are recorded.
+
+    Only the first process's are compared.
+    """
+    a, b = (side.record.ranks[0].operations for side in pair.sides)
+    if a is None or b is None or not (a["complete"] and b["complete"]):
+        return None
+    step = pair.equal_steps[0]
+    counts = [side.batches.count_examples(step)[0] for side in pair.sides]
+    has_same_examples = counts[0] == counts[1] and set(pair.orders[step][: counts[0]]) == {*range(counts[0])}
+    return (a, b) if has_same_examples else None
+
+
+def _explain_section(section: DifferingSection, place: str) -> Explanation:
+    if not section.b.operations:
+        sentence = f"{place}: B lacks what A computes last: {_describe_lines(section.a, section.a.operations)}"
+        return Explanation("missing_operation", sentence)
+    if not section.a.operations:
+        sentence = f"{place}: B computes in addition {_describe_lines(section.b, section.b.operations)}"
+        return Explanation("added_operation", sentence)
+    if section.first is not None:
+        a, b = (
+            _describe_lines(side, [operation])
+            for side, operation in zip((section.a, section.b), section.first, strict=True)
+        )
+        return Explanation("operation", f"{place}: from tensors with the same numbers A computes {a}, and B {b}")
+    a, b = (_describe_lines(side, side.operations) for side in (section.a, section.b))
+    return Explanation("operation", f"{place}: A computes {a}, and B {b}", confirmed=False)
+
+
+def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
+    """Return words for operations, with the lines of the script that call them."""
+    groups = [
+        (place, [*group]) for place, group in groupby(operations, key=lambda x: (x["file"], x["line"], x["code"]))
+    ]
+    parts = [
+        f"{', '.join(_describe(side, operation) for operation in group)}{_describe_place(*place, group[0])}"
+        for place, group in groups[:MOST_LINES]
+    ]
+    remaining = len(groups) - MOST_LINES
+    return "; ".join([*parts, *([f"and {remaining} more lines"] if remaining > 0 else [])])
+
+
+def _describe(side: SectionSide, operation: Operation) -> str:
+    arguments = [str(value) if name.isdigit() else f"{name}={value}" for name, value in operation["arguments"].items()]
+    text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
+    return f"{operation['name']}({text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + '...'})"
+
+
+def _describe_place(file: str, line: int, code: str, operation: Operation) -> str:
+    if file:
+        return f" in {file}:{line} `{code}`"
+    return f" in layer {operation['layer']}" if operation["layer"] else ""

@@ -1,0 +1,73 @@
+"""Tensors with the same numbers in two records, whatever their layout: their statistics are equal up to rounding.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from common.recording.operation_format import TensorStatistics
+
+
+class TensorMatches:
+    """Tensors of A's operations and tensors of B's that have the same numbers."""
+
+    def __init__(self, a: Sequence[TensorStatistics], b: Sequence[TensorStatistics], tolerance: float) -> None:
+        """Prepare to match.
+
+        Args:
+            a: A's tensors by number.
+            b: B's tensors by number.
+            tolerance: Largest difference of two statistics, relative to the largest that the statistic could be.
+        """
+        self._a, self._b = _tabulate(a), _tabulate(b)
+        self._tolerance = tolerance
+
+    def are_equal(self, a: int, b: int) -> bool:
+        """Check whether tensor `a` of A and tensor `b` of B have the same numbers."""
+        return bool(self._compare(self._a[[a]], self._b[b])[0])
+
+    @cached_property
+    def matched(self) -> tuple[frozenset[int], frozenset[int]]:
+        """The numbers of the tensors of A, and of those of B, that have a counterpart."""
+        return self._list_matched(self._a, self._b), self._list_matched(self._b, self._a)
+
+    def _list_matched(self, tensors: np.ndarray, others: np.ndarray) -> frozenset[int]:
+        """Return the indices of the rows of `tensors` that some row of `others` equals."""
+        norms = others[:, 1]
+        order = np.argsort(norms, kind="stable")
+        ordered = others[order]
+        matched = []
+        for index, row in enumerate(tensors):
+            if math.isnan(row[1]):
+                continue
+            margin = self._tolerance * abs(row[1])
+            start, end = np.searchsorted(ordered[:, 1], [row[1] - margin, row[1] + margin * (1 + self._tolerance)])
+            end = max(end, start + np.searchsorted(ordered[start:, 1], row[1], side="right"))
+            if self._compare(ordered[start:end], row).any():
+                matched.append(index)
+        return frozenset(matched)
+
+    def _compare(self, rows: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Check for each of several rows whether its statistics equal those of one row."""
+        count, norm = row[0], row[1]
+        largest = max(abs(row[3]), abs(row[4]))
+        scales = np.array([0.0, norm, norm * math.sqrt(count), largest, largest])
+        with np.errstate(invalid="ignore"):
+            return np.asarray((np.abs(rows - row) <= self._tolerance * scales).all(1))
+
+
+def _tabulate(tensors: Sequence[TensorStatistics]) -> np.ndarray:
+    """Return statistics as [n, 5]: number of elements, norm, sum, minimum and maximum; NaN if unknown."""
+    rows = [
+        [math.prod(tensor["shape"]), *(_to_float(tensor[name]) for name in ("norm", "sum", "minimum", "maximum"))]
+        for tensor in tensors
+    ]
+    return np.array(rows, np.float64).reshape(-1, 5)
+
+
+def _to_float(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,110 @@
+"""Tests of the operations between equal tensors and a tensor that differs."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
+from common.recording.operation_format import OperationTrace
+from tests.unit.common.diagnose.recorded.operations.traces import Script, Tensor, to_tensor
+
+STREAM = np.random.default_rng(0)
+LOG_PROBABILITIES, RETURNS, ENTROPIES = STREAM.normal(size=(3, 16))
+
+
+def _multiply_mean(script: Script, x: Tensor, returns: Tensor) -> Tensor:
+    return script.call("neg", np.negative, script.call("mean", np.mean, script.call("mul", np.multiply, x, returns)))
+
+
+def _policy(finish: Callable[[Script, Tensor, Tensor], Tensor]) -> OperationTrace:
+    """Return the operations of a loss. finish: computes it from the policy's loss and the entropies."""
+    script = Script(x=LOG_PROBABILITIES, returns=RETURNS, entropies=ENTROPIES)
+    x, returns, entropies = script.inputs.values()
+    return script.finish(finish(script, _multiply_mean(script, x, returns), entropies))
+
+
+def _with_entropy(script: Script, loss: Tensor, entropies: Tensor, name: str = "sub", weight: float = 0.01) -> Tensor:
+    mean = script.call("mean", np.mean, entropies)
+    bonus = script.call("mul", np.multiply, mean, to_tensor(weight))
+    return script.call(name, {"sub": np.subtract, "add": np.add}[name], loss, bonus)
+
+
+def _without_entropy(script: Script, loss: Tensor, entropies: Tensor) -> Tensor:
+    return loss
+
+
+def _find(a: OperationTrace, b: OperationTrace) -> DifferingSection | None:
+    assert a["loss"] is not None
+    assert b["loss"] is not None
+    return find_section(a, b, (a["loss"], b["loss"]), 1e-5)
+
+
+def _list_names(section: DifferingSection | None) -> tuple[list[str], list[str]]:
+    assert section is not None
+    a, b = ([operation["name"] for operation in side.operations] for side in (section.a, section.b))
+    return a, b
+
+
+def test_missing_and_additional_term() -> None:
+    reference, other = _policy(_with_entropy), _policy(_without_entropy)
+    assert _list_names(_find(reference, other)) == (["mean", "mul", "sub"], [])
+    assert _list_names(_find(other, reference)) == ([], ["mean", "mul", "sub"])
+
+
+def test_sign_and_weight_of_a_term() -> None:
+    reference = _policy(_with_entropy)
+    section = _find(reference, _policy(lambda *args: _with_entropy(*args, name="add")))
+    assert _list_names(section) == (["sub"], ["add"])
+    section = _find(reference, _policy(lambda *args: _with_entropy(*args, weight=0.1)))
+    assert _list_names(section) == (["mul", "sub"], ["mul", "sub"])
+    assert section is not None
+    assert section.first is not None
+    assert [operation["name"] for operation in section.first] == ["mul", "mul"]
+    assert [*map(section.a.list_numbers, section.first[:1]), *map(section.b.list_numbers, section.first[1:])] == [
+        [0.01],
+        [0.1],
+    ]
+
+
+def _reduce(reduction: str, function: Callable[..., object], is_late: bool) -> OperationTrace:
+    """Return the operations of a loss that is reduced before or after its sign changes."""
+    script = Script(x=LOG_PROBABILITIES, returns=RETURNS)
+    product = script.call("mul", np.multiply, *script.inputs.values())
+    if is_late:
+        return script.finish(script.call(reduction, function, script.call("neg", np.negative, product)))
+    return script.finish(script.call("neg", np.negative, script.call(reduction, function, product)))
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_other_order_of_equal_code_is_no_difference(is_late: bool) -> None:
+    assert _find(_reduce("mean", np.mean, is_late=False), _reduce("mean", np.mean, is_late)) is None
+
+
+def test_other_reduction() -> None:
+    section = _find(_reduce("mean", np.mean, is_late=False), _reduce("sum", np.sum, is_late=False))
+    assert _list_names(section) == (["mean", "neg"], ["sum", "neg"])
+    assert section is not None
+    assert section.first is not None
+    assert [operation["name"] for operation in section.first] == ["mean", "sum"]
+
+
+def test_other_layout_and_another_axis() -> None:
+    """B has the channels first; the softmax of the third script is computed over the examples."""
+
+    def compute(logits: np.ndarray, channel_axis: int, softmax_axis: int) -> OperationTrace:
+        def softmax(x: np.ndarray, dim: int) -> np.ndarray:
+            powers = np.exp(x)
+            return np.asarray(powers / powers.sum(dim, keepdims=True))
+
+        script = Script(images=np.moveaxis(logits, 1, channel_axis))
+        probabilities = script.call("softmax", softmax, script.inputs["images"], dim=softmax_axis)
+        return script.finish(script.call("amax", lambda x: x.max(softmax_axis).mean(), probabilities))
+
+    logits = STREAM.normal(size=(4, 3, 5))
+    reference = compute(logits, channel_axis=-1, softmax_axis=-1)
+    assert _find(reference, compute(logits, channel_axis=1, softmax_axis=1)) is None
+    section = _find(reference, compute(logits, channel_axis=1, softmax_axis=0))
+    assert section is not None
+    assert section.first is not None
+    assert [operation["arguments"] for operation in section.first] == [{"dim": -1}, {"dim": 0}]

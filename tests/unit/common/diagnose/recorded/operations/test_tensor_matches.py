@@ -1,0 +1,31 @@
+"""Tests of tensors that have the same numbers."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.recording.operation_format import TensorStatistics
+from tests.unit.common.diagnose.recorded.operations.traces import measure, to_tensor
+
+UNKNOWN: TensorStatistics = {
+    "shape": [3], "dtype": "float32", "sum": None, "norm": None, "minimum": None, "maximum": None,
+}  # fmt: skip
+ARRAYS = hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=4), elements=st.floats(-100, 100, width=32))
+
+
+@given(ARRAYS, st.randoms(use_true_random=False))
+def test_transposed_and_rounded_tensors_match(array: np.ndarray, random: object) -> None:
+    axes = sorted(range(array.ndim), key=lambda _: random.random())  # type: ignore[attr-defined]
+    rounded = array.astype(np.float64).transpose(axes) * (1 + 1e-7)
+    matches = TensorMatches([UNKNOWN, measure(to_tensor(array))], [measure(to_tensor(rounded))], 1e-5)
+    assert (matches.are_equal(1, 0), matches.matched) == (True, (frozenset({1}), frozenset({0})))
+
+
+@given(ARRAYS, st.integers(min_value=0))
+def test_changed_tensors_do_not_match(array: np.ndarray, position: int) -> None:
+    changed = array.copy()
+    changed.flat[position % array.size] += max(1.0, np.abs(array).max())
+    matches = TensorMatches([measure(to_tensor(array))], [measure(to_tensor(changed)), UNKNOWN], 1e-5)
+    assert matches.matched == (frozenset(), frozenset())
