@@ -116,11 +116,11 @@ def check_streams(sides: Sequence[SideArguments]) -> None:
 
 
 def _remove_output(sides: Sequence[SideArguments], output: Path, is_new: bool) -> None:
-    """Remove the runs and logs of all sides, and their directory if it is new."""
+    """Remove the runs and logs of all sides, and their directory if it is new and has nothing else in it."""
     for side in sides:
         shutil.rmtree(output / side.name, ignore_errors=True)
         (output / f"{side.name}.log").unlink(missing_ok=True)
-    if is_new:
+    if is_new and not any(output.iterdir()):
         output.rmdir()
 
 

@@ -65,16 +65,19 @@ def test_a_side_is_trained_again_with_the_values_of_the_other(
     assert collect_values(parse_config(composed(*overrides))) == collect_values(a.config)
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-def test_a_refused_key_leaves_nothing(is_new: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", ["", "output", "output/notes.txt"])
+def test_a_refused_key_leaves_nothing(kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Something that was there before, or that somebody else put there meanwhile, is kept."""
     output = tmp_path / "output"
-    if not is_new:
+    if kept == "output":
         output.mkdir()
 
     def start(framework: str, overrides: list[str], log: Path) -> "subprocess.Popen[bytes]":
         script = "print('error: no such key'); raise SystemExit(2)"
         if log.name == "a.log":  # the other side may have begun its run
             (output / "a").mkdir()
+            if kept == "output/notes.txt":
+                (tmp_path / kept).touch()
             script = "import time; time.sleep(60)"
         with log.open("wb") as file:
             return subprocess.Popen([sys.executable, "-c", script], stdout=file, start_new_session=True)
@@ -83,4 +86,4 @@ def test_a_refused_key_leaves_nothing(is_new: bool, monkeypatch: pytest.MonkeyPa
     sides = [SideArguments(name, "torch", "single", []) for name in ("a", "b")]
     with pytest.raises(UserError, match="b=torch:single"):
         train_sides.train_sides(sides, output)
-    assert [*tmp_path.rglob("*")] == ([] if is_new else [output])
+    assert {*tmp_path.rglob("*")} == {output, tmp_path / kept} if kept else not output.exists()
