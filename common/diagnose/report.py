@@ -18,7 +18,7 @@ from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.remedies import find_remedy
 from common.terminal import SafeConsole
 
-MOST_NAMES = 5  # largest number of tensors that a line of the terminal names
+MOST_NAMES = 5  # largest number of tensors that a line names
 ROWS_PER_STAGE = 12  # largest number of checks that the page lists for a stage
 
 
@@ -49,6 +49,7 @@ def write_report(diagnosis: Diagnosis, output: Path) -> list[Path]:
         opacity=_opacity,
         draw_histogram=_draw_histogram,
         find_remedy=find_remedy,
+        list_names=_list_names,
     )
     paths = [output / "diagnosis.html", output / "diagnosis.json"]
     paths[0].write_text(page)

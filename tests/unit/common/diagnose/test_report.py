@@ -110,7 +110,7 @@ def test_the_precision_and_its_limits_are_reported(capsys: pytest.CaptureFixture
     assert "gradients: not compared in float32: key.bias" in page.read_text()
 
 
-def test_the_terminal_names_few_of_many_tensors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_terminal_and_page_name_few_of_many_tensors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     names = [f"conv{number}/bias" for number in range(1, 9)]
     stage = Stage("layers")
     for name in names:
@@ -123,9 +123,13 @@ def test_the_terminal_names_few_of_many_tensors(capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("cause: ") for line in lines) == 1
     assert "; the same in 7 more places (confirmed)" in lines[1]
-    assert lines[2] == f"  also: {', '.join(names[1:6])} and 2 more (see diagnosis.json)"
-    assert lines[-1] == f"not paired: {', '.join(names[:5])} and 3 more (see diagnosis.json)"
-    assert names[-1] in write_report(diagnosis, tmp_path)[1].read_text()
+    others = f"also: {', '.join(names[1:6])} and 2 more (see diagnosis.json)"
+    unpaired = f"{', '.join(names[:5])} and 3 more (see diagnosis.json)"
+    assert (lines[2], lines[-1]) == (f"  {others}", f"not paired: {unpaired}")
+    page, data = write_report(diagnosis, tmp_path)
+    assert others in page.read_text()
+    assert unpaired in page.read_text()
+    assert names[-1] in data.read_text()
 
 
 def test_confirmed_causes_come_first_and_the_same_cause_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
