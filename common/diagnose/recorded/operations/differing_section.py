@@ -7,6 +7,7 @@ the same numbers, in any order of their axes.
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cached_property
 
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
@@ -89,6 +90,24 @@ class DifferingSection:
     a: SectionSide
     b: SectionSide
     first: tuple[Operation, Operation] | None = None
+
+    def list_unaligned(self) -> tuple[list[Operation], list[Operation]]:
+        """Return the operations of each side that have no counterpart of the same name in the order of the other's.
+
+        If all have one, the settings or the tensors of some differ, and all operations are returned.
+        """
+        names_a, names_b = ([_normalize_name(x) for x in side.operations] for side in (self.a, self.b))
+        remaining: list[list[Operation | None]] = [[*self.a.operations], [*self.b.operations]]
+        for block in SequenceMatcher(None, names_a, names_b, autojunk=False).get_matching_blocks():
+            for operations, start in zip(remaining, block[:2], strict=True):
+                operations[start : start + block.size] = [None] * block.size
+        a, b = ([operation for operation in operations if operation is not None] for operations in remaining)
+        return (a, b) if a or b else (self.a.operations, self.b.operations)
+
+
+def _normalize_name(operation: Operation) -> str:
+    """Return the name of an operation without the differences of spelling between the frameworks."""
+    return operation["name"].replace("_", "").lower().removesuffix("v2")
 
 
 def find_section(

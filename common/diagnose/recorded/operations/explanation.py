@@ -4,6 +4,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from common.diagnose.findings import Explanation
@@ -33,18 +34,44 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
     Returns:
         The explanation; None if the operations do not show the difference.
     """
+    section = _find_section(pair, name_a, name_b)
+    return None if section is None else _explain_section(section, place)
+
+
+def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: str) -> Explanation:
+    """Add the lines of the scripts from which a tensor differs first to its explanation, if the operations show them.
+
+    Args:
+        explanation: Explanation of the difference.
+        pair: The records.
+        name_a: The tensor's name in A's record, or LOSS.
+        name_b: The tensor's name in B's record, or LOSS.
+    """
+    section = _find_section(pair, name_a, name_b)
+    if section is None:
+        return explanation
+    operations = section.first or [side.operations[-1] if side.operations else None for side in (section.a, section.b)]
+    lines = [
+        f"{name}: {operation['file']}:{operation['line']}"
+        for name, operation in zip("AB", operations, strict=True)
+        if operation is not None and operation["file"]
+    ]
+    return replace(explanation, sentence=f"{explanation.sentence} ({', '.join(lines)})") if lines else explanation
+
+
+def _find_section(pair: RecordPair, name_a: str, name_b: str) -> DifferingSection | None:
     traces = _read_traces(pair)
     if traces is None:
         return None
-    targets = [
+    a, b = (
         trace["loss"] if name == LOSS else trace["names"].get(name)
         for trace, name in zip(traces, (name_a, name_b), strict=True)
-    ]
-    if targets[0] is None or targets[1] is None:
-        return None
-    tolerance = rounding_tolerance(pair.noise, pair.precision)
-    section = find_section(traces[0], traces[1], (targets[0], targets[1]), tolerance)
-    return None if section is None else _explain_section(section, place)
+    )
+    return None if a is None or b is None else find_section(*traces, (a, b), _find_tolerance(pair))
+
+
+def _find_tolerance(pair: RecordPair) -> float:
+    return rounding_tolerance(pair.noise, pair.precision)
 
 
 def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
@@ -55,7 +82,7 @@ def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
     traces = _read_traces(pair)
     if traces is None:
         return None
-    matches = TensorMatches(traces[0]["tensors"], traces[1]["tensors"], rounding_tolerance(pair.noise, pair.precision))
+    matches = TensorMatches(traces[0]["tensors"], traces[1]["tensors"], _find_tolerance(pair))
     sides = [SectionSide(trace, trace["loss"], ()) for trace in traces if trace["loss"] is not None]
     if len(sides) < len(traces):
         return None
@@ -91,20 +118,21 @@ def _read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | No
 
 
 def _explain_section(section: DifferingSection, place: str) -> Explanation:
-    if not section.b.operations:
-        sentence = f"{place}: B lacks what A computes last: {_describe_lines(section.a, section.a.operations)}"
+    a, b = section.list_unaligned()
+    if not b:
+        sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"
         return Explanation("missing_operation", sentence)
-    if not section.a.operations:
-        sentence = f"{place}: B computes in addition {_describe_lines(section.b, section.b.operations)}"
-        return Explanation("added_operation", sentence)
+    if not a:
+        return Explanation("added_operation", f"{place}: B also computes {_describe_lines(section.b, b)}")
     if section.first is not None:
-        a, b = (
+        described_a, described_b = (
             _describe_lines(side, [operation])
             for side, operation in zip((section.a, section.b), section.first, strict=True)
         )
-        return Explanation("operation", f"{place}: from tensors with the same numbers A computes {a}, and B {b}")
-    a, b = (_describe_lines(side, side.operations) for side in (section.a, section.b))
-    return Explanation("operation", f"{place}: A computes {a}, and B {b}", confirmed=False)
+        sentence = f"{place}: from tensors with the same numbers A computes {described_a}, and B {described_b}"
+        return Explanation("operation", sentence)
+    sentence = f"{place}: A computes {_describe_lines(section.a, a)}, and B {_describe_lines(section.b, b)}"
+    return Explanation("operation", sentence, confirmed=False)
 
 
 def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:

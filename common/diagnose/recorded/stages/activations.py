@@ -20,7 +20,7 @@ from common.diagnose.recorded.carried_states import list_carried_states
 from common.diagnose.recorded.differing_calls import describe_unjoined
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.model_calls import describe_call
-from common.diagnose.recorded.operations.explanation import explain_operations
+from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.random_layers import find_random_layers
 from common.diagnose.recorded.record_pair import RecordPair
@@ -124,8 +124,11 @@ class _LayerComparison:
     def _add_explanations(self, section: CodeSection, names: tuple[str, str]) -> None:
         """Explain what the code computes differently. names: the names of the array in both records."""
         for explanation in explain_code(section):
-            operations = None if explanation.confirmed else explain_operations(self.pair, section.place, *names)
-            self.stage.add_explanation(section.tensor, operations or explanation)
+            if explanation.confirmed:
+                self.stage.add_explanation(section.tensor, add_lines(explanation, self.pair, *names))
+            else:
+                operations = explain_operations(self.pair, section.place, *names)
+                self.stage.add_explanation(section.tensor, operations or explanation)
 
     def _compare_returned(
         self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall, has_equal_input: bool

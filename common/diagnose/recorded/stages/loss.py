@@ -28,7 +28,7 @@ from common.diagnose.recorded.loss_formulas import (
     find_formulas,
 )
 from common.diagnose.recorded.loss_terms import explain_terms
-from common.diagnose.recorded.operations.explanation import LOSS, explain_operations
+from common.diagnose.recorded.operations.explanation import LOSS, add_lines, explain_operations
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.regularizers import PENALTY, compute_penalty, list_activity_regularizers
@@ -195,7 +195,8 @@ def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
     side = "a" if any(name in a for name in (DOUBLE_SOFTMAX, DOUBLE_SIGMOID, NOT_FROM_LOGITS)) else "b"
     cause = _name_cause(a, b)
     stage.add_mismatch("formula of the loss")
-    stage.add_cause(cause, side, "loss", f"the loss of A is {a}; that of B is {b}")
+    explanation = Explanation(cause, f"the loss of A is {a}; that of B is {b}", side=side)
+    stage.add_explanation("loss", add_lines(explanation, pair, LOSS, LOSS))
     if cause in ("double_softmax", "double_sigmoid"):  # explains why the outputs differ: one model has probabilities
         activations = pair.get_stage("activations")
         activations.causes = [other for other in activations.causes if not other.tensor.startswith("output ")]

@@ -1,6 +1,7 @@
 """Tests of the operations between equal tensors and a tensor that differs."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -54,9 +55,9 @@ def test_missing_and_additional_term() -> None:
 
 def test_sign_and_weight_of_a_term() -> None:
     reference = _policy(_with_entropy)
-    section = _find(reference, _policy(lambda *args: _with_entropy(*args, name="add")))
+    section = _find(reference, _policy(partial(_with_entropy, name="add")))
     assert _list_names(section) == (["sub"], ["add"])
-    section = _find(reference, _policy(lambda *args: _with_entropy(*args, weight=0.1)))
+    section = _find(reference, _policy(partial(_with_entropy, weight=0.1)))
     assert _list_names(section) == (["mul", "sub"], ["mul", "sub"])
     assert section is not None
     assert section.first is not None
