@@ -16,7 +16,7 @@ from common.recording.operation_format import Operation, OperationTrace
 
 STOPS = ("detach", "detach_", "data", "StopGradient")  # operations through which no gradient is computed
 LOSS = "loss"  # stands for the number of the loss in place of a name
-MOST_LINES = 3  # of a script, in a sentence
+MOST_OPERATIONS = 4  # of a script, in a sentence
 MOST_CHARACTERS = 80  # of the arguments of an operation
 
 
@@ -137,19 +137,18 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
 
 def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
     """Return words for operations, with the lines of the script that call them."""
-    groups = [
-        (place, [*group]) for place, group in groupby(operations, key=lambda x: (x["file"], x["line"], x["code"]))
-    ]
-    parts = [
-        f"{', '.join(_describe(side, operation) for operation in group)}{_describe_place(*place, group[0])}"
-        for place, group in groups[:MOST_LINES]
-    ]
-    remaining = len(groups) - MOST_LINES
-    return "; ".join([*parts, *([f"and {remaining} more lines"] if remaining > 0 else [])])
+    parts = []
+    for place, group in groupby(operations[:MOST_OPERATIONS], key=lambda x: (x["file"], x["line"], x["code"])):
+        of_line = [*group]
+        described = ", ".join(_describe(side, operation) for operation in of_line)
+        parts.append(described + _describe_place(*place, of_line[0]))
+    remaining = len(operations) - MOST_OPERATIONS
+    return "; ".join([*parts, *([f"and {remaining} more operations"] if remaining > 0 else [])])
 
 
 def _describe(side: SectionSide, operation: Operation) -> str:
-    arguments = [str(value) if name.isdigit() else f"{name}={value}" for name, value in operation["arguments"].items()]
+    given = {name: value for name, value in operation["arguments"].items() if value is not None}
+    arguments = [str(value) if name.isdigit() else f"{name}={value}" for name, value in given.items()]
     text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
     return f"{operation['name']}({text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + '...'})"
 
