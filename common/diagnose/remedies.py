@@ -153,6 +153,8 @@ WITHOUT_REMEDY = (
     "operation",
     "missing_operation",
     "added_operation",
+    "unused_input",
+    "stopped_gradient",
     "code_between_layers",
     "layer",
     "recurrent_layer",

@@ -13,6 +13,8 @@ from functools import cached_property
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.recording.operation_format import Operation, OperationTrace
 
+INPUT = "batch/0/input/"
+
 
 class SectionSide:
     """One side of a differing section.
@@ -63,6 +65,21 @@ class SectionSide:
         """The tensors that the operations receive."""
         return {tensor for operation in self.operations for tensor in operation["inputs"]}
 
+    @property
+    def received_inputs(self) -> dict[str, int]:
+        """The inputs of the model that the operations receive: the number of each tensor by its name."""
+        names = self._trace["names"].items()
+        return {
+            name.removeprefix(INPUT): number
+            for name, number in names
+            if name.startswith(INPUT) and number in self.received
+        }
+
+    @property
+    def used_tensors(self) -> set[int]:
+        """The tensors that any operation of the script receives."""
+        return {tensor for operation in self._trace["operations"] for tensor in operation["inputs"]}
+
     def list_tensors(self, operation: Operation) -> list[int]:
         """Return the inputs of an operation that are no numbers of the code."""
         return [tensor for tensor in operation["inputs"] if not self._is_number(tensor)]
@@ -71,6 +88,15 @@ class SectionSide:
         """Return the numbers of the code that an operation receives as tensors, such as 0.5 in `0.5 * x`."""
         values = [self._trace["tensors"][tensor]["sum"] for tensor in operation["inputs"] if self._is_number(tensor)]
         return [value for value in values if value is not None]
+
+    def find_layer(self, operation: Operation) -> str:
+        """Return the path of the layer that an operation is; empty if it is a function."""
+        paths = {
+            number: name.removeprefix("layer/").removesuffix("/output")
+            for name, number in reversed(self._trace["names"].items())  # of a layer before those that contain it
+            if name.startswith("layer/") and name.endswith("/output")
+        }
+        return next((paths[output] for output in operation["outputs"] if output in paths), "")
 
     def _is_number(self, tensor: int) -> bool:
         is_single = math.prod(self._trace["tensors"][tensor]["shape"]) == 1
@@ -85,11 +111,15 @@ class DifferingSection:
         a: Side A; without operations if one of B's receives A's tensor.
         b: Side B; without operations if one of A's receives B's tensor.
         first: The first operations of both sides that receive equal tensors; None if no two of them do.
+        unused_in_a: Inputs of the model that B's operations receive, and none of A's in its whole trace.
+        unused_in_b: The same with the sides exchanged.
     """
 
     a: SectionSide
     b: SectionSide
-    first: tuple[Operation, Operation] | None = None
+    first: tuple[Operation, Operation] | None
+    unused_in_a: Sequence[str]
+    unused_in_b: Sequence[str]
 
     def list_unaligned(self) -> tuple[list[Operation], list[Operation]]:
         """Return the operations of each side that have no counterpart of the same name in the order of the other's.
@@ -131,11 +161,22 @@ def find_section(
         SectionSide(trace, target, matched)
         for trace, target, matched in zip((trace_a, trace_b), targets, matches.matched, strict=True)
     )
-    if not a.operations and any(matches.are_equal(a.target, tensor) for tensor in b.received):
-        return DifferingSection(a, b)
-    if not b.operations and any(matches.are_equal(tensor, b.target) for tensor in a.received):
-        return DifferingSection(a, b)
-    return DifferingSection(a, b, _find_first(a, b, matches)) if a.operations and b.operations else None
+    if not (a.operations or any(matches.are_equal(a.target, tensor) for tensor in b.received)):
+        return None
+    if not (b.operations or any(matches.are_equal(tensor, b.target) for tensor in a.received)):
+        return None
+    used_in_a, used_in_b = a.used_tensors, b.used_tensors
+    return DifferingSection(
+        a,
+        b,
+        first=_find_first(a, b, matches),
+        unused_in_a=[
+            name for name, y in b.received_inputs.items() if not any(matches.are_equal(x, y) for x in used_in_a)
+        ],
+        unused_in_b=[
+            name for name, x in a.received_inputs.items() if not any(matches.are_equal(x, y) for y in used_in_b)
+        ],
+    )
 
 
 def _find_first(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:

@@ -118,6 +118,10 @@ def _read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | No
 
 
 def _explain_section(section: DifferingSection, place: str) -> Explanation:
+    for name, unused in (("A", section.unused_in_a), ("B", section.unused_in_b)):
+        if unused:
+            sentence = f"{place}: {name} computes nothing from the model's input {unused[0]}"
+            return Explanation("unused_input", sentence, side=name.lower())
     a, b = section.list_unaligned()
     if not b:
         sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"
@@ -150,7 +154,9 @@ def _describe(side: SectionSide, operation: Operation) -> str:
     given = {name: value for name, value in operation["arguments"].items() if value is not None}
     arguments = [str(value) if name.isdigit() else f"{name}={value}" for name, value in given.items()]
     text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
-    return f"{operation['name']}({text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + '...'})"
+    layer = side.find_layer(operation)
+    words = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+    return f"{operation['name']}({words}){f' {layer}' if layer else ''}"
 
 
 def _describe_place(file: str, line: int, code: str, operation: Operation) -> str:

@@ -74,6 +74,23 @@ def test_operations_without_counterpart(is_added: bool) -> None:
     assert "sum" not in explanation.sentence
 
 
+def test_input_that_only_one_script_uses_is_named() -> None:
+    """B computes both halves of a sum from the first input."""
+
+    def add(first: str, second: str) -> OperationTrace:
+        script = Script(left=LOGITS, right=LOGITS + 1)
+        squares = [script.call("square", np.square, script.inputs[name]) for name in (first, second)]
+        return script.finish(script.call("add", np.add, *squares))
+
+    explanation = _explain(add("left", "right"), add("left", "left"))
+    assert explanation is not None
+    assert (explanation.cause, explanation.side) == ("unused_input", "b")
+    assert explanation.sentence == "loss: B computes nothing from the model's input right"
+    reverse = _explain(add("left", "left"), add("left", "right"))
+    assert reverse is not None
+    assert (reverse.cause, reverse.side) == ("unused_input", "a")
+
+
 def test_lines_are_added_to_another_explanation() -> None:
     explanation = Explanation("loss_reduction", "the loss of A is a mean; that of B is a sum")
     pair = make_pair(_mean(_script()), _mean(_script(), name="sum"))
