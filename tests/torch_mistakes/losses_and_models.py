@@ -143,7 +143,7 @@ MODEL_MISTAKES: dict[str, Mistake] = {
         "hyperparameters", "tied_on_one_side",
     ),
     "causal mask forgotten": Mistake(
-        LANGUAGE, {"dtype=torch.bool).tril()": "dtype=torch.bool)"}, "activations", "code_between_layers",
+        LANGUAGE, {"dtype=torch.bool).tril()": "dtype=torch.bool)"}, "activations", "missing_operation",
     ),
     "autocast on one side": Mistake(
         LANGUAGE,

@@ -36,7 +36,7 @@ UPDATE_MISTAKES: dict[str, Mistake] = {
         "gradients", "accumulation_divided_twice",
     ),
     "detached": Mistake(
-        LANGUAGE, {"self.tokens(ids) +": "self.tokens(ids).detach() +"}, "gradients", "gradient",
+        LANGUAGE, {"self.tokens(ids) +": "self.tokens(ids).detach() +"}, "gradients", "stopped_gradient",
     ),
     "clipping before unscaling": Mistake(
         LOOP,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import EQUAL, PARTIAL_CAUSES, Cause, Stage
+from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.activations import compare_activations
@@ -147,13 +148,15 @@ def _drop_needless_causes(pair: RecordPair) -> None:
     explaining = {
         cause.cause
         for cause in causes
-        if cause.cause == "precision" or (cause.confirmed and cause.cause not in PARTIAL_CAUSES)
+        if cause.cause == "precision"
+        or (cause.confirmed and cause.cause not in PARTIAL_CAUSES and cause.cause not in OPERATION_CAUSES)
     }
     kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:
             reasons = explaining - pair.update_causes if stage.name in BEFORE_UPDATE else explaining
-            if reasons and not cause.confirmed and cause.cause in UNEXPLAINED:
+            is_unexplained = not cause.confirmed and cause.cause in UNEXPLAINED
+            if reasons and (is_unexplained or cause.cause in OPERATION_CAUSES):
                 continue
             earlier = next((other for other in kept_causes if _is_repetition(cause, other)), None)
             if earlier is None:

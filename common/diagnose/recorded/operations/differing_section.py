@@ -121,6 +121,15 @@ class DifferingSection:
     unused_in_a: Sequence[str]
     unused_in_b: Sequence[str]
 
+    @property
+    def is_layer(self) -> bool:
+        """Return whether both sides compute the tensor by one layer from equal tensors."""
+        layers = [
+            side.target in operation["outputs"] and side.find_layer(operation)
+            for side, operation in zip((self.a, self.b), self.first or (), strict=self.first is not None)
+        ]
+        return bool(layers) and all(layers)
+
     def list_unaligned(self) -> tuple[list[Operation], list[Operation]]:
         """Return the operations of each side that have no counterpart of the same name in the order of the other's.
 

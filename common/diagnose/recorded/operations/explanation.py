@@ -14,6 +14,8 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import rounding_tolerance
 from common.recording.operation_format import Operation, OperationTrace
 
+# Causes that name operations. Another cause may say why they differ.
+OPERATION_CAUSES = ("operation", "missing_operation", "added_operation")
 STOPS = ("detach", "detach_", "data", "StopGradient")  # operations through which no gradient is computed
 LOSS = "loss"  # stands for the number of the loss in place of a name
 MOST_OPERATIONS = 4  # of a script, in a sentence
@@ -35,7 +37,9 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
         The explanation; None if the operations do not show the difference.
     """
     section = _find_section(pair, name_a, name_b)
-    return None if section is None else _explain_section(section, place)
+    if section is None or section.is_layer:  # a layer that computes something else is explained by its settings
+        return None
+    return _explain_section(section, place)
 
 
 def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: str) -> Explanation:
@@ -95,7 +99,7 @@ def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
         ]
         if unmatched:
             sentence = f"only {name.upper()} computes no gradient through {_describe_lines(side, unmatched)}"
-            return Explanation("stopped_gradient", sentence, confirmed=False, side=name)
+            return Explanation("stopped_gradient", sentence, side=name)
     return None
 
 
