@@ -160,7 +160,7 @@ def _describe(side: SectionSide, operation: Operation) -> str:
     text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
     layer = side.find_layer(operation)
     words = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
-    return f"{operation['name']}({words}){f' {layer}' if layer else ''}"
+    return f"{operation['name']}{f'({words})' if words else ''}{f' {layer}' if layer else ''}"
 
 
 def _describe_place(file: str, line: int, code: str, operation: Operation) -> str:

@@ -55,8 +55,8 @@ def test_operations_are_named_with_their_lines() -> None:
     explanation = _explain(_mean(_script()), _mean(_script(), name="sum"))
     assert explanation is not None
     assert (explanation.cause, explanation.confirmed) == ("operation", True)
-    place, _, rest = explanation.sentence.partition(": from tensors with the same numbers A computes mean() in ")
-    a, _, b = rest.partition(", and B sum() in ")
+    place, _, rest = explanation.sentence.partition(": from tensors with the same numbers A computes mean in ")
+    a, _, b = rest.partition(", and B sum in ")
     assert place == "loss"
     assert a.startswith(f"{FILE}:")
     assert b.startswith(f"{FILE}:")
@@ -104,7 +104,7 @@ def test_stopped_gradient_is_named_if_the_loss_depends_on_it() -> None:
     explanation = explain_stopped_gradients(make_pair(_mean(_script()), _mean(_script(), is_stopped=True)))
     assert explanation is not None
     assert (explanation.cause, explanation.side) == ("stopped_gradient", "b")
-    assert explanation.sentence.startswith("only B computes no gradient through detach() in ")
+    assert explanation.sentence.startswith("only B computes no gradient through detach in ")
     assert explanation.sentence.count("detach") == 2  # the operation, and once in its line
     both = make_pair(_mean(_script(), is_stopped=True), _mean(_script(), is_stopped=True))
     assert explain_stopped_gradients(both) is None
