@@ -9,9 +9,9 @@ from itertools import product
 
 import numpy as np
 
-from common.diagnose.recorded.class_weights import ClassWeights, find_class_weights
 from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.followed_arrays import LATER_CALL, FollowedArrays
+from common.diagnose.recorded.losses.class_weights import ClassWeights, find_class_weights
 from common.diagnose.recorded.matched_arrays import (
     are_copies,
     has_equal_shape,

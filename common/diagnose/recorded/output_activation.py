@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
-from common.diagnose.recorded.loss_settings import SEVERAL
+from common.diagnose.recorded.losses.loss_settings import SEVERAL
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference

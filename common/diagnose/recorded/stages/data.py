@@ -27,12 +27,12 @@ from common.diagnose.recorded.example_order import (
     project_steps,
     sort_examples,
 )
+from common.diagnose.recorded.losses.partial_labels import compare_partial_labels, explain_input_as_label, is_label
+from common.diagnose.recorded.losses.weights_in_loss import compare_weights_in_loss
 from common.diagnose.recorded.matched_arrays import is_constant
-from common.diagnose.recorded.partial_labels import compare_partial_labels, explain_input_as_label, is_label
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_batches import LABELS
-from common.diagnose.recorded.weights_in_loss import compare_weights_in_loss
 
 NOT_DATA = ("past_key_values",)  # first parts of the names of inputs that models compute themselves
 MASK = "mask"  # part of the names of inputs that are attention masks

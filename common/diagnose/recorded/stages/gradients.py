@@ -11,7 +11,7 @@ import numpy as np
 from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
-from common.diagnose.recorded.label_counts import count_labels
+from common.diagnose.recorded.losses.label_counts import count_labels
 from common.diagnose.recorded.operations.explanation import explain_stopped_gradients
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide

@@ -11,12 +11,12 @@ from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.recorded.clipping import compare_clipping
 from common.diagnose.recorded.layer_epsilons import compare_own_epsilons
 from common.diagnose.recorded.layer_vocabulary import find_dropout_rate, translate_attributes
-from common.diagnose.recorded.loss_settings import compare_loss_settings
+from common.diagnose.recorded.losses.loss_settings import compare_loss_settings
+from common.diagnose.recorded.losses.regularizers import compare_regularizers
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.regularizers import compare_regularizers
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import LayerFacts

@@ -14,25 +14,25 @@ from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.differing_calls import describe_exchanged_calls
 from common.diagnose.recorded.example_order import pair_arrays
-from common.diagnose.recorded.label_counts import count_labels, find_ignored_class
-from common.diagnose.recorded.label_forms import (
+from common.diagnose.recorded.losses.label_counts import count_labels, find_ignored_class
+from common.diagnose.recorded.losses.label_forms import (
     list_class_layouts,
     list_label_forms,
     list_labels,
     read_label_weights,
 )
-from common.diagnose.recorded.loss_formulas import (
+from common.diagnose.recorded.losses.loss_formulas import (
     DOUBLE_SOFTMAX,
     NOT_FROM_LOGITS,
     count_common_parts,
     find_formulas,
 )
-from common.diagnose.recorded.loss_terms import explain_terms
+from common.diagnose.recorded.losses.loss_terms import explain_terms
+from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty, list_activity_regularizers
+from common.diagnose.recorded.losses.script_formulas import find_script_formulas
 from common.diagnose.recorded.operations.explanation import LOSS, add_lines, explain_operations
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.regularizers import PENALTY, compute_penalty, list_activity_regularizers
-from common.diagnose.recorded.script_formulas import find_script_formulas
 from common.map.array_differences import relative_difference
 
 WITH_PENALTY = ", plus the penalty of the regularizers"

@@ -12,7 +12,7 @@ import numpy as np
 from common.diagnose.explain.step_gradients import StepGradients, clip_factor, global_norm, sum_gradients
 from common.diagnose.explain.update_settings import UpdateSettings
 from common.diagnose.findings import Stage, TensorCheck
-from common.diagnose.recorded.label_counts import count_labels
+from common.diagnose.recorded.losses.label_counts import count_labels
 from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision, find_weight_precision
 from common.diagnose.recorded.recorded_side import RecordedSide

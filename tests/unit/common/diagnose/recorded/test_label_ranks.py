@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.diagnose.recorded.example_order import ALIKE, EQUAL_VALUES, _fit_label, convert_to_layout, pair_arrays
-from common.diagnose.recorded.loss_formulas import list_formulas
+from common.diagnose.recorded.losses.loss_formulas import list_formulas
 
 
 def test_labels_match_only_their_one_hot_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from scipy.special import expit, softmax
 
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import Stage
-from common.diagnose.recorded.loss_settings import read_loss_settings
+from common.diagnose.recorded.losses.loss_settings import read_loss_settings
 from common.diagnose.recorded.walk import _drop_needless_causes, diagnose_records
 from common.recording.record_format import RECORD
 from common.recording.record_reader import open_record

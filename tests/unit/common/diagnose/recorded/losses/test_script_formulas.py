@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.diagnose.recorded.ctc_formulas import list_ctc_formulas
-from common.diagnose.recorded.script_formulas import find_script_formulas
+from common.diagnose.recorded.losses.ctc_formulas import list_ctc_formulas
+from common.diagnose.recorded.losses.script_formulas import find_script_formulas
 
 STREAM = np.random.default_rng(0)
 CTC = {"name": "ctc_loss", "arguments": {"blank": 0}}

@@ -11,12 +11,12 @@ from itertools import product
 import numpy as np
 
 from common.diagnose.findings import Explanation
-from common.diagnose.recorded.label_counts import count_labels
-from common.diagnose.recorded.loss_formulas import CLOSE
-from common.diagnose.recorded.loss_settings import BY_SCRIPT, CAUSES, describe_kind, read_loss_settings
+from common.diagnose.recorded.losses.label_counts import count_labels
+from common.diagnose.recorded.losses.loss_formulas import CLOSE
+from common.diagnose.recorded.losses.loss_settings import BY_SCRIPT, CAUSES, describe_kind, read_loss_settings
+from common.diagnose.recorded.losses.regularizers import list_activity_regularizers
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.regularizers import list_activity_regularizers
 from common.recording.record_format import LossTerm
 
 MISSING, WEIGHT, TERMS = "missing_loss_term", "loss_weight", "loss_terms"  # names of the causes

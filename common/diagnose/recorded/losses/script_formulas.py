@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.diagnose.recorded.ctc_formulas import LABEL_LENGTHS, OUTPUT_LENGTHS, list_ctc_formulas
-from common.diagnose.recorded.embedding_formulas import MARGIN, TEMPERATURE, list_embedding_formulas
-from common.diagnose.recorded.loss_formulas import CLOSE
-from common.diagnose.recorded.loss_settings import CTC, read_loss_settings
+from common.diagnose.recorded.losses.ctc_formulas import LABEL_LENGTHS, OUTPUT_LENGTHS, list_ctc_formulas
+from common.diagnose.recorded.losses.embedding_formulas import MARGIN, TEMPERATURE, list_embedding_formulas
+from common.diagnose.recorded.losses.loss_formulas import CLOSE
+from common.diagnose.recorded.losses.loss_settings import CTC, read_loss_settings
 from common.diagnose.recorded.recorded_side import RecordedSide
 
 LEAST_LOSSES = 2  # that a fitted formula has to reproduce

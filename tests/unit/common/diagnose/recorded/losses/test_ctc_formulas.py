@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
-from common.diagnose.recorded.ctc_formulas import list_ctc_formulas
+from common.diagnose.recorded.losses.ctc_formulas import list_ctc_formulas
 
 STREAM = np.random.default_rng(0)
 LOGITS = STREAM.standard_normal((3, 5, 4))

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from common.diagnose.recorded.loss_terms import explain_terms
+from common.diagnose.recorded.losses.loss_terms import explain_terms
 
 
 def make_side(loss: float, factor: float | None) -> Any:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.diagnose.recorded.loss_settings import describe_kind, read_loss_settings
+from common.diagnose.recorded.losses.loss_settings import describe_kind, read_loss_settings
 from common.recording.record_format import LossFacts
 
 KERAS: LossFacts = {"name": "keras.losses.KLDivergence", "arguments": {"reduction": "sum_over_batch_size"}}

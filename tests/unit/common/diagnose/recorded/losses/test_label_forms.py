@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from common.diagnose.recorded.example_order import ArrayPair
-from common.diagnose.recorded.label_forms import read_label_weights
-from common.diagnose.recorded.loss_formulas import find_formulas
-from common.diagnose.recorded.partial_labels import explain_input_as_label
+from common.diagnose.recorded.losses.label_forms import read_label_weights
+from common.diagnose.recorded.losses.loss_formulas import find_formulas
+from common.diagnose.recorded.losses.partial_labels import explain_input_as_label
 
 LABELS = np.array([[0.0], [1.0], [1.0]], np.float32)
 STREAM = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from common.diagnose.recorded.embedding_formulas import list_embedding_formulas
+from common.diagnose.recorded.losses.embedding_formulas import list_embedding_formulas
 
 VIEWS = torch.randn(3, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 OWN = torch.arange(6)

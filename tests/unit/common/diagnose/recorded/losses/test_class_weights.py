@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.diagnose.recorded.class_weights import find_class_weights
+from common.diagnose.recorded.losses.class_weights import find_class_weights
 
 LABELS = np.array([[1], [0], [0], [1]], np.uint8)
 WEIGHTS = np.array([4.0, 1.0, 1.0, 4.0], np.float32)

@@ -9,8 +9,8 @@ import numpy as np
 
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.example_order import sort_examples
-from common.diagnose.recorded.label_counts import find_ignored_class
-from common.diagnose.recorded.label_forms import read_label_weights
+from common.diagnose.recorded.losses.label_counts import find_ignored_class
+from common.diagnose.recorded.losses.label_forms import read_label_weights
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, SAMPLE_WEIGHTS, WEIGHTS_IN_LOSS
 from common.diagnose.recorded.recorded_side import RecordedSide
