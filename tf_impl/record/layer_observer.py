@@ -17,6 +17,7 @@ from tf_impl.record.model_facts import (
     describe_layer,
     get_kind,
     has_own_variables,
+    list_parts,
     make_unique,
 )
 from tf_impl.record.tensors import Arrays, Copies, first_tensor, name_tensors, replace_tensors, to_array
@@ -44,6 +45,7 @@ class LayerObserver:
         arrays: The first tensor that each layer received and returned, by its name in a record.
         convert_input: Returns the recorded input of a layer's counterpart. None in a real step, which must not compute
             layers again, and if no record is followed.
+        name_tensor: Receives each of these tensors with its name; None if nobody wants them.
     """
 
     def __init__(self, model: Layer, copies: Copies, see: Callable[[Callable[[], None]], None]) -> None:
@@ -59,6 +61,7 @@ class LayerObserver:
         self.draws: dict[str, list[np.ndarray]] = {}
         self.arrays: Arrays = {}
         self.convert_input: ConvertInput | None = None
+        self.name_tensor: Callable[[str, tf.Tensor], None] | None = None
         self._copies, self._see = copies, see
         self._paths: dict[int, str] = {id(model): "model"}
         self._stack: list[Layer] = []  # the layers that the pass is in
@@ -115,6 +118,11 @@ class LayerObserver:
         """Return whether a layer computes now."""
         return bool(self._stack)
 
+    @property
+    def path(self) -> str:
+        """The path of the innermost layer that computes now; empty if none does."""
+        return self._find_path(self._stack[-1]) if self._stack else ""
+
     def _enter(self, layer: Layer, path: str, args: Sequence[object], kwargs: dict) -> None:
         facts = describe_layer(layer, path, {})
         received = first_tensor([args, _order_arguments(layer, kwargs)])
@@ -153,7 +161,7 @@ class LayerObserver:
         """Record the output of a layer for the recorded input of its counterpart, if that is known."""
         floats = {name: x for name, x in name_tensors([args, kwargs]).items() if x.dtype.is_floating}
         is_random = any(name in get_kind(layer) for name in RANDOM_KINDS) or self._find_path(layer) in self.draws
-        if self.convert_input is None or len(floats) != 1 or output is None or is_random or _list_parts(layer):
+        if self.convert_input is None or len(floats) != 1 or output is None or is_random or list_parts(layer):
             return
         ((name, received),) = floats.items()
         facts = next(facts for facts in self.facts if self.layers[facts["path"]] is layer)
@@ -176,6 +184,8 @@ class LayerObserver:
         tensor = first_tensor(nested) if preferred is None else preferred
         if tensor is not None:
             self.arrays.update(self._copies.copy({name: tensor}))
+            if self.name_tensor is not None:
+                self.name_tensor(name, tensor)
 
     def _find_path(self, layer: Layer) -> str:
         if id(layer) not in self._paths:
@@ -187,11 +197,6 @@ class LayerObserver:
 def _read_states(layer: Layer) -> list[np.ndarray]:
     """Return the states of a layer's own seed generators, which Keras 3 advances when they draw."""
     return [to_array(generator.state).astype(np.int64) for generator in getattr(layer, "_seed_generators", ())]
-
-
-def _list_parts(layer: Layer) -> list[Layer]:
-    """Return the layers of which a layer consists."""
-    return list(layer._flatten_layers(include_self=False))
 
 
 class _Activation:

@@ -22,6 +22,7 @@ class LossObserver:
         self,
         see: Callable[[Callable[[], None]], None],
         take: Callable[[object, LossFacts, dict[str, object], object], None],
+        compute: Callable[[Callable[[], object], object, LossFacts, dict[str, object]], object],
     ) -> None:
         """Prepare to observe.
 
@@ -29,38 +30,39 @@ class LossObserver:
             see: Calls a function of the observer, and keeps its errors from a real step.
             take: Receives an object or a function, its description, its arguments other than the model's outputs, and
                 what it returned.
+            compute: Calls a function that computes a loss. It also receives the loss, its description and all arguments.
         """
-        self._see, self._take = see, take
+        self._see, self._take, self._compute_loss = see, take, compute
         self._is_in_loss = False
 
     def call_loss(self, original: Call, loss: object, *args: object, **kwargs: object) -> object:
         """Call a loss object."""
         arguments = {**dict(zip(("y_true", "y_pred", "sample_weight"), args)), **kwargs}  # noqa: B905
-        arguments.pop("y_pred", None)
         facts = describe_loss(loss)
         if facts is None:
             return original(loss, *args, **kwargs)
         is_in_loss = self._is_in_loss
-        result = self._compute(lambda: original(loss, *args, **kwargs))
+        result = self._compute(lambda: original(loss, *args, **kwargs), loss, facts, arguments)
+        arguments.pop("y_pred", None)
         if not is_in_loss:
             self._see(lambda: self._take(loss, facts, arguments, result))
         return result
 
     def call_function(self, original: Call, *args: object, **kwargs: object) -> object:
         """Call a function of keras.losses."""
-        is_in_loss = self._is_in_loss
-        result = self._compute(lambda: original(*args, **kwargs))
-        if not is_in_loss:
-            arguments = {**dict(zip(inspect.signature(original).parameters, args)), **kwargs}  # noqa: B905
-            facts, labels = describe_function(original, arguments), {"y_true": arguments.get("y_true")}
-            self._see(lambda: self._take(original, facts, labels, result))
+        if self._is_in_loss:
+            return original(*args, **kwargs)
+        arguments = {**dict(zip(inspect.signature(original).parameters, args)), **kwargs}  # noqa: B905
+        facts, labels = describe_function(original, arguments), {"y_true": arguments.get("y_true")}
+        result = self._compute(lambda: original(*args, **kwargs), original, facts, arguments)
+        self._see(lambda: self._take(original, facts, labels, result))
         return result
 
-    def _compute(self, compute: Call) -> object:
+    def _compute(self, compute: Call, loss: object, facts: LossFacts, arguments: dict[str, object]) -> object:
         """Compute a loss without reporting the losses that it calls."""
         is_in_loss, self._is_in_loss = self._is_in_loss, True
         try:
-            return compute()
+            return self._compute_loss(compute, loss, facts, arguments)
         finally:
             self._is_in_loss = is_in_loss
 

@@ -130,6 +130,11 @@ def is_part(layer: Layer, model: Layer) -> bool:
     return any(part is layer for part in model._flatten_layers(include_self=False))
 
 
+def list_parts(layer: Layer) -> list[Layer]:
+    """Return the layers of which a layer consists."""
+    return list(layer._flatten_layers(include_self=False))
+
+
 def is_keras_3(layer: Layer) -> bool:
     """Check whether a layer comes from Keras 3."""
     return hasattr(find_layer_class(layer), "path")

@@ -34,6 +34,7 @@ EAGER_PARTS = (
 NO_GRADIENTS = (
     "The gradients were not seen: compute them with tf.GradientTape, and pass them to the optimizer of the recorder."
 )
+NO_OPERATIONS = "operations: they were not seen ({}), so that lines of the script are not compared."
 NO_NUMBERS = "The tensor {} has the type {} and is not recorded: pass the numbers that the script makes of it."
 NO_LOSS = (
     "The loss function was not seen: use an object or a function of keras.losses, such as "

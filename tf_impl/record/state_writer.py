@@ -8,6 +8,7 @@ from common.recording.record_writer import RecordWriter
 from tf_impl.record import notes
 from tf_impl.record.finished_step import FinishedStep
 from tf_impl.record.model_facts import Layer, name_variables
+from tf_impl.record.operation_tracer import OperationTracer
 from tf_impl.record.optimizer_facts import Optimizer, read_loss_scale, read_rate, view_momentums, view_slots
 from tf_impl.record.step import Step
 from tf_impl.record.step_observer import StepObserver
@@ -66,12 +67,21 @@ class StateWriter:
         facts["loss"] = observer.loss
         for sentence in notes.list_step_notes(step, facts["loss"] is not None, observer.omitted):
             self._writer.note(sentence)
+        if step.number == 1:
+            self._write_operations(observer.operations)
         arrays: Arrays = {**finished.read_gradients(tolerance, self._writer.note), **self._view_weights()}
         if not (finished.is_skipped or self._has_updated):
             self._has_updated = True
             arrays.update(view_slots(self._optimizer, self.name_variables()))
         observer.implied.names = finished.implied
         self._writer.write_step(step.describe(finished.is_skipped), {**arrays, **step.name_batch_arrays()})
+
+    def _write_operations(self, operations: OperationTracer) -> None:
+        if operations.trace is not None:
+            self._writer.write_operations(operations.trace)
+            operations.trace = None
+        elif operations.failure:
+            self._writer.note(notes.NO_OPERATIONS.format(operations.failure))
 
     def _view_weights(self) -> Arrays:
         return {f"weight/{name}": view_array(variable) for name, variable in self.name_variables().items()}

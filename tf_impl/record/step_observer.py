@@ -15,7 +15,8 @@ from tf_impl.record.implied_gradients import ImpliedGradients
 from tf_impl.record.layer_observer import LayerObserver
 from tf_impl.record.loss_facts import join_losses
 from tf_impl.record.loss_observer import LossObserver, iterate_functions
-from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, is_part
+from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, is_part, name_variables
+from tf_impl.record.operation_tracer import OperationTracer
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import refuse_parts
@@ -37,6 +38,7 @@ class StepObserver:
             depend on the updated weights. The rehearsal undoes the update.
         omitted: The types of the tensors that a record cannot hold, by name.
         implied: The gradients that a rehearsal does not compute.
+        operations: Lists the operations of the first micro-batch.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class StepObserver:
         self.is_rehearsal = self.has_later_losses = False
         self.omitted: dict[str, str] = {}
         self.implied = ImpliedGradients()
+        self.operations = OperationTracer(lambda: name_variables(model))
         self._model, self._optimizer = model, optimizer
         self._patches = Patches()
         self._tensors: list[tf.Tensor] = []  # the tensors that the model received or returned
@@ -84,17 +87,21 @@ class StepObserver:
         self._patches.wrap(tf.GradientTape, "__enter__", self.implied.enter_tape)
         self._patches.wrap(tf.GradientTape, "__exit__", self.implied.leave_tape)
         self._patches.wrap(tf.GradientTape, "gradient", self._differentiate)
-        observer = LossObserver(self._see, self._take_loss)
+        observer = LossObserver(self._see, self._take_loss, self.operations.call_loss)
         self._patches.wrap(losses.Loss, "__call__", observer.call_loss)
         for module, name in iterate_functions(losses):
             self._patches.wrap(module, name, observer.call_function)
         for name in ("apply", "apply_gradients"):
             if hasattr(self._optimizer, name):
                 self._patches.wrap(self._optimizer, name, self._apply)
+        for name in ("scale_loss", "get_scaled_loss"):
+            if hasattr(self._optimizer, name):
+                self._patches.wrap(self._optimizer, name, self.operations.scale_loss)
 
     def stop(self) -> None:
         """Stop observing."""
         self._patches.restore()
+        self.operations.stop()
         self._tensors.clear()
         self.implied.forget()
         self._gradients.clear()
@@ -110,6 +117,7 @@ class StepObserver:
             known = {id(tensor) for tensor in self._tensors}
             tensors = {name: x for name, x in name_tensors(named).items() if id(x) not in known}
             batches[0].labels = Copies(MIN_COPIED_BYTES).copy(tensors)
+            self.operations.name_labels(tensors)
 
     def end_step(self) -> None:
         """Forget the arrays of a step that is written, or that the end of the record leaves out."""
@@ -124,6 +132,7 @@ class StepObserver:
         self._tensors.clear()
         self._gradients.clear()
         self._losses.clear()
+        self.operations.reset()
         if self.step is not None:
             self.step = Step(self.step.number, self.step.rate, self.step.loss_scale, self.step.momentums)
 
@@ -166,9 +175,8 @@ class StepObserver:
                 return self._call_model(original, layer, args, kwargs)
             finally:
                 self._depths[replica] = 0
-        if replica == 0 and (observer := self._running_layers) is not None:
-            return observer.call(original, layer, args, kwargs)
-        return original(layer, *args, **kwargs)
+        observer = self._running_layers if replica == 0 else None
+        return self.operations.call_layer(_observe(original, observer), layer, args, kwargs)
 
     @property
     def _running_layers(self) -> LayerObserver | None:
@@ -182,6 +190,8 @@ class StepObserver:
         is_model = layer is self._model
         if is_model or not batch.calls or not batch.calls[-1].parts:
             batch.calls.append(ModelCall({}))
+            if self.step is not None and self.step.number == 1 and batch is self.step.replicas.get(0, [None])[0]:
+                self.operations.start()
             if find_replica() == 0 and self._used_layers is None:
                 self._observe_layers(batch)
         call = batch.calls[-1]
@@ -189,24 +199,29 @@ class StepObserver:
         call.parts += [] if is_model else [layer.name]
         if call.layers is not None and find_replica() == 0:
             self._observed_call = call
-            returned = call.layers.call(original, layer, args, kwargs)
+            returned = self.operations.call_layer(_observe(original, call.layers), layer, args, kwargs)
         else:
             returned = self.implied.call(lambda: original(layer, *args, **kwargs), self._omits_gradients)
-        self._see(lambda: self._take_call(call, {**dict(enumerate(args)), **kwargs}, returned, is_first_layer))
+        arguments, number = {**dict(enumerate(args)), **kwargs}, len(batch.calls) - 1
+        self._see(lambda: self._take_call(call, arguments, returned, is_first_layer, number))
         return returned
 
     def _observe_layers(self, batch: MicroBatch) -> None:
         """Observe the layers of the last call of a micro-batch: it may be the first one on which the loss depends."""
         observer = batch.calls[-1].layers = LayerObserver(self._model, self._copies, self._see)
         observer.convert_input = self.convert_input if self.is_rehearsal else None
+        self.operations.observe_layers(observer, len(batch.calls) - 1)
         if self._first_layers is None:
             self._first_layers, batch.layers = observer, observer.arrays
 
-    def _take_call(self, call: ModelCall, arguments: dict, returned: object, is_first_layer: bool) -> None:
+    def _take_call(self, call: ModelCall, arguments: dict, returned: object, is_first_layer: bool, number: int) -> None:
         received, outputs = name_tensors(arguments), name_tensors(returned)
         self._tensors += [*received.values(), *outputs.values()]
         if is_first_layer:
             call.inputs = self._copies.copy(received)
+            self.operations.name({f"{number}/input/0/{name}": tensor for name, tensor in received.items()})
+        part = len(call.parts)
+        self.operations.name({f"{number}/output/{part}/{name}": tensor for name, tensor in outputs.items()})
         call.outputs = self._copies.copy(outputs)  # the last layer that the script calls returns the outputs
         call.results += list_results(returned)
 
@@ -223,7 +238,9 @@ class StepObserver:
     def _take_loss(self, loss: object, facts: LossFacts, arguments: dict[str, object], result: object) -> None:
         batch = self._find_open_batch()  # a script may call a loss after the gradient to log its value
         if batch is not None:
-            labels = self._copies.copy(name_tensors(arguments))
+            tensors = name_tensors(arguments)
+            self.operations.name({f"{len(batch.loss_calls)}/label/{name}": x for name, x in tensors.items()})
+            labels = self._copies.copy(tensors)
             batch.loss_calls.append(LossCall(loss, facts, labels, list_results(result)))
 
     def _differentiate(self, original: Call, tape: object, *args: object, **kwargs: Any) -> object:  # noqa: ANN401
@@ -231,15 +248,18 @@ class StepObserver:
         calls: list[ModelCall | LossCall] = []
         self._see(lambda: calls.extend(self._list_calls(arguments["sources"])))
         if not calls:
-            gradients = original(tape, *args, **kwargs)
+            with self.operations.hide():
+                gradients = original(tape, *args, **kwargs)
+            self.operations.add_gradient(arguments, gradients)
             self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, []))
             return gradients
         # The loss has no gradient by the results of calls on which it does not depend
         sources = [arguments["sources"], [call.results for call in calls]]
-        gradients, of_results = original(tape, **{**arguments, "sources": sources})
-        if self._omits_gradients and self.step is not None:
-            self.step.implied = self.implied.names
-            gradients = self._gradients.replace(gradients, arguments["sources"], self.implied.names)
+        with self.operations.hide():
+            gradients, of_results = original(tape, **{**arguments, "sources": sources})
+            if self._omits_gradients and self.step is not None:
+                self.step.implied = self.implied.names
+                gradients = self._gradients.replace(gradients, arguments["sources"], self.implied.names)
         unused = [call for call, of_call in zip(calls, of_results) if all(x is None for x in of_call)]  # noqa: B905
         self._see(lambda: take_shares(calls, of_results, self.step))
         self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, unused))
@@ -259,11 +279,13 @@ class StepObserver:
         pairs = zip(tf.nest.flatten(gradients), tf.nest.flatten(sources))  # noqa: B905
         if named := self._gradients.name(pairs, self.step.loss_scale):
             loss = float(sum(to_array(x).sum() for x in tf.nest.flatten(target))) / (self.step.loss_scale or 1.0)
-            self._select_calls(self.step.take_gradients(find_replica(), loss, named), unused)
+            self._select_calls(self.step.take_gradients(find_replica(), loss, named), target, unused)
 
-    def _select_calls(self, batch: MicroBatch, unused: list[ModelCall | LossCall]) -> None:
+    def _select_calls(self, batch: MicroBatch, target: object, unused: list[ModelCall | LossCall]) -> None:
         """Keep the calls of the model and of losses on which the loss of a micro-batch depends, if any are known."""
+        calls, loss_calls = [*batch.calls], [*batch.loss_calls]
         batch.select_calls(unused)
+        self.operations.finish(target, [*map(calls.index, batch.calls)], [*map(loss_calls.index, batch.loss_calls)])
         for loss_call in batch.loss_calls:
             # A script may create a loss object in each step: those of the first micro-batch describe the loss
             if not self._losses or (self.step.number == 1 and batch is self.step.micro_batches[0]):  # type: ignore[union-attr]
@@ -297,3 +319,11 @@ class StepObserver:
             self.step.unclipped[find_replica()] = unclipped
         if find_replica() == 0:
             self.step.updates += 1
+
+
+def _observe(original: Call, layers: LayerObserver | None) -> Call:
+    """Return how a layer is called: `original`, which the observer of the layers calls if there is one."""
+    if layers is None:
+        return original
+    observer = layers
+    return lambda layer, *args, **kwargs: observer.call(original, layer, args, kwargs)
