@@ -30,7 +30,8 @@ class LossObserver:
             see: Calls a function of the observer, and keeps its errors from a real step.
             take: Receives an object or a function, its description, its arguments other than the model's outputs, and
                 what it returned.
-            compute: Calls a function that computes a loss. It also receives the loss, its description and all arguments.
+            compute: Calls a function that computes a loss. It also receives the loss, its description and its
+                arguments.
         """
         self._see, self._take, self._compute_loss = see, take, compute
         self._is_in_loss = False

@@ -114,14 +114,19 @@ class OperationTracer:
     def name(self, tensors: Mapping[str, object]) -> None:
         """Give tensors their names, which begin with the number of the call of the model or of the loss."""
         if self._is_running:
-            self._guard(lambda observer: [observer.name_tensor(name, tensor) for name, tensor in tensors.items()])
+            self._name(tensors)
 
     def name_labels(self, tensors: Mapping[str, object]) -> None:
         """Name labels that no loss received, after the trace has finished."""
         if self.trace is not None:
-            self._guard(
-                lambda observer: [observer.name_tensor(f"batch/0/label/{name}", x) for name, x in tensors.items()]
-            )
+            self._name({f"batch/0/label/{name}": tensor for name, tensor in tensors.items()})
+
+    def _name(self, tensors: Mapping[str, object]) -> None:
+        def name_all(observer: OperationObserver) -> None:
+            for name, tensor in tensors.items():
+                observer.name_tensor(name, tensor)
+
+        self._guard(name_all)
 
     def call_layer(self, original: Call, layer: Layer, args: Sequence[object], kwargs: dict) -> object:
         """Call a layer, and list it as one operation if it is one of Keras that contains no others."""
@@ -345,8 +350,8 @@ class _LayerCall:
     def __init__(self, tracer: OperationTracer, layer: Layer, inputs: Sequence[object], path: str) -> None:
         self.has_ended = False
         self._tracer, self._layer, self._inputs, self._path = tracer, layer, inputs, path
-        self._attributes: dict[str, Any] = vars(layer)
-        self._activation = self._attributes.get("activation") if get_kind(layer) in ACTIVATED_KINDS else None
+        self._attributes: dict[str, Any] = layer.__dict__
+        self._activation: Any = self._attributes.get("activation") if get_kind(layer) in ACTIVATED_KINDS else None
         if self._activation is not None:
             self._attributes["activation"] = self
 
