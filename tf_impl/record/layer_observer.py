@@ -97,6 +97,10 @@ class LayerObserver:
             self._see(lambda: self._follow(original, layer, args, kwargs, output))
         return returned
 
+    def wrap(self, original: Callable[..., object]) -> Callable[..., object]:
+        """Return how a layer is called: by `original`, and observed."""
+        return lambda layer, *args, **kwargs: self.call(original, layer, args, kwargs)
+
     def _note_draws(self, layer: Layer, path: str, states: list[np.ndarray]) -> None:
         """Remember `states`, those of a layer's generators before its call, if the call has changed them."""
         if any(map(np.any, map(np.subtract, states, _read_states(layer)))):

@@ -10,6 +10,7 @@ from typing import Any
 
 from common.recording.record_format import LossFacts
 from tf_impl.record.loss_facts import describe_function, describe_loss
+from tf_impl.record.patches import Patches
 
 Call = Callable[..., Any]
 OF_TENSORFLOW = "keras._tf_keras.keras.losses"  # the module behind tf.keras.losses with Keras 3
@@ -35,6 +36,12 @@ class LossObserver:
         """
         self._see, self._take, self._compute_loss = see, take, compute
         self._is_in_loss = False
+
+    def replace_functions(self, patches: Patches, losses: ModuleType) -> None:
+        """Replace the functions that compute losses. losses: the module keras.losses."""
+        patches.wrap(losses.Loss, "__call__", self.call_loss)
+        for module, name in _iterate_functions(losses):
+            patches.wrap(module, name, self.call_function)
 
     def call_loss(self, original: Call, loss: object, *args: object, **kwargs: object) -> object:
         """Call a loss object."""
@@ -68,7 +75,7 @@ class LossObserver:
             self._is_in_loss = is_in_loss
 
 
-def iterate_functions(losses: ModuleType) -> Iterator[tuple[ModuleType, str]]:
+def _iterate_functions(losses: ModuleType) -> Iterator[tuple[ModuleType, str]]:
     """Yield module and name of each function of keras.losses that computes a loss."""
     for module in dict.fromkeys([losses, sys.modules.get(OF_TENSORFLOW, losses)]):
         for name, function in list(vars(module).items()):

@@ -12,6 +12,7 @@ from tensorflow.python.framework import op_def_registry
 
 from common.recording.array_norms import iterate_blocks, sum_squares
 from common.recording.operation_format import TensorStatistics
+from common.recording.record_format import name_call
 from tf_impl.record.model_facts import COMPOSITE_KINDS, RECURRENT_KINDS, Layer, get_kind, list_parts
 
 KERAS_PACKAGES = ("keras", "tf_keras", "keras_hub", "keras_nlp", "keras_cv")
@@ -19,8 +20,8 @@ MAX_SIZE = 1 << 26  # number of elements up to which a tensor has statistics
 # Layers of Keras that compute what the script wrote
 SCRIPT_KINDS = {"Lambda", "TFOpLambda", "SlicingOpLambda", "TensorFlowOpLayer", "ClassMethod", "InstanceMethod"}
 WHOLE_KINDS = RECURRENT_KINDS | COMPOSITE_KINDS | {"TimeDistributed"}  # layers that compute what their parts do not
-# Operations that return what they receive
-IDENTITIES = {"Identity", "IdentityN", "EnsureShape", "CheckNumerics", "Snapshot", "_EagerConst"}
+# Operations that return what they receive; the handle of a variable stands for its value
+IDENTITIES = {"ReadVariableOp", "Identity", "IdentityN", "EnsureShape", "CheckNumerics", "Snapshot", "_EagerConst"}
 # Operations on shapes and on the states of random generators
 SKIPPED = {"Shape", "ShapeN", "Size", "Rank", "StatelessRandomGetKeyCounter", "StatelessRandomGetAlg", "Const"}
 # Inputs that are small constants, with their names as arguments
@@ -137,4 +138,25 @@ def list_settings(layer: Layer, has_activation: bool) -> dict[str, object]:
         name: value
         for name, value in settings.items()
         if name not in INTERNAL_SETTINGS and not name.endswith(INTERNAL_SUFFIXES) and value is not None
+    }
+
+
+def select_names(names: Mapping[str, int], calls: Sequence[int], losses: Sequence[int]) -> dict[str, int]:
+    """Return the names of tensors as in a record.
+
+    Args:
+        names: Numbers of tensors by names that begin with the number of a call of the model or of a loss.
+        calls: The numbers of the calls of the model on which the loss depends. The record has the layers of the first.
+        losses: The numbers of the calls of losses on which it depends.
+    """
+    prefixes = {"weight/": "weight/", **{f"{call}/layer/": "layer/" for call in calls[:1]}}
+    for position, call in enumerate(calls):
+        prefixes.update({f"{call}/{kind}/": f"{name_call(0, position)}/{kind}/" for kind in ("input", "output")})
+    prefixes.update({f"{call}/label/": "batch/0/label/" for call in losses})
+    suffixes = {f"{call}/label/": f".{position}" for position, call in enumerate(losses) if position}
+    return {
+        f"{new}{name[len(prefix) :]}{suffixes.get(prefix, '')}": number
+        for prefix, new in prefixes.items()
+        for name, number in names.items()
+        if name.startswith(prefix)
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -168,6 +168,13 @@ class Step:
         batch = self.open_batch(replica)
         batch.loss, batch.gradients = loss, gradients
         return batch
+
+    def add_labels(self, copy_labels: Callable[[], Arrays]) -> bool:
+        """Take labels if no loss of the only micro-batch showed any. Return whether it took them."""
+        if len(self.micro_batches) != 1 or self.micro_batches[0].labels:
+            return False
+        self.micro_batches[0].labels = copy_labels()
+        return True
 
     @property
     def micro_batches(self) -> list[MicroBatch]:

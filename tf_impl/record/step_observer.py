@@ -14,7 +14,7 @@ from tf_impl.record.environment import find_replica
 from tf_impl.record.implied_gradients import ImpliedGradients
 from tf_impl.record.layer_observer import LayerObserver
 from tf_impl.record.loss_facts import join_losses
-from tf_impl.record.loss_observer import LossObserver, iterate_functions
+from tf_impl.record.loss_observer import LossObserver
 from tf_impl.record.model_facts import Layer, find_keras, find_layer_class, is_part, name_variables
 from tf_impl.record.operation_tracer import OperationTracer
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
@@ -86,17 +86,12 @@ class StepObserver:
         self._patches.wrap(tf, "clip_by_global_norm", self._clip)
         self._patches.wrap(tf.GradientTape, "__enter__", self.implied.enter_tape)
         self._patches.wrap(tf.GradientTape, "__exit__", self.implied.leave_tape)
+        self.operations.replace_functions(self._patches, self._optimizer)
         self._patches.wrap(tf.GradientTape, "gradient", self._differentiate)
-        observer = LossObserver(self._see, self._take_loss, self.operations.call_loss)
-        self._patches.wrap(losses.Loss, "__call__", observer.call_loss)
-        for module, name in iterate_functions(losses):
-            self._patches.wrap(module, name, observer.call_function)
+        LossObserver(self._see, self._take_loss, self.operations.call_loss).replace_functions(self._patches, losses)
         for name in ("apply", "apply_gradients"):
             if hasattr(self._optimizer, name):
                 self._patches.wrap(self._optimizer, name, self._apply)
-        for name in ("scale_loss", "get_scaled_loss"):
-            if hasattr(self._optimizer, name):
-                self._patches.wrap(self._optimizer, name, self.operations.scale_loss)
 
     def stop(self) -> None:
         """Stop observing."""
@@ -111,13 +106,11 @@ class StepObserver:
     def add_labels(self, args: tuple, kwargs: dict) -> None:
         """Record as labels, if no loss showed any, the arguments of a tf.function that the model did not receive."""
         assert self.step is not None
-        batches = self.step.micro_batches
-        if len(batches) == 1 and not batches[0].labels:
-            named = {f"{key}": value for key, value in [*enumerate(args), *kwargs.items()]}
-            known = {id(tensor) for tensor in self._tensors}
-            tensors = {name: x for name, x in name_tensors(named).items() if id(x) not in known}
-            batches[0].labels = Copies(MIN_COPIED_BYTES).copy(tensors)
-            self.operations.name_labels(tensors)
+        named = name_tensors({f"{key}": value for key, value in [*enumerate(args), *kwargs.items()]})
+        known = {id(tensor) for tensor in self._tensors}
+        labels = {name: tensor for name, tensor in named.items() if id(tensor) not in known}
+        if self.step.add_labels(lambda: Copies(MIN_COPIED_BYTES).copy(labels)):
+            self.operations.name_other_labels(labels)
 
     def end_step(self) -> None:
         """Forget the arrays of a step that is written, or that the end of the record leaves out."""
@@ -175,8 +168,9 @@ class StepObserver:
                 return self._call_model(original, layer, args, kwargs)
             finally:
                 self._depths[replica] = 0
-        observer = self._running_layers if replica == 0 else None
-        return self.operations.call_layer(_observe(original, observer), layer, args, kwargs)
+        if replica == 0 and (observer := self._running_layers) is not None:
+            original = observer.wrap(original)
+        return self.operations.call_layer(original, layer, args, kwargs)
 
     @property
     def _running_layers(self) -> LayerObserver | None:
@@ -190,8 +184,6 @@ class StepObserver:
         is_model = layer is self._model
         if is_model or not batch.calls or not batch.calls[-1].parts:
             batch.calls.append(ModelCall({}))
-            if self.step is not None and self.step.number == 1 and batch is self.step.replicas.get(0, [None])[0]:
-                self.operations.start()
             if find_replica() == 0 and self._used_layers is None:
                 self._observe_layers(batch)
         call = batch.calls[-1]
@@ -199,29 +191,28 @@ class StepObserver:
         call.parts += [] if is_model else [layer.name]
         if call.layers is not None and find_replica() == 0:
             self._observed_call = call
-            returned = self.operations.call_layer(_observe(original, call.layers), layer, args, kwargs)
+            returned = self.operations.call_layer(call.layers.wrap(original), layer, args, kwargs)
         else:
             returned = self.implied.call(lambda: original(layer, *args, **kwargs), self._omits_gradients)
-        arguments, number = {**dict(enumerate(args)), **kwargs}, len(batch.calls) - 1
-        self._see(lambda: self._take_call(call, arguments, returned, is_first_layer, number))
+        number = batch.calls.index(call)
+        self._see(lambda: self._take_call(call, number, {**dict(enumerate(args)), **kwargs}, returned, is_first_layer))
         return returned
 
     def _observe_layers(self, batch: MicroBatch) -> None:
         """Observe the layers of the last call of a micro-batch: it may be the first one on which the loss depends."""
         observer = batch.calls[-1].layers = LayerObserver(self._model, self._copies, self._see)
         observer.convert_input = self.convert_input if self.is_rehearsal else None
-        self.operations.observe_layers(observer, len(batch.calls) - 1)
+        if self.step is not None and self.step.number == 1:
+            self.operations.start_call(observer, len(batch.calls) - 1)
         if self._first_layers is None:
             self._first_layers, batch.layers = observer, observer.arrays
 
-    def _take_call(self, call: ModelCall, arguments: dict, returned: object, is_first_layer: bool, number: int) -> None:
+    def _take_call(self, call: ModelCall, number: int, arguments: dict, returned: object, is_first_layer: bool) -> None:
         received, outputs = name_tensors(arguments), name_tensors(returned)
         self._tensors += [*received.values(), *outputs.values()]
         if is_first_layer:
             call.inputs = self._copies.copy(received)
-            self.operations.name({f"{number}/input/0/{name}": tensor for name, tensor in received.items()})
-        part = len(call.parts)
-        self.operations.name({f"{number}/output/{part}/{name}": tensor for name, tensor in outputs.items()})
+        self.operations.name_call(number, received if is_first_layer else {}, outputs)
         call.outputs = self._copies.copy(outputs)  # the last layer that the script calls returns the outputs
         call.results += list_results(returned)
 
@@ -239,7 +230,7 @@ class StepObserver:
         batch = self._find_open_batch()  # a script may call a loss after the gradient to log its value
         if batch is not None:
             tensors = name_tensors(arguments)
-            self.operations.name({f"{len(batch.loss_calls)}/label/{name}": x for name, x in tensors.items()})
+            self.operations.name_labels(len(batch.loss_calls), tensors)
             labels = self._copies.copy(tensors)
             batch.loss_calls.append(LossCall(loss, facts, labels, list_results(result)))
 
@@ -248,18 +239,15 @@ class StepObserver:
         calls: list[ModelCall | LossCall] = []
         self._see(lambda: calls.extend(self._list_calls(arguments["sources"])))
         if not calls:
-            with self.operations.hide():
-                gradients = original(tape, *args, **kwargs)
-            self.operations.add_gradient(arguments, gradients)
+            gradients = original(tape, *args, **kwargs)
             self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, []))
             return gradients
         # The loss has no gradient by the results of calls on which it does not depend
         sources = [arguments["sources"], [call.results for call in calls]]
-        with self.operations.hide():
-            gradients, of_results = original(tape, **{**arguments, "sources": sources})
-            if self._omits_gradients and self.step is not None:
-                self.step.implied = self.implied.names
-                gradients = self._gradients.replace(gradients, arguments["sources"], self.implied.names)
+        gradients, of_results = original(tape, **{**arguments, "sources": sources})
+        if self._omits_gradients and self.step is not None:
+            self.step.implied = self.implied.names
+            gradients = self._gradients.replace(gradients, arguments["sources"], self.implied.names)
         unused = [call for call, of_call in zip(calls, of_results) if all(x is None for x in of_call)]  # noqa: B905
         self._see(lambda: take_shares(calls, of_results, self.step))
         self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, unused))
@@ -319,11 +307,3 @@ class StepObserver:
             self.step.unclipped[find_replica()] = unclipped
         if find_replica() == 0:
             self.step.updates += 1
-
-
-def _observe(original: Call, layers: LayerObserver | None) -> Call:
-    """Return how a layer is called: `original`, which the observer of the layers calls if there is one."""
-    if layers is None:
-        return original
-    observer = layers
-    return lambda layer, *args, **kwargs: observer.call(original, layer, args, kwargs)
