@@ -121,8 +121,7 @@ class OperationTracer:
 
     def call_layer(self, original: Call, layer: Layer, args: Sequence[object], kwargs: dict) -> object:
         """Call a layer, and list it as one operation if it is one of Keras that contains no others."""
-        received = first_tensor([args, kwargs]) if self._is_listing and is_whole(layer) else None
-        if not hasattr(received, "numpy"):
+        if not self._is_listing or not is_whole(layer) or not _is_eager(first_tensor([args, kwargs])):
             return original(layer, *args, **kwargs)
         inputs, path = [*name_tensors([args, kwargs]).values()], self._find_path()
         self._number_weights(layer)
@@ -240,7 +239,8 @@ class OperationTracer:
     def _name(self, tensors: Mapping[str, object]) -> None:
         def name_all() -> None:
             for name, tensor in tensors.items():
-                self._observer.name_tensor(name, tensor)
+                if _is_eager(tensor):
+                    self._observer.name_tensor(name, tensor)
 
         self._guard(name_all)
 
@@ -252,9 +252,9 @@ class OperationTracer:
     def _add(
         self, name: str, arguments: Mapping[str, object], inputs: Sequence[object], returned: object, path: str
     ) -> None:
-        """Add an operation, unless it returned what it received, such as a dropout that is off."""
+        """Add an operation, unless it only built a layer or returned what it received, such as a dropout that is off."""
         outputs, known = [*name_tensors(returned).values()], {id(tensor) for tensor in inputs}
-        if any(id(tensor) not in known for tensor in outputs):
+        if all(map(_is_eager, [*inputs, *outputs])) and any(id(tensor) not in known for tensor in outputs):
             self._guard(lambda: self._observer.add(name, arguments, inputs, outputs, path))
 
     def _guard(self, function: Callable[[], object]) -> None:
@@ -304,3 +304,8 @@ class OperationTracer:
 
     def _find_path(self) -> str:
         return next((layers.path for layers in self._layers if layers.is_within_layer), "")
+
+
+def _is_eager(tensor: object) -> bool:
+    """Check whether a tensor has values: Keras builds layers with tensors that have none."""
+    return hasattr(tensor, "numpy")
