@@ -20,7 +20,7 @@ from tf_impl.record.model_facts import (
     list_parts,
     make_unique,
 )
-from tf_impl.record.tensors import Arrays, Copies, first_tensor, name_tensors, replace_tensors, to_array
+from tf_impl.record.tensors import Arrays, Copies, first_tensor, is_eager, name_tensors, replace_tensors, to_array
 
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
     # (facts, received, returned) of a layer -> the recorded input of its counterpart, or None
@@ -72,7 +72,7 @@ class LayerObserver:
         if any(get_kind(outer) in RECURRENT_KINDS for outer in self._stack):
             return original(layer, *args, **kwargs)  # one time step of the recurrent layer
         received = first_tensor([args, kwargs])
-        if received is None or not hasattr(received, "numpy"):
+        if not is_eager(received):
             return original(layer, *args, **kwargs)  # a symbolic call, which builds the layer
         path = self._find_path(layer)
         is_first = path not in self.layers
@@ -226,7 +226,7 @@ class _Activation:
 
 def _is_symbolic(nested: object) -> bool:
     tensor = first_tensor(nested)
-    return tensor is not None and not hasattr(tensor, "numpy")
+    return tensor is not None and not is_eager(tensor)
 
 
 def _order_arguments(layer: Layer, kwargs: dict) -> dict:

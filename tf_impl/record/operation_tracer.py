@@ -6,6 +6,7 @@ TensorFlow reports each operation that runs eagerly to a callback. This changes 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
@@ -29,7 +30,7 @@ from tf_impl.record.operation_facts import (
     select_names,
 )
 from tf_impl.record.patches import Patches
-from tf_impl.record.tensors import first_tensor, name_tensors
+from tf_impl.record.tensors import first_tensor, is_eager, name_tensors
 from tf_impl.record.traced_layer import TracedLayer
 from tf_impl.record.weight_numbers import WeightNumbers
 
@@ -39,7 +40,6 @@ except ImportError:  # a later version of TensorFlow
     op_callbacks = None
 
 PACKAGES = ("tensorflow", *KERAS_PACKAGES, "tf_impl.record", "numpy")
-NO_CALLBACKS = "this version of TensorFlow does not report them"
 Call = Callable[..., Any]
 
 
@@ -72,9 +72,7 @@ class OperationTracer:
     def replace_functions(self, patches: Patches, optimizer: object) -> None:
         """Replace the functions whose operations are not listed one by one, and those that scale a loss."""
         patches.wrap(tf.GradientTape, "gradient", self._differentiate)
-        for name in ("scale_loss", "get_scaled_loss"):
-            if hasattr(optimizer, name):
-                patches.wrap(optimizer, name, self._scale_loss)
+        patches.wrap_methods(optimizer, ("scale_loss", "get_scaled_loss"), self._scale_loss)
 
     def start_call(self, layers: LayerObserver, number: int) -> None:
         """Begin to trace in this thread, unless the tracer has begun, and name what layers receive and return.
@@ -84,13 +82,13 @@ class OperationTracer:
             number: The number of the call.
         """
         if op_callbacks is None:
-            self.failure = NO_CALLBACKS
+            self.failure = "this version of TensorFlow does not report them"
         if self._thread is None and self.trace is None and not self.failure:
             self._thread = threading.get_ident()
             op_callbacks.add_op_callback(self._take)
         if self._is_running:
             self._layers.append(layers)
-            layers.name_tensor = lambda name, tensor: self._name({f"{number}/{name}": tensor})
+            layers.name_tensor = lambda name, tensor: self.name(f"{number}", {name: tensor})
 
     def stop(self) -> None:
         """Stop tracing, and forget all tensors. Operations whose loss was not differentiated are lost."""
@@ -105,23 +103,22 @@ class OperationTracer:
 
     def name_call(self, number: int, inputs: Mapping[str, object], outputs: Mapping[str, object]) -> None:
         """Name what a call of the model received and returned. The last outputs of a call are those of the model."""
-        if self._is_running:
-            self._name({f"{number}/input/{name}": tensor for name, tensor in inputs.items()})
-            self._outputs[number] = outputs
+        self.name(f"{number}/input", inputs)
+        self._outputs[number] = outputs
 
-    def name_labels(self, number: int, tensors: Mapping[str, object]) -> None:
-        """Name what a loss received besides the outputs of the model. number: that of the call of the loss."""
+    def name(self, prefix: str, tensors: Mapping[str, object]) -> None:
+        """Name tensors. prefix: begins with the number of the call of the model, or of a loss for labels."""
         if self._is_running:
-            self._name({f"{number}/label/{name}": tensor for name, tensor in tensors.items()})
+            self._name(prefix, tensors)
 
     def name_other_labels(self, tensors: Mapping[str, object]) -> None:
         """Name labels that no loss received, after `finish` and before `stop`."""
         if self._thread is not None and self.trace is not None:
-            self._name({f"batch/0/label/{name}": tensor for name, tensor in tensors.items()})
+            self._name("batch/0/label", tensors)
 
     def call_layer(self, original: Call, layer: Layer, args: Sequence[object], kwargs: dict) -> object:
         """Call a layer, and list it as one operation if it is one of Keras that contains no others."""
-        if not self._is_listing or not is_whole(layer) or not _is_eager(first_tensor([args, kwargs])):
+        if not self._is_listing or not is_whole(layer) or not is_eager(first_tensor([args, kwargs])):
             return original(layer, *args, **kwargs)
         inputs, path = [*name_tensors([args, kwargs]).values()], self._find_path()
         self._number_weights(layer)
@@ -169,7 +166,7 @@ class OperationTracer:
 
         if self._is_running:
             for call in calls:
-                self._name({f"{call}/output/{name}": tensor for name, tensor in self._outputs.get(call, {}).items()})
+                self._name(f"{call}/output", self._outputs.get(call, {}))
             self._guard(finish)
             self._remove_callback()
 
@@ -236,13 +233,10 @@ class OperationTracer:
         finally:
             self._hidden -= is_running and self._hidden > 0
 
-    def _name(self, tensors: Mapping[str, object]) -> None:
-        def name_all() -> None:
-            for name, tensor in tensors.items():
-                if _is_eager(tensor):
-                    self._observer.name_tensor(name, tensor)
-
-        self._guard(name_all)
+    def _name(self, prefix: str, tensors: Mapping[str, object]) -> None:
+        for name, tensor in tensors.items():
+            if is_eager(tensor):
+                self._guard(functools.partial(self._observer.name_tensor, f"{prefix}/{name}", tensor))
 
     def _number_weights(self, layer: Layer) -> list[object]:
         handles: list[object] = []
@@ -252,9 +246,9 @@ class OperationTracer:
     def _add(
         self, name: str, arguments: Mapping[str, object], inputs: Sequence[object], returned: object, path: str
     ) -> None:
-        """Add an operation, unless it only built a layer or returned what it received, such as a dropout that is off."""
+        """Add an operation, unless it built a layer or returned what it received, such as a dropout that is off."""
         outputs, known = [*name_tensors(returned).values()], {id(tensor) for tensor in inputs}
-        if all(map(_is_eager, [*inputs, *outputs])) and any(id(tensor) not in known for tensor in outputs):
+        if all(map(is_eager, [*inputs, *outputs])) and any(id(tensor) not in known for tensor in outputs):
             self._guard(lambda: self._observer.add(name, arguments, inputs, outputs, path))
 
     def _guard(self, function: Callable[[], object]) -> None:
@@ -300,12 +294,7 @@ class OperationTracer:
     def _forget_assigned(self) -> None:
         """Forget the numbers of assigned variables. A layer that assigns its own has received the earlier values."""
         self._weights.forget(self._assigned)
-        self._assigned.clear()
+        self._assigned = []
 
     def _find_path(self) -> str:
         return next((layers.path for layers in self._layers if layers.is_within_layer), "")
-
-
-def _is_eager(tensor: object) -> bool:
-    """Check whether a tensor has values: Keras builds layers with tensors that have none."""
-    return hasattr(tensor, "numpy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 MISSING = object()
@@ -57,6 +57,12 @@ class Patches:
             return replacement(original, *args, **kwargs)
 
         self.replace(owner, name, call)
+
+    def wrap_methods(self, owner: object, names: Iterable[str], replacement: Callable[..., object]) -> None:
+        """Replace those of an object's methods that it has, likewise."""
+        for name in names:
+            if hasattr(owner, name):
+                self.wrap(owner, name, replacement)
 
     def restore(self) -> None:
         """Restore the attributes in reverse order."""

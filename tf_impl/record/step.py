@@ -169,6 +169,13 @@ class Step:
         batch.loss, batch.gradients = loss, gradients
         return batch
 
+    def take_update(self, replica: int, received: dict[str, np.ndarray], unclipped: dict[str, np.ndarray]) -> None:
+        """Take the gradients that a replica passes to the optimizer, and those before it clipped them."""
+        self.received[replica] = received
+        if unclipped:
+            self.unclipped[replica] = unclipped
+        self.updates += replica == 0
+
     def add_labels(self, copy_labels: Callable[[], Arrays]) -> bool:
         """Take labels if no loss of the only micro-batch showed any. Return whether it took them."""
         if len(self.micro_batches) != 1 or self.micro_batches[0].labels:

@@ -89,9 +89,7 @@ class StepObserver:
         self.operations.replace_functions(self._patches, self._optimizer)
         self._patches.wrap(tf.GradientTape, "gradient", self._differentiate)
         LossObserver(self._see, self._take_loss, self.operations.call_loss).replace_functions(self._patches, losses)
-        for name in ("apply", "apply_gradients"):
-            if hasattr(self._optimizer, name):
-                self._patches.wrap(self._optimizer, name, self._apply)
+        self._patches.wrap_methods(self._optimizer, ("apply", "apply_gradients"), self._apply)
 
     def stop(self) -> None:
         """Stop observing."""
@@ -107,8 +105,7 @@ class StepObserver:
         """Record as labels, if no loss showed any, the arguments of a tf.function that the model did not receive."""
         assert self.step is not None
         named = name_tensors({f"{key}": value for key, value in [*enumerate(args), *kwargs.items()]})
-        known = {id(tensor) for tensor in self._tensors}
-        labels = {name: tensor for name, tensor in named.items() if id(tensor) not in known}
+        labels = {name: tensor for name, tensor in named.items() if all(tensor is not x for x in self._tensors)}
         if self.step.add_labels(lambda: Copies(MIN_COPIED_BYTES).copy(labels)):
             self.operations.name_other_labels(labels)
 
@@ -227,12 +224,10 @@ class StepObserver:
         return returned
 
     def _take_loss(self, loss: object, facts: LossFacts, arguments: dict[str, object], result: object) -> None:
-        batch = self._find_open_batch()  # a script may call a loss after the gradient to log its value
-        if batch is not None:
-            tensors = name_tensors(arguments)
-            self.operations.name_labels(len(batch.loss_calls), tensors)
-            labels = self._copies.copy(tensors)
-            batch.loss_calls.append(LossCall(loss, facts, labels, list_results(result)))
+        tensors = name_tensors(arguments)
+        if (batch := self._find_open_batch()) is not None:  # a script may call a loss afterwards to log its value
+            self.operations.name(f"{len(batch.loss_calls)}/label", tensors)
+            batch.loss_calls.append(LossCall(loss, facts, self._copies.copy(tensors), list_results(result)))
 
     def _differentiate(self, original: Call, tape: object, *args: object, **kwargs: Any) -> object:  # noqa: ANN401
         arguments = {**dict(zip(("target", "sources", "output_gradients", "unconnected_gradients"), args)), **kwargs}  # noqa: B905
@@ -301,9 +296,5 @@ class StepObserver:
 
     def _take_update(self, pairs: list[tuple[object, object]]) -> None:
         assert self.step is not None
-        named = self._gradients.name(pairs, self.step.loss_scale)
-        self.step.received[find_replica()] = named
-        if unclipped := self._gradients.name_unclipped(pairs, self.step.loss_scale):
-            self.step.unclipped[find_replica()] = unclipped
-        if find_replica() == 0:
-            self.step.updates += 1
+        received = self._gradients.name(pairs, self.step.loss_scale)
+        self.step.take_update(find_replica(), received, self._gradients.name_unclipped(pairs, self.step.loss_scale))

@@ -61,9 +61,14 @@ def is_number(dtype: tf.DType) -> bool:
     return bool(dtype.is_floating or dtype.is_integer or dtype.is_bool)
 
 
+def is_eager(tensor: object) -> bool:
+    """Check whether a tensor has values: Keras builds layers with tensors that have none."""
+    return hasattr(tensor, "numpy")
+
+
 def is_storable(tensor: tf.Tensor) -> bool:
     """Check whether a record can hold a tensor: it has numbers, and is not symbolic."""
-    return hasattr(tensor, "numpy") and is_number(tensor.dtype)
+    return is_eager(tensor) and is_number(tensor.dtype)
 
 
 def view_array(tensor: object) -> np.ndarray:
@@ -112,7 +117,7 @@ class Copies:
     def copy(self, tensors: Mapping[str, tf.Tensor]) -> Arrays:
         """Copy those tensors that a record can hold."""
         for name, tensor in tensors.items():
-            if not is_storable(tensor) and hasattr(tensor, "numpy"):
+            if not is_storable(tensor) and is_eager(tensor):
                 self.omitted[name] = tensor.dtype.name
         return {name: self._copy(tensor) for name, tensor in tensors.items() if is_storable(tensor)}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tf_impl.record.layer_observer import ACTIVATED_KINDS
 from tf_impl.record.model_facts import Layer, get_kind
+from tf_impl.record.tensors import is_eager
 
 
 class TracedLayer:
@@ -44,7 +45,7 @@ class TracedLayer:
     def __call__(self, inputs: object) -> object:
         """Call the activation."""
         assert self._activation is not None
-        if self._has_ended or not hasattr(inputs, "numpy"):  # called again for the arrays of another record
+        if self._has_ended or not is_eager(inputs):  # called again for the arrays of another record
             return self._activation(inputs)
         self._has_ended = True
         self._end(inputs, False)
