@@ -1,0 +1,90 @@
+"""Tests of the description of operations."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from tensorflow.python.framework import op_callbacks
+
+from tf_impl.record.operation_facts import describe_operation, measure, select_names
+
+
+@given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=3), elements=st.floats(-1e3, 1e3, width=32)), st.data())
+def test_statistics_do_not_depend_on_the_order_of_axes(array: np.ndarray, data: st.DataObject) -> None:
+    axes = data.draw(st.permutations(range(array.ndim)))
+    statistics, others = measure(tf.constant(array)), measure(tf.constant(array.transpose(axes)))
+    for key in ("sum", "norm", "minimum", "maximum"):
+        assert statistics[key] == pytest.approx(others[key], rel=1e-9, abs=1e-9)  # type: ignore[literal-required]
+    assert statistics["sum"] == pytest.approx(array.astype(np.float64).sum(), rel=1e-9, abs=1e-9)
+    assert statistics["norm"] == pytest.approx(np.linalg.norm(array.astype(np.float64)), rel=1e-9)
+    assert (statistics["minimum"], statistics["maximum"]) == (array.min(), array.max())
+
+
+@pytest.mark.parametrize(
+    ("tensor", "dtype", "values"),
+    [
+        (tf.constant([True, False, True]), "bool", (2.0, 2**0.5, 0.0, 1.0)),
+        (tf.constant([3, -4]), "int32", (-1.0, 5.0, -4.0, 3.0)),
+        (tf.constant([3, -4], tf.bfloat16), "bfloat16", (-1.0, 5.0, -4.0, 3.0)),
+        (tf.constant([3 + 0j, -4j], tf.complex64), "complex64", (-1.0, 5.0, -4.0, 3.0)),
+        (tf.constant([1.0, float("inf")]), "float32", (None,) * 4),
+        (tf.constant([1.0, float("nan")]), "float32", (None,) * 4),
+        (tf.zeros([0, 3]), "float32", (None,) * 4),
+        (tf.constant(["text"]), "string", (None,) * 4),
+    ],
+)
+def test_statistics_of_kinds_of_tensors(tensor: tf.Tensor, dtype: str, values: tuple[float | None, ...]) -> None:
+    statistics = measure(tensor)
+    assert (statistics["dtype"], statistics["shape"]) == (dtype, list(tensor.shape))
+    assert tuple(statistics[key] for key in ("sum", "norm", "minimum", "maximum")) == values  # type: ignore[literal-required]
+
+
+def test_constants_are_arguments_and_scalars_are_inputs() -> None:
+    described = {}
+
+    def take(name: str | bytes, inputs: tuple, attrs: tuple, outputs: list, *_: object, **kwargs: object) -> None:
+        name = name.decode() if isinstance(name, bytes) else name
+        result = describe_operation(name, inputs, dict(zip(attrs[::2], attrs[1::2], strict=True)))
+        if result is not None:
+            described[name] = result[0], len(result[1])
+
+    x = tf.ones([2, 3])
+    op_callbacks.add_op_callback(take)
+    try:
+        tf.concat([x, x], axis=1)
+        tf.transpose(x, [1, 0])
+        tf.reduce_max(x, axis=-1, keepdims=True)
+        tf.reshape(x, [3, -1])
+        tf.cast(x, tf.int64)
+        tf.random.stateless_uniform([2], seed=[1, 2])
+        tf.shape(x)
+        _ = x[:, 1:] * 0.5
+    finally:
+        op_callbacks.remove_op_callback(take)
+    assert described["ConcatV2"] == ({"axis": 1}, 2)
+    assert described["Transpose"] == ({"perm": [1, 0]}, 1)
+    assert described["Max"] == ({"axis": -1, "keep_dims": True}, 1)
+    assert described["Reshape"] == ({"shape": [3, -1]}, 1)
+    assert described["Cast"] == ({"dtype": "int64"}, 1)
+    assert described["StatelessRandomUniformV2"] == ({"shape": [2]}, 0)
+    assert described["StridedSlice"][0]["begin"] == [0, 1]
+    assert described["Mul"] == ({}, 2)
+    assert "Shape" not in described
+
+
+def test_names_are_those_of_the_calls_on_which_the_loss_depends() -> None:
+    names = {
+        "0/layer/dense/input": 0, "0/output/0": 1, "2/layer/dense/input": 2, "2/input/x.0": 3, "2/output/0": 4,
+        "3/input/x.0": 5, "0/label/y_true": 6, "1/label/y_true": 7, "weight/dense/kernel": 8,
+    }  # fmt: skip
+    assert select_names(names, [2, 3], [0, 1]) == {
+        "layer/dense/input": 2,
+        "batch/0/input/x.0": 3,
+        "batch/0/output/0": 4,
+        "batch/0/call/1/input/x.0": 5,
+        "batch/0/label/y_true": 6,
+        "batch/0/label/y_true.1": 7,
+        "weight/dense/kernel": 8,
+    }
