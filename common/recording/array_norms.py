@@ -24,6 +24,16 @@ def sum_squares(array: np.ndarray) -> float:
     return sum_products(array, array)
 
 
+def add_elements(array: np.ndarray) -> tuple[float, float]:
+    """Return the sum of the elements and the sum of their squares."""
+    total = squares = 0.0
+    for (block,) in iterate_blocks(array):
+        values = block.astype(np.float64)
+        total += float(values.sum())
+        squares += _compute_scalar_product(values, values)
+    return total, squares
+
+
 def sum_squared_differences(a: np.ndarray, b: np.ndarray) -> float:
     """Return the sum of the squared differences of the elements of two arrays of one shape."""
     if a is b:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from common.recording.array_norms import iterate_blocks, sum_squares
+from common.recording.array_norms import add_elements
 from common.recording.operation_format import TensorStatistics
 from common.recording.record_format import name_call
 from tf_impl.record.model_facts import COMPOSITE_KINDS, RECURRENT_KINDS, Layer, get_kind, list_parts
@@ -57,9 +57,9 @@ def measure(tensor: Any) -> TensorStatistics:  # noqa: ANN401  a tensor of any k
         array = array.view(array.real.dtype)
     elif not (dtype.is_floating and array.dtype.kind == "f"):  # NumPy does not know bfloat16
         array = array.astype(np.float32 if dtype.is_floating else np.float64)
-    total = float(sum(block.sum(dtype=np.float64) for (block,) in iterate_blocks(array)))
+    total, squares = add_elements(array)
     if np.isfinite(total):
-        statistics["sum"], statistics["norm"] = total, float(np.sqrt(sum_squares(array)))
+        statistics["sum"], statistics["norm"] = total, float(np.sqrt(squares))
         statistics["minimum"], statistics["maximum"] = float(array.min()), float(array.max())
     return statistics
 

@@ -59,6 +59,7 @@ class OperationTracer:
         self._thread: int | None = None  # the identity of the thread that is traced; None before the trace begins
         self._is_busy = False  # whether the tracer itself computes
         self._hidden = 0  # number of running calls whose operations are not listed
+        self._caller = ""  # the path of the layer that called the layer whose operations are not listed
         self._forget()
 
     def _forget(self) -> None:
@@ -88,7 +89,7 @@ class OperationTracer:
             op_callbacks.add_op_callback(self._take)
         if self._is_running:
             self._layers.append(layers)
-            layers.name_tensor = lambda name, tensor: self.name(f"{number}", {name: tensor})
+            layers.name_tensor = lambda name, tensor: self._name_layer(f"{number}", name, tensor)
 
     def stop(self) -> None:
         """Stop tracing, and forget all tensors. Operations whose loss was not differentiated are lost."""
@@ -121,7 +122,8 @@ class OperationTracer:
         if not self._is_listing or not is_whole(layer) or not is_eager(first_tensor([args, kwargs])):
             return original(layer, *args, **kwargs)
         inputs, path = [*name_tensors([args, kwargs]).values()], self._find_path()
-        self._number_weights(layer)
+        self._caller = path
+        self._number_weights(layer)  # before the layer assigns them
 
         def end(returned: object, has_activation: bool) -> None:
             weights = self._number_weights(layer)
@@ -181,14 +183,7 @@ class OperationTracer:
             self._hidden = hidden
 
     def _call(self, compute: Call, name: str, arguments: Mapping[str, object], inputs: object) -> object:
-        """Call a function, and list it as one operation.
-
-        Args:
-            compute: Calls the function.
-            name: Its name.
-            arguments: Its arguments; those that are not plain are left out.
-            inputs: The tensors that it receives, in nested containers.
-        """
+        """Call a function, and list it as one operation. inputs: the tensors that it receives, in nested containers."""
         if not self._is_listing:
             return compute()
         with self._hide():
@@ -237,6 +232,11 @@ class OperationTracer:
         for name, tensor in tensors.items():
             if is_eager(tensor):
                 self._guard(functools.partial(self._observer.name_tensor, f"{prefix}/{name}", tensor))
+
+    def _name_layer(self, prefix: str, name: str, tensor: object) -> None:
+        """Name a tensor of a layer, unless the layer belongs to one that is a single operation."""
+        if not self._hidden or self._find_path() == self._caller:
+            self.name(prefix, {name: tensor})
 
     def _number_weights(self, layer: Layer) -> list[object]:
         handles: list[object] = []
