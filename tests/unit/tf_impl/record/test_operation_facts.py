@@ -16,7 +16,7 @@ def test_statistics_do_not_depend_on_the_order_of_axes(array: np.ndarray, data: 
     axes = data.draw(st.permutations(range(array.ndim)))
     statistics, others = measure(tf.constant(array)), measure(tf.constant(array.transpose(axes)))
     for key in ("sum", "norm", "minimum", "maximum"):
-        assert statistics[key] == pytest.approx(others[key], rel=1e-9, abs=1e-9)  # type: ignore[literal-required]
+        assert statistics[key] == pytest.approx(others[key], rel=1e-9, abs=1e-9)
     assert statistics["sum"] == pytest.approx(array.astype(np.float64).sum(), rel=1e-9, abs=1e-9)
     assert statistics["norm"] == pytest.approx(np.linalg.norm(array.astype(np.float64)), rel=1e-9)
     assert (statistics["minimum"], statistics["maximum"]) == (array.min(), array.max())
@@ -38,7 +38,7 @@ def test_statistics_do_not_depend_on_the_order_of_axes(array: np.ndarray, data: 
 def test_statistics_of_kinds_of_tensors(tensor: tf.Tensor, dtype: str, values: tuple[float | None, ...]) -> None:
     statistics = measure(tensor)
     assert (statistics["dtype"], statistics["shape"]) == (dtype, list(tensor.shape))
-    assert tuple(statistics[key] for key in ("sum", "norm", "minimum", "maximum")) == values  # type: ignore[literal-required]
+    assert tuple(statistics[key] for key in ("sum", "norm", "minimum", "maximum")) == values
 
 
 def test_constants_are_arguments_and_scalars_are_inputs() -> None:
