@@ -23,7 +23,7 @@ from torch_impl.record.copies import Copies
 from torch_impl.record.environment import find_rank
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.model_facts import describe_all_layers, describe_model, find_entry, name_variables, unwrap_model
-from torch_impl.record.operations import OperationMode
+from torch_impl.record.operation_tracer import OperationMode
 
 
 class Follower:

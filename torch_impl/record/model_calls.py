@@ -18,7 +18,7 @@ from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
 from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
-from torch_impl.record.operations import OperationMode
+from torch_impl.record.operation_tracer import OperationMode
 
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
     # (facts, layer, args, kwargs, returned) -> the layer's output for the recorded input of its counterpart, or None

@@ -34,7 +34,7 @@ from torch_impl.record.model_facts import (
     name_variables,
     unwrap_model,
 )
-from torch_impl.record.operations import OperationMode
+from torch_impl.record.operation_tracer import OperationMode
 from torch_impl.record.optimizer_facts import (
     describe_optimizer,
     describe_scheduler,

@@ -198,7 +198,7 @@ def test_error_of_the_observer_does_not_reach_the_script(tmp_path: Path, monkeyp
     def fail(*_: object) -> None:
         raise ValueError("no number")
 
-    monkeypatch.setattr("torch_impl.record.operations.measure_tensor", fail)
+    monkeypatch.setattr("torch_impl.record.operation_tracer.measure_tensor", fail)
     assert train(tmp_path / "record")[0] == train(None)[0]
     facts = read_facts(tmp_path / "record")
     assert facts["complete"]
