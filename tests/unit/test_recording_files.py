@@ -31,9 +31,9 @@ FILES = [
     ),
 ]
 STANDARD = {
-    "__future__", "atexit", "collections", "contextlib", "copy", "dataclasses", "functools", "hashlib", "inspect", "io",
-    "itertools", "json", "linecache", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading", "time",
-    "types", "typing", "warnings", "weakref",
+    "__future__", "atexit", "collections", "contextlib", "copy", "dataclasses", "functools", "gc", "hashlib", "inspect",
+    "io", "itertools", "json", "linecache", "math", "os", "pathlib", "platform", "random", "re", "sys", "threading",
+    "time", "types", "typing", "warnings", "weakref",
 }  # fmt: skip
 ALLOWED = STANDARD | {"numpy", "common"}
 OF_SIDE = {"torch_impl": {"torch", "torch_impl"}, "tf_impl": {"tensorflow", "keras", "tf_impl"}, "common": set()}
