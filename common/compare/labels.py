@@ -1,6 +1,6 @@
 """Unique labels of runs, made from the settings that differ between them, such as "torch ddp x2 (train.seed=1)"."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from common.compare.experiment import LENGTH_KEYS
 from common.compare.runs import Run
@@ -74,9 +74,10 @@ def _find_differing_keys(runs: list[Run]) -> list[str]:
     """Return the keys that all runs have, but with different values. Keys that only concern a host do not count."""
     common_keys = set.intersection(*(set(run.config) for run in runs))
     by_values: dict[tuple[str, ...], str] = {}  # key by its values in all runs; the first of keys with equal values
-    for key in sorted(common_keys, key=_build_rank(list(runs[0].config))):
+    scopes = {name: key.scope for name, key in collect_keys().items()}
+    for key in sorted(common_keys, key=_build_rank(list(runs[0].config), scopes)):
         values = tuple(format_value(run.config[key]) for run in runs)
-        if len(set(values)) > 1 and _get_scope(key) is not Scope.HOST:
+        if len(set(values)) > 1 and scopes.get(key) is not Scope.HOST:
             by_values.setdefault(values, key)
     if len(by_values) <= MAX_KEYS:
         return list(by_values.values())
@@ -89,24 +90,18 @@ def _find_differing_keys(runs: list[Run]) -> list[str]:
     return needed_keys
 
 
-def _build_rank(config_keys: list[str]) -> Callable[[str], tuple[bool, bool, int]]:
+def _build_rank(config_keys: list[str], scopes: Mapping[str, Scope]) -> Callable[[str], tuple[bool, bool, int]]:
     """Return a function that ranks keys by how much they say to a reader.
 
     First come kinds, names and the length of the run, then other keys that may change the curve, then the rest. Keys of
-    one rank keep the order of the config.
+    one rank keep the order of the config. A key without a scope may change the curve.
     """
 
     def rank(key: str) -> tuple[bool, bool, int]:
         is_telling = key in LENGTH_KEYS or key.endswith((".kind", ".name"))
-        return _get_scope(key) is Scope.RUN and not is_telling, not is_telling, config_keys.index(key)
+        return scopes.get(key) is Scope.RUN and not is_telling, not is_telling, config_keys.index(key)
 
     return rank
-
-
-def _get_scope(key: str) -> Scope:
-    """Return what a key decides: the curve, the run or only its host. An unknown key may change the curve."""
-    keys = collect_keys()
-    return keys[key].scope if key in keys else Scope.CURVE
 
 
 def _get_directory_names(runs: list[Run]) -> list[str]:
