@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from common.errors import UserError
@@ -103,12 +104,19 @@ def find_section_schema(schema_field: "Field[object]") -> type | None:
 
 def list_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
     """Yield the full name and the key of each field of a schema, including its sections. prefix: such as "train."."""
+    for name, declared in _read_keys(schema).items():
+        yield f"{prefix}{name}", declared
+
+
+@cache  # because some callers list the keys of all schemas for each key of a config
+def _read_keys(schema: type) -> dict[str, Key]:
+    keys = {}
     for schema_field in fields(schema):
-        name = f"{prefix}{schema_field.name}"
         if (section_schema := find_section_schema(schema_field)) is not None:
-            yield from list_keys(section_schema, f"{name}.")
+            keys |= dict(list_keys(section_schema, f"{schema_field.name}."))
         else:
-            yield name, replace(schema_field.metadata["key"], type=schema_field.type)
+            keys[schema_field.name] = replace(schema_field.metadata["key"], type=schema_field.type)
+    return keys
 
 
 def iterate_keys(settings: object, prefix: str = "") -> Iterator[tuple[str, Key, Value]]:
