@@ -1,13 +1,16 @@
 """Keras 2 models are paired with PyTorch's models and with the same models of Keras 3, proven, and trained."""
 
+from importlib.util import find_spec
+
 import pytest
 
 from common.map.pair_models import PairedModels, describe_models, pair_models
 from tests.unit.common.conftest import Sides
 from tests.unit.common.map.conftest import build_request
 
-pytest.importorskip("tf_keras", reason="needs Keras 2: pip install tf_keras")
-pytestmark = pytest.mark.slow
+# To import tf_keras here would import TensorFlow into every worker of the tests.
+has_keras_two = find_spec("tf_keras") is not None
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not has_keras_two, reason="needs Keras 2: pip install tf_keras")]
 
 IMAGES, TOKENS = {"images": "float32[4,8,8,channels=3]"}, {"tokens": "int32[4,5]<20"}
 PADDED = {**TOKENS, "real": "int32[4,5]<2"}
