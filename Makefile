@@ -15,11 +15,11 @@ demo: $(READY)
 # A worker of pytest-xdist takes whole files. A crashed worker is not replaced, because the tests would never end.
 BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-# Run the unit tests except for the slow ones, and without TensorFlow, which takes long to start: at most 90 seconds on
-# two cores.
+# Run the unit tests except for the slow ones, and without TensorFlow, which takes long to start, and the recorder of
+# PyTorch, which replaces functions in every loaded module: about 90 seconds on two cores.
 test-fast: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -m "not slow and not bench and not faults and not matrix" -n 2 $(BY_FILE) \
-		--ignore tests/unit/tf_impl tests/unit
+		--ignore tests/unit/tf_impl --ignore tests/unit/torch_impl/record tests/unit
 
 # Run the unit tests and the parity tests, without those of the marker `matrix`.
 test: $(READY)

@@ -102,6 +102,7 @@ def test_missing_packages_are_named(tmp_path: Path) -> None:
         check_interpreter("python", FakeEnvironment(tmp_path, "-S").python, "torch")
 
 
+@pytest.mark.slow
 def test_a_bert_of_tensorflow_needs_keras_hub(tmp_path: Path) -> None:
     environment = FakeEnvironment(tmp_path)
     for package, version in (("tensorflow", "2.20.0"), ("keras", "3.10.0")):
@@ -154,6 +155,7 @@ def test_another_python_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         check_interpreter("python", sys.executable, "torch")
 
 
+@pytest.mark.slow
 def test_different_files_of_a_package_are_found(tmp_path: Path) -> None:
     pythons = []
     for name in ("a", "b"):

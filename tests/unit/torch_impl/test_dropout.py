@@ -49,6 +49,7 @@ def test_unpadded_tokens_have_the_hashes_of_padded_ones() -> None:
     assert torch.equal(hash_token_rows(tensor(KEYS), site, (examples, positions)), padded[examples, positions])
 
 
+@pytest.mark.slow
 def test_hashes_can_be_compiled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU computes the traced graph as one kernel; here its operations are computed one by one."""
     site, tokens = torch.tensor(derive_site_key("a")), (torch.tensor([0, 2]), torch.tensor([1, 3]))

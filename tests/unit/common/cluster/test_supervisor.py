@@ -161,6 +161,7 @@ def test_output(group: Group) -> None:
     assert sorted((group.directory / "log").read_text().splitlines()) == ["and this", "hello from 1 1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_goes_to_the_chief(group: Group, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals) -> None:
     """The supervisor ends the others after the chief, although they ignore signals. It does not wait for them."""

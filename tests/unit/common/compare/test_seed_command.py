@@ -96,6 +96,7 @@ def test_without_a_directory_all_runs_are_read(make_run: MakeRun, capsys: pytest
     assert capsys.readouterr().err.startswith("error: missing: no such run directory")
 
 
+@pytest.mark.slow
 def test_a_seed_that_diverges_in_training_is_compared(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

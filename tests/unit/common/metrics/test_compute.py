@@ -49,6 +49,7 @@ def divide(a: float, b: float) -> float:
 pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(pairs)
 def test_macro_averages_over_the_classes_that_occur(pairs: list[tuple[int, int]]) -> None:

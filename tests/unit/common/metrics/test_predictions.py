@@ -72,11 +72,13 @@ runs = {
 }
 
 
+@pytest.mark.slow
 @given(**runs)
 def test_outputs_of_each_example_once(lengths: list[int], batch_size: int, padding: str, world_size: int) -> None:
     check_outputs(lengths, batch_size, padding, world_size)
 
 
+@pytest.mark.slow
 @given(**runs)
 def test_classes_at_each_position_once(lengths: list[int], batch_size: int, padding: str, world_size: int) -> None:
     predictions = evaluate(make_split(lengths, ragged_labels=True), "classes", batch_size, padding, world_size)

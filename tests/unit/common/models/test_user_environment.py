@@ -23,6 +23,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 def test_a_model_is_checked_again_when_its_code_changes(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

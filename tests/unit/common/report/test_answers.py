@@ -46,6 +46,7 @@ def test_one_run_has_no_answers(make_run: MakeRun) -> None:
     assert answer_questions(compare(make_run("a"))) == []
 
 
+@pytest.mark.slow
 def test_groups_of_seeds_are_answered_by_metric(make_group: MakeGroup) -> None:
     runs = make_group("a", seeds=range(3)) + make_group("b", framework="tf", seeds=range(3))
     comparison = compare_seeds(runs, TOLERANCES, parse_margins("1", {}))
@@ -142,6 +143,7 @@ def test_the_efficiency_of_more_replicas(make_run: MakeRun) -> None:
     assert "efficient" not in one.text and two.text.endswith(", 50% efficient against 1 replica")
 
 
+@pytest.mark.slow
 def test_settings_that_differ_are_listed_in_words(make_run: MakeRun) -> None:
     a = make_run("a", "train.global_batch_size=32")
     b = make_run("b", "train.global_batch_size=64", "strategy=allreduce", strategy="allreduce")
@@ -159,6 +161,7 @@ def test_settings_that_differ_are_listed_in_words(make_run: MakeRun) -> None:
     assert differences.same["train.seed"] == "0" and "train.global_batch_size" not in differences.same
 
 
+@pytest.mark.slow
 def test_tasks_without_accuracy(make_run: MakeRun) -> None:
     runs = [make_run("a", accuracy=None), make_run("b", "train.precision=bfloat16", accuracy=None)]
     evaluation = {

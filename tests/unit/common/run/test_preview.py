@@ -64,6 +64,7 @@ def test_the_matrices_of_muon_are_shown(make_config: MakeConfig) -> None:
     assert _describe_matrices(make_config("optimizer=adafactor"), shapes) == {}
 
 
+@pytest.mark.slow
 def test_the_transforms_are_shown(make_config: MakeConfig) -> None:
     config = make_config("model=convnet", "data.transforms=[{random_crop: 4}, m:f]")
     assert _describe_transforms(config) == {

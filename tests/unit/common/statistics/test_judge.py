@@ -64,6 +64,7 @@ def test_one_sided_residuals_are_seen_where_a_noisy_start_hides_the_mean() -> No
     assert not judgement.metrics[CURVE].has_shift and judgement.verdict == DIFFERENT
 
 
+@pytest.mark.slow
 def test_the_level_holds_although_points_of_a_curve_are_not_independent() -> None:
     """Each pair is shifted as a whole. If points counted as independent, nearly every group would be different."""
     generator = np.random.default_rng(0)

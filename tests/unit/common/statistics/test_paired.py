@@ -10,6 +10,7 @@ DIFFERENCES = st.lists(st.floats(-100, 100).map(lambda value: round(value, 3)), 
 FEW = settings(max_examples=40, deadline=None)
 
 
+@pytest.mark.slow
 @FEW
 @given(DIFFERENCES)
 def test_swapping_the_groups_flips_the_signs(values: list[float]) -> None:
@@ -20,6 +21,7 @@ def test_swapping_the_groups_flips_the_signs(values: list[float]) -> None:
     assert check_equivalence(differences, 1.0) == pytest.approx(check_equivalence(-differences, 1.0))
 
 
+@pytest.mark.slow
 @FEW
 @given(DIFFERENCES, st.sampled_from([1e-6, 0.5, 1e6]))
 def test_another_unit_changes_no_p_value(values: list[float], scale: float) -> None:

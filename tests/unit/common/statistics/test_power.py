@@ -12,12 +12,14 @@ def simulate(mean: float, pairs: int) -> list[np.ndarray]:
     return [generator.normal(mean, 1, pairs) for _ in range(REPETITIONS)]
 
 
+@pytest.mark.slow
 def test_the_smallest_shift_is_shown_in_four_of_five_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.statistics.paired.RESAMPLES", 9)
     shown = [measure_shift(differences).p_value < 0.05 for differences in simulate(find_smallest_shift(1, 5), 5)]
     assert np.mean(shown) == pytest.approx(0.8, abs=0.06)
 
 
+@pytest.mark.slow
 def test_the_seeds_needed_show_equivalence_in_four_of_five_groups() -> None:
     pairs = count_pairs_needed(0.0, 1.0, 0.5)
     assert pairs is not None

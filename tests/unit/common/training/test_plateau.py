@@ -31,6 +31,7 @@ def follow(settings: PlateauSettings, values: list[float]) -> list[float]:
     return factors
 
 
+@pytest.mark.slow
 @given(
     values=st.lists(st.one_of(st.integers(1, 9).map(float), st.just(float("nan"))), min_size=1, max_size=40),
     factor=st.floats(0.1, 0.9),

@@ -243,6 +243,7 @@ def test_schedulers_of_pytorch(config: Config, name: str, data: st.DataObject, t
         assert actual == pytest.approx(momentums, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(warmup=st.integers(2, 20), total=st.integers(21, 60), size=st.integers(1, 9))
 def test_a_schedule_starts_after_the_warm_up_as_in_sequential_lr(
     config: Config, warmup: int, total: int, size: int
@@ -286,6 +287,7 @@ def test_warm_up_from_a_rate_of_0_is_that_of_hugging_face(config: Config, warmup
     assert lockstep_rates == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(warmup=warmups, total=totals, cycles=st.integers(1, 5), power=st.floats(0.5, 3), end=factors)
 def test_further_formulas_of_hugging_face(
     config: Config, warmup: int, total: int, cycles: int, power: float, end: float

@@ -84,6 +84,7 @@ def test_parameters_become_contiguous() -> None:
     assert model.weight.is_contiguous() and model.weight.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
+@pytest.mark.slow
 def test_a_parameter_that_something_else_refers_to_is_refused() -> None:
     kept, dropped = Parameter(torch.ones(1)), Parameter(torch.ones(1))
     references = {"dropped": weakref.ref(dropped), "kept": weakref.ref(kept)}

@@ -16,6 +16,8 @@ from common.data.splits.array_split import ArraySplit
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.unit.common.data.arrays.streams_of_users"
 Make = Callable[..., Config]
 

@@ -27,6 +27,7 @@ def make_custom(make_config: MakeConfig, tmp_path: Path) -> Make:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "overrides"),
     [("yield_dicts", []), ("MapStyle", ["data.names=[x,labels]"]), ("LikeTensorFlow", []), ("IterableWithLength", [])],
@@ -41,12 +42,14 @@ def test_every_form_gives_the_same_arrays(make_custom: Make, function: str, over
     assert cache.classes == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_examples_of_different_lengths_are_ragged(make_custom: Make) -> None:
     arrays = open_cache(make_custom("yield_ragged"), None).train.gather(np.array([0, 1]), np.array([0, 1]))
     assert arrays["words"][:, :3].tolist() == [[0, 1, 2], [0, 0, 0]]
     assert arrays["words_mask"][:, :4].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
 
 
+@pytest.mark.slow
 def test_another_version_is_read_again(make_custom: Make) -> None:
     first, again, other = (
         open_cache(make_custom("yield_dicts", *version), None).directory for version in ([], [], ["data.version=b"])

@@ -47,6 +47,7 @@ def test_counts_distinct_pairs_and_balanced_classes(splits: Splits) -> None:
         assert max(counts.values()) - min(counts[label] for label in range(3)) <= 1
 
 
+@pytest.mark.slow
 def test_no_validation_sentence_is_in_train(splits: Splits) -> None:
     train, validation = ({sentence for pair in pairs for sentence in pair[:2]} for pairs in splits)
     assert len(validation) > 1_000

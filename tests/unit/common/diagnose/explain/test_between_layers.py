@@ -91,6 +91,7 @@ def test_what_is_not_known_has_its_place() -> None:
     assert sentence.startswith("between attention and head: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "axis", "expected"),
     [(0.5, -1, ("attention_scale", "no scale in A")), (1.0, 2, ("attention_softmax", "over the queries in B"))],

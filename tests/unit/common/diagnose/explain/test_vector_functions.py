@@ -71,6 +71,7 @@ def test_a_missing_squash_of_reshaped_features_is_named() -> None:
     assert explanation.sentence == "between primary and u: A has squash over axis 2 at the end, B does not"
 
 
+@pytest.mark.slow
 def test_softmax_over_places_instead_of_channels_is_named() -> None:
     x = STREAM.standard_normal((3, 5, 4, 6))
     a, b = softmax(x, (1, 2)), softmax(x, 3)
