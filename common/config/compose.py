@@ -11,7 +11,9 @@ import importlib.util
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict, fields
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -139,8 +141,7 @@ def _convert_section(group: str, schema: type[T], section: Section) -> T:
     """Return a section as an instance of its schema. Errors name the full key, such as train.steps."""
     values = dict(section)
     with _prefix_errors(group):
-        node = OmegaConf.structured(schema)
-        OmegaConf.set_readonly(node, False)  # OmegaConf makes the nodes of frozen classes read-only
+        node = deepcopy(_build_node(schema))
     for schema_field in fields(schema):  # type: ignore[arg-type]
         if (section_schema := find_section_schema(schema_field)) is not None:
             name = f"{group}.{schema_field.name}"
@@ -150,6 +151,15 @@ def _convert_section(group: str, schema: type[T], section: Section) -> T:
         settings = OmegaConf.to_object(OmegaConf.merge(node, escape_interpolations(values)))
     assert isinstance(settings, schema)
     return settings
+
+
+@cache
+def _build_node(schema: type) -> DictConfig:
+    """Return OmegaConf's node of a schema, without values."""
+    node = OmegaConf.structured(schema)
+    OmegaConf.set_readonly(node, False)  # OmegaConf makes the nodes of frozen classes read-only
+    assert isinstance(node, DictConfig)
+    return node
 
 
 @contextmanager
