@@ -141,7 +141,7 @@ def _convert_section(group: str, schema: type[T], section: Section) -> T:
     """Return a section as an instance of its schema. Errors name the full key, such as train.steps."""
     values = dict(section)
     with _prefix_errors(group):
-        node = deepcopy(_build_node(schema))
+        node = deepcopy(_build_node(schema))  # type: ignore[arg-type]  # a class is hashable
     for schema_field in fields(schema):  # type: ignore[arg-type]
         if (section_schema := find_section_schema(schema_field)) is not None:
             name = f"{group}.{schema_field.name}"

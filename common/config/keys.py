@@ -110,7 +110,7 @@ def list_keys(schema: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
 
 @cache  # because some callers list the keys of all schemas for each key of a config
 def _read_keys(schema: type) -> dict[str, Key]:
-    keys = {}
+    keys: dict[str, Key] = {}
     for schema_field in fields(schema):
         if (section_schema := find_section_schema(schema_field)) is not None:
             keys |= dict(list_keys(section_schema, f"{schema_field.name}."))
