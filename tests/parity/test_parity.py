@@ -13,14 +13,14 @@ from common.data.atomic_directory import compute_checksum
 from common.run.checkpoint import list_checkpoints
 from common.run.checkpoint_state import OPTIMIZER_FILE
 from common.training.rows import read_rows
-from tests.parity.conftest import BERT, EXPERIMENTS, FAULTY, PAIRED, Runs
+from tests.parity.conftest import BERT, EXAMPLES, EXPERIMENTS, FAULTY, PAIRED, Runs
 
 TOLERANCES = {
     "float32": Tolerance(loss=1e-5, grad_norm=1e-4),
     "float64": Tolerance(loss=1e-9, grad_norm=1e-9),
 }
 WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
-STEPS = dict.fromkeys(BERT, 14) | dict.fromkeys(("compiled64", "plateau64", "one_cycle64"), 10)
+STEPS = dict.fromkeys((*BERT, *EXAMPLES), 14) | dict.fromkeys(("compiled64", "plateau64", "one_cycle64"), 10)
 
 
 def find_violations(pair: RunPair, ignored: str = "") -> list[str]:
