@@ -3,35 +3,13 @@
 import gc
 import json
 
-import numpy as np
-
-from common.recording.operation_format import TensorStatistics
 from common.recording.operation_observer import OperationObserver
-
-
-class Tensor(np.ndarray):
-    """An array to which a weak reference is possible."""
-
-
-def make(*values: float) -> Tensor:
-    return np.array(values).view(Tensor)
-
-
-def measure(tensor: Tensor) -> TensorStatistics:
-    array = np.asarray(tensor, np.float64)
-    return {
-        "shape": list(array.shape),
-        "dtype": str(tensor.dtype),
-        "sum": float(array.sum()),
-        "norm": float(np.linalg.norm(array)),
-        "minimum": float(array.min()),
-        "maximum": float(array.max()),
-    }
+from tests.unit.common.recording.tensors import measure, to_tensor
 
 
 def test_operations_name_their_tensors_and_lines() -> None:
     observer = OperationObserver(measure, [])
-    received, weight = make(1, 2), make(3, 4)
+    received, weight = to_tensor([1, 2]), to_tensor([3, 4])
     observer.name_tensor("batch/0/input/0", received)
     product = received * weight
     observer.add("mul", {"function": print, "out": None}, [received, weight], [product], "fc1")  # the line
@@ -49,7 +27,7 @@ def test_operations_name_their_tensors_and_lines() -> None:
 
 def test_tensor_changed_in_place_has_another_number() -> None:
     observer = OperationObserver(measure, [])
-    tensor = make(1, 2)
+    tensor = to_tensor([1, 2])
     observer.name_tensor("batch/0/input/0", tensor)
     tensor += 1
     observer.add("add_", {}, [tensor], [tensor], "")
@@ -60,7 +38,7 @@ def test_tensor_changed_in_place_has_another_number() -> None:
 
 def test_tensor_changed_by_an_unknown_operation_has_another_number() -> None:
     observer = OperationObserver(measure, [])
-    tensor = make(1, 2)
+    tensor = to_tensor([1, 2])
     observer.see(tensor)
     tensor += 1
     observer.see(tensor)
@@ -72,7 +50,7 @@ def test_observer_keeps_no_tensor_alive() -> None:
     """A later tensor at the same address is another one."""
     observer = OperationObserver(measure, [])
     for value in range(20):
-        observer.name_tensor(str(value), make(value))
+        observer.name_tensor(str(value), to_tensor([value]))
         gc.collect()
     assert [tensor["sum"] for tensor in observer.finish(None)["tensors"]] == [*range(20)]
 

@@ -8,7 +8,8 @@ import pytest
 
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
 from common.recording.operation_format import OperationTrace
-from tests.unit.common.diagnose.recorded.operations.traces import Script, Tensor, to_tensor
+from tests.unit.common.diagnose.recorded.operations.traces import Script
+from tests.unit.common.recording.tensors import Tensor, to_tensor
 
 STREAM = np.random.default_rng(0)
 LOG_PROBABILITIES, RETURNS, ENTROPIES = STREAM.normal(size=(3, 16))

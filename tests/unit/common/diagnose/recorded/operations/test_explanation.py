@@ -14,7 +14,8 @@ from common.diagnose.recorded.operations.explanation import (
     explain_stopped_gradients,
 )
 from common.recording.operation_format import OperationTrace
-from tests.unit.common.diagnose.recorded.operations.traces import Script, to_tensor
+from tests.unit.common.diagnose.recorded.operations.traces import Script
+from tests.unit.common.recording.tensors import to_tensor
 
 LOGITS = np.random.default_rng(0).normal(size=(8, 3))
 FILE = "test_explanation.py"

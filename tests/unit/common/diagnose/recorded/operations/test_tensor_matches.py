@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as hnp
 
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.recording.operation_format import TensorStatistics
-from tests.unit.common.diagnose.recorded.operations.traces import measure, to_tensor
+from tests.unit.common.recording.tensors import measure, to_tensor
 
 UNKNOWN: TensorStatistics = {
     "shape": [3], "dtype": "float32", "sum": None, "norm": None, "minimum": None, "maximum": None,
