@@ -14,6 +14,7 @@ from common.records.files import is_count, is_number, read_json_object
 
 FRAMEWORKS = ("torch", "tensorflow")
 MOST_RANKS, MOST_STEPS = 100_000, 10_000
+MOST_AXES, MOST_ELEMENTS = 256, 2**63 - 1  # of a tensor in either framework
 # For each type that the format may give to a value: its description in errors, and the check of a value
 TITLES: dict[object, str] = {
     str: "a text",
@@ -63,6 +64,9 @@ def read_operations(file: Path) -> OperationTrace:
     statistics = [tensor[key] for tensor in trace["tensors"] for key in ("sum", "norm", "minimum", "maximum")]
     if not all(number is None or math.isfinite(number) for number in statistics):
         raise UserError(f"{file}: statistics of tensors must be finite numbers or null; record the script again")
+    shapes = [tensor["shape"] for tensor in trace["tensors"]]
+    if not all(len(shape) <= MOST_AXES and math.prod(shape) <= MOST_ELEMENTS for shape in shapes):
+        raise UserError(f"{file}: a tensor has too many axes or elements; record the script again")
     if len(operations) > MOST_OPERATIONS:
         raise UserError(f"{file}: lists more than {MOST_OPERATIONS} operations; record the script again")
     numbers = [number for operation in operations for number in (*operation["inputs"], *operation["outputs"])]

@@ -14,6 +14,7 @@ from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.recording.operation_format import Operation, OperationTrace
 
 INPUT = "batch/0/input/"
+MOST_COMPARED = 64  # operations of a side, and tensors of an operation, that are compared with each of the other side's
 
 
 class SectionSide:
@@ -76,9 +77,30 @@ class SectionSide:
         }
 
     @property
+    def has_equal_model_inputs(self) -> bool:
+        """Return whether each input of the model has an equal tensor on the other side.
+
+        Another input may be one of the other side's in another form, such as a mask that the script has inverted.
+        """
+        return all(x in self._matched for name, x in self._trace["names"].items() if name.startswith(INPUT))
+
+    @property
     def used_tensors(self) -> set[int]:
         """The tensors that any operation of the script receives."""
         return {tensor for operation in self._trace["operations"] for tensor in operation["inputs"]}
+
+    @cached_property
+    def computed_from_weights(self) -> frozenset[int]:
+        """The weights of the model, and the tensors that are computed from them."""
+        tensors = {number for name, number in self._trace["names"].items() if name.startswith("weight/")}
+        for operation in self._trace["operations"]:
+            if not tensors.isdisjoint(operation["inputs"]):
+                tensors.update(operation["outputs"])
+        return frozenset(tensors)
+
+    def has_statistics(self, tensors: Sequence[int]) -> bool:
+        """Check whether all of several tensors hold finite numbers, so that they can be compared."""
+        return all(self._trace["tensors"][tensor]["norm"] is not None for tensor in tensors)
 
     def list_tensors(self, operation: Operation) -> list[int]:
         """Return the inputs of an operation that are no numbers of the code."""
@@ -110,16 +132,20 @@ class DifferingSection:
     Attributes:
         a: Side A; without operations if one of B's receives A's tensor.
         b: Side B; without operations if one of A's receives B's tensor.
-        first: The first operations of both sides that receive equal tensors; None if no two of them do.
+        first: The first operations of both sides with the most inputs that are equal; None if no two have one.
+        has_equal_inputs: Whether all tensors that the two first operations receive are equal.
         unused_in_a: Inputs of the model that B's operations receive, and none of A's in its whole trace.
         unused_in_b: The same with the sides exchanged.
+        matches: The tensors that are equal.
     """
 
     a: SectionSide
     b: SectionSide
     first: tuple[Operation, Operation] | None
+    has_equal_inputs: bool
     unused_in_a: Sequence[str]
     unused_in_b: Sequence[str]
+    matches: TensorMatches
 
     @property
     def is_layer(self) -> bool:
@@ -130,10 +156,47 @@ class DifferingSection:
         ]
         return bool(layers) and all(layers)
 
+    @property
+    def is_first_comparable(self) -> bool:
+        """Return whether the difference begins at the first operations: their inputs are equal, and no result is."""
+        sides = zip((self.a, self.b), self.first or (), strict=self.first is not None)
+        # The results of two masks with infinity are not known to differ
+        return self.has_equal_inputs and all(side.has_statistics(x["outputs"]) for side, x in sides)
+
+    @property
+    def has_other_function(self) -> bool:
+        """Return whether the first operations of both sides have other names or other recorded arguments."""
+        if self.first is None:
+            return False
+        of_a, of_b = self.first
+        return (
+            _normalize_name(of_a) != _normalize_name(of_b)
+            or of_a["arguments"] != of_b["arguments"]
+            or self.a.list_numbers(of_a) != self.b.list_numbers(of_b)
+        )
+
+    def begins_with(self, operations: Sequence[Operation], side: int) -> bool:
+        """Check whether the difference begins at operations that have no counterpart: the other side omits them.
+
+        It then computes the next operation from a tensor that one of them receives.
+
+        Args:
+            operations: The operations.
+            side: The side that computes them: 0 or 1.
+        """
+        own, other = (self.a, self.b)[side], (self.b, self.a)[side]
+        if not other.operations or not all(operation in operations for operation in own.first_operations):
+            return not other.operations and bool(operations)  # the other side receives the tensor itself
+        omitted = [tensor for operation in operations for tensor in own.list_tensors(operation)]
+        following = [tensor for operation in other.first_operations for tensor in other.list_tensors(operation)]
+        pair = (following, omitted) if side else (omitted, following)
+        return _count_equal(*pair, self.matches)[0] > 0
+
     def list_unaligned(self) -> tuple[list[Operation], list[Operation]]:
         """Return the operations of each side that have no counterpart of the same name in the order of the other's.
 
-        If all have one, the settings or the tensors of some differ, and all operations are returned.
+        If all have one, the settings or the tensors of some differ, and all operations are returned. They are returned
+        as well if an operation without a counterpart has the name of one with a counterpart: either may be the one.
         """
         names_a, names_b = ([_normalize_name(x) for x in side.operations] for side in (self.a, self.b))
         remaining: list[list[Operation | None]] = [[*self.a.operations], [*self.b.operations]]
@@ -141,7 +204,9 @@ class DifferingSection:
             for operations, start in zip(remaining, block[:2], strict=True):
                 operations[start : start + block.size] = [None] * block.size
         a, b = ([operation for operation in operations if operation is not None] for operations in remaining)
-        return (a, b) if a or b else (self.a.operations, self.b.operations)
+        shared = {*names_a} & {*names_b}
+        is_clear = bool(a or b) and shared.isdisjoint(_normalize_name(operation) for operation in (*a, *b))
+        return (a, b) if is_clear else (self.a.operations, self.b.operations)
 
 
 def _normalize_name(operation: Operation) -> str:
@@ -175,36 +240,48 @@ def find_section(
     if not (b.operations or any(matches.are_equal(tensor, b.target) for tensor in a.received)):
         return None
     used_in_a, used_in_b = a.used_tensors, b.used_tensors
+    first, has_equal_inputs = _find_first(a, b, matches)
     return DifferingSection(
         a,
         b,
-        first=_find_first(a, b, matches),
+        first,
+        has_equal_inputs,
         unused_in_a=[
-            name for name, y in b.received_inputs.items() if not any(matches.are_equal(x, y) for x in used_in_a)
+            name
+            for name, y in b.received_inputs.items()
+            if a.has_equal_model_inputs and not any(matches.are_equal(x, y) for x in used_in_a)
         ],
         unused_in_b=[
-            name for name, x in a.received_inputs.items() if not any(matches.are_equal(x, y) for y in used_in_b)
+            name
+            for name, x in a.received_inputs.items()
+            if b.has_equal_model_inputs and not any(matches.are_equal(x, y) for y in used_in_b)
         ],
+        matches=matches,
     )
 
 
-def _find_first(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:
-    """Return the first operations of both sides with the most inputs that are equal; None if no two have one."""
+def _find_first(
+    a: SectionSide, b: SectionSide, matches: TensorMatches
+) -> tuple[tuple[Operation, Operation] | None, bool]:
+    """Return the first operations of both sides with the most inputs that are equal, and whether all of them are.
+
+    The operations are None if no two of them have an equal input.
+    """
     scores = [
         (_count_equal(a.list_tensors(of_a), b.list_tensors(of_b), matches), (of_a, of_b))
-        for of_a in a.first_operations
-        for of_b in b.first_operations
+        for of_a in a.first_operations[:MOST_COMPARED]
+        for of_b in b.first_operations[:MOST_COMPARED]
     ]
-    (equal, _), best = max(scores, key=lambda score: score[0], default=((0, 0), None))
-    return best if equal else None
+    (equal, others), best = max(scores, key=lambda score: score[0], default=((0, 0), None))
+    return (best, not others) if equal else (None, False)
 
 
 def _count_equal(a: Sequence[int], b: Sequence[int], matches: TensorMatches) -> tuple[int, int]:
     """Return how many tensors of two lists are equal, and minus the number of the others."""
-    remaining = [*b]
-    for tensor in a:
+    remaining = [*b[:MOST_COMPARED]]
+    for tensor in a[:MOST_COMPARED]:
         counterpart = next((other for other in remaining if matches.are_equal(tensor, other)), None)
         if counterpart is not None:
             remaining.remove(counterpart)
-    equal = len(b) - len(remaining)
+    equal = len(b[:MOST_COMPARED]) - len(remaining)
     return equal, 2 * equal - len(a) - len(b)

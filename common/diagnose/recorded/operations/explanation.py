@@ -8,7 +8,12 @@ from dataclasses import replace
 from itertools import groupby
 
 from common.diagnose.findings import Explanation
-from common.diagnose.recorded.operations.differing_section import DifferingSection, SectionSide, find_section
+from common.diagnose.recorded.operations.differing_section import (
+    MOST_COMPARED,
+    DifferingSection,
+    SectionSide,
+    find_section,
+)
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import rounding_tolerance
@@ -90,11 +95,14 @@ def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
     sides = [SectionSide(trace, trace["loss"], ()) for trace in traces if trace["loss"] is not None]
     if len(sides) < len(traces):
         return None
-    stops = [[operation for operation in side.operations if operation["name"] in STOPS] for side in sides]
+    stops = [
+        [x for x in side.operations if x["name"] in STOPS and not side.computed_from_weights.isdisjoint(x["inputs"])]
+        for side in sides
+    ]
     for name, side, operations, others in zip("ab", sides, stops, reversed(stops), strict=True):
         unmatched = [
             operation
-            for operation in operations
+            for operation in operations[:MOST_COMPARED]
             if not any(_receive_equal(*((operation, x) if name == "a" else (x, operation)), matches) for x in others)
         ]
         if unmatched:
@@ -127,18 +135,22 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
             sentence = f"{place}: {name} computes nothing from the model's input {unused[0]}"
             return Explanation("unused_input", sentence, side=name.lower())
     a, b = section.list_unaligned()
-    if not b:
+    if not b and section.begins_with(a, 0):
         sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"
         return Explanation("missing_operation", sentence)
-    if not a:
+    if not a and section.begins_with(b, 1):
         return Explanation("added_operation", f"{place}: B also computes {_describe_lines(section.b, b)}")
-    if section.first is not None:
+    if section.first is not None and section.is_first_comparable:
         described_a, described_b = (
             _describe_lines(side, [operation])
             for side, operation in zip((section.a, section.b), section.first, strict=True)
         )
         sentence = f"{place}: from tensors with the same numbers A computes {described_a}, and B {described_b}"
-        return Explanation("operation", sentence)
+        if section.has_other_function:
+            return Explanation("operation", sentence)
+        reason = "the numbers are in another order, or arguments that are not recorded differ"
+        return Explanation("operation", f"{sentence}: {reason}", confirmed=False)
+    a, b = a or section.a.operations, b or section.b.operations
     sentence = f"{place}: A computes {_describe_lines(section.a, a)}, and B {_describe_lines(section.b, b)}"
     return Explanation("operation", sentence, confirmed=False)
 

@@ -55,8 +55,8 @@ class TensorMatches:
         """Check for each of several rows whether its statistics equal those of one row."""
         count, norm = row[0], row[1]
         largest = max(abs(row[3]), abs(row[4]))
-        scales = np.array([0.0, norm, norm * math.sqrt(count), largest, largest])
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
+            scales = np.array([0.0, norm, norm * np.sqrt(count), largest, largest])
             return np.asarray((np.abs(rows - row) <= self._tolerance * scales).all(1))
 
 

@@ -117,6 +117,11 @@ OPERATION_DAMAGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "missing key": (lambda trace: trace.pop("loss"), r"operations\.json: loss is missing"),
     "type": (lambda trace: trace["operations"][0].update(line="3"), r"operations\.0\.line must be a whole number"),
     "shape": (lambda trace: trace["tensors"][0].update(shape=[-1]), r"tensors\.0\.shape\.0 must be a whole number"),
+    "axes": (lambda trace: trace["tensors"][0].update(shape=[1] * 300), "a tensor has too many axes or elements"),
+    "elements": (
+        lambda trace: trace["tensors"][0].update(shape=[2**52] * 40),
+        "a tensor has too many axes or elements",
+    ),
     "infinity": (lambda trace: trace["tensors"][0].update(norm=float("inf")), "must be finite numbers or null"),
     "input": (lambda trace: trace["operations"][0].update(inputs=[1]), "names tensor 1, and has 1 tensors"),
     "name": (lambda trace: trace["names"].update(x=1), "names tensor 1, and has 1 tensors"),

@@ -1,5 +1,6 @@
 """Tests of the sentences that name the first operation that two scripts compute differently."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +36,7 @@ def make_pair(a: OperationTrace, b: OperationTrace, counts: tuple[int, int] = (8
 
 
 def _mean(script: Script, scale: float | None = None, is_stopped: bool = False, name: str = "mean") -> OperationTrace:
-    x = script.inputs["logits"]
+    x = script.name("weight/logits", script.inputs["logits"])
     squares = script.call("mul", np.multiply, x, x)
     if is_stopped:
         script.call("detach", np.copy, script.call("amax", np.max, squares))  # a number that the script prints
@@ -90,6 +91,118 @@ def test_input_that_only_one_script_uses_is_named() -> None:
     reverse = _explain(add("left", "left"), add("left", "right"))
     assert reverse is not None
     assert (reverse.cause, reverse.side) == ("unused_input", "a")
+
+
+def test_operation_after_the_difference_is_not_blamed() -> None:
+    """Only A changes the layout of what it scales, and B scales by another number."""
+    a = _script()
+    scaled = a.call("mul", np.multiply, a.inputs["logits"], to_tensor(0.5))
+    explanation = _explain(a.finish(a.call("mean", np.mean, a.call("reshape", np.ravel, scaled))), _scale_mean(0.25))
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("operation", True)
+    assert ": from tensors with the same numbers A computes mul(0.5) in " in explanation.sentence
+    assert ", and B mul(0.25) in " in explanation.sentence
+
+
+def _scale_mean(scale: float) -> OperationTrace:
+    script = _script()
+    scaled = script.call("mul", np.multiply, script.inputs["logits"], to_tensor(scale))
+    return script.finish(script.call("mean", np.mean, scaled))
+
+
+def test_equal_operations_on_numbers_in_another_order_are_not_confirmed() -> None:
+    def weigh(function: Callable[..., object]) -> OperationTrace:
+        script = _script()
+        x = script.call("arrange", function, script.inputs["logits"])
+        return script.finish(script.call("amax", np.max, script.call("cumsum", np.cumsum, x)))
+
+    explanation = _explain(weigh(np.copy), weigh(np.flip))
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("operation", False)
+    assert explanation.sentence.endswith("are not recorded differ")
+
+
+def test_results_that_are_not_finite_are_not_confirmed() -> None:
+    """Both scripts mask by infinity; what they compute from it differs."""
+
+    def attend(name: str, function: Callable[..., object]) -> OperationTrace:
+        script = _script()
+        masked = script.call("masked_fill", lambda x: np.where(x > 0, x, -np.inf), script.inputs["logits"])
+        return script.finish(script.call(name, function, script.call("exp", np.exp, masked)))
+
+    a, b = attend("mean", np.mean), attend("sum", np.sum)
+    for trace in (a, b):
+        masked = trace["tensors"][trace["operations"][0]["outputs"][0]]
+        masked.update(sum=None, norm=None, minimum=None, maximum=None)
+        exponentials = trace["operations"][1]["outputs"][0]
+        trace["tensors"][exponentials]["norm"] = float(len(trace["names"]) + (trace is a))
+    explanation = _explain(a, b)
+    assert explanation is not None
+    assert not explanation.confirmed
+
+
+def test_one_of_two_equal_operations_is_not_confirmed() -> None:
+    """B lacks the first of two additions: by their names it might be the second, too."""
+
+    def add(*names: str) -> OperationTrace:
+        script = Script(x=LOGITS, left=LOGITS**2, right=np.abs(LOGITS))
+        x = script.inputs["x"]
+        for name in names:
+            x = script.call("add", np.add, x, script.inputs[name])
+        used = script.call("sum", np.sum, script.inputs["left"])  # both use all inputs
+        return script.finish(script.call("sub", np.subtract, script.call("mean", np.mean, x), used))
+
+    explanation = _explain(add("left", "right"), add("right"))
+    assert explanation is not None
+    assert not explanation.confirmed
+
+
+def test_input_in_another_form_is_not_unused() -> None:
+    """A's script has inverted its mask, and B's model inverts it."""
+
+    def mask(inverted: bool, power: int) -> OperationTrace:
+        zeros = np.arange(24).reshape(8, 3) % 4 == 0
+        script = Script(x=LOGITS, mask=zeros if inverted else ~zeros)
+        squares = script.call("pow", lambda x, power: x**power, script.inputs["x"], power=power)
+        mask = script.inputs["mask"]
+        kept = mask if inverted else script.call("sub", lambda x: 1.5 - x, mask)
+        return script.finish(script.call("mean", np.mean, script.call("mul", np.multiply, squares, kept)))
+
+    explanation = _explain(mask(inverted=True, power=2), mask(inverted=False, power=4))
+    assert explanation is not None
+    assert explanation.cause != "unused_input"
+
+
+def test_omitted_mask_is_named() -> None:
+    """B lacks an operation and what only this one uses."""
+
+    def mask(is_masked: bool) -> OperationTrace:
+        script = Script(x=LOGITS, mask=np.arange(24.0).reshape(8, 3) % 4)
+        x, labels = script.inputs["x"], script.inputs["mask"]
+        if is_masked:
+            x = script.call(
+                "masked_fill", lambda x, y: np.where(y, -9, x), x, script.call("eq", np.isclose, labels, labels)
+            )
+        return script.finish(
+            script.call("add", np.add, script.call("amax", np.max, labels), script.call("sum", np.sum, x))
+        )
+
+    explanation = _explain(mask(is_masked=True), mask(is_masked=False))
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("missing_operation", True)
+    assert "masked_fill" in explanation.sentence
+
+
+def test_stop_outside_of_the_weights_is_not_named() -> None:
+    def subtract(is_stopped: bool) -> OperationTrace:
+        script = Script(logits=LOGITS, labels=LOGITS + 1)
+        labels = script.inputs["labels"]
+        labels = script.call("detach", np.copy, labels) if is_stopped else labels
+        return script.finish(
+            script.call("mean", np.mean, script.call("sub", np.subtract, script.inputs["logits"], labels))
+        )
+
+    assert explain_stopped_gradients(make_pair(subtract(is_stopped=True), subtract(is_stopped=False))) is None
 
 
 def test_lines_are_added_to_another_explanation() -> None:
