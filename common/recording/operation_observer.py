@@ -17,6 +17,7 @@ from common.recording.operation_format import MOST_OPERATIONS, Operation, Operat
 from common.recording.record_writer import list_plain_values
 
 MOST_CHARACTERS = 160  # of a line of code
+MOST_CHARACTERS_OF_ARGUMENT = 1000
 # Packages whose code is no part of a script; Python 3.9 does not list those of its standard library
 STANDARD_LIBRARY = getattr(sys, "stdlib_module_names", {"contextlib", "functools"}) - {"__main__"}
 
@@ -66,7 +67,7 @@ class OperationObserver:
 
         Args:
             name: The name of the function or the kind of the layer.
-            arguments: The arguments; those that are not plain are left out.
+            arguments: The arguments; those that are not plain, and long ones, are left out.
             inputs: The tensors that it received.
             outputs: The tensors that it returned.
             layer: The path of the layer whose code called it; empty outside of the model.
@@ -82,7 +83,11 @@ class OperationObserver:
         file, line, code = self._find_line()
         operation: Operation = {
             "name": name,
-            "arguments": list_plain_values(arguments),
+            "arguments": {
+                name: value
+                for name, value in list_plain_values(arguments).items()
+                if len(str(value)) <= MOST_CHARACTERS_OF_ARGUMENT
+            },
             "inputs": input_numbers,
             "outputs": [self._find_number(tensor) for tensor in outputs],
             "layer": layer,

@@ -61,3 +61,10 @@ def test_line_of_the_framework_is_left_out() -> None:
     observer.add("relu", {}, [], [], "")
     operation = observer.finish(None)["operations"][0]
     assert "test_operation_observer" not in operation["file"]
+
+
+def test_long_arguments_are_left_out() -> None:
+    observer = OperationObserver(measure, [])
+    received, selected = make(1, 2), make(1)
+    observer.add("getitem", {"1": list(range(1000)), "2": [0, 1]}, [received], [selected], "")
+    assert observer.finish(selected)["operations"][0]["arguments"] == {"2": [0, 1]}
