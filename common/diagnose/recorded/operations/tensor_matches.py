@@ -37,11 +37,13 @@ class TensorMatches:
 
     def _list_matched(self, tensors: np.ndarray, others: np.ndarray) -> frozenset[int]:
         """Return the indices of the rows of `tensors` that some row of `others` equals."""
+        others = np.unique(others, axis=0)  # many may be zeros of one size
         norms = others[:, 1]
         order = np.argsort(norms, kind="stable")
         ordered = others[order]
+        distinct, groups = np.unique(tensors, axis=0, return_inverse=True)
         matched = []
-        for index, row in enumerate(tensors):
+        for index, row in enumerate(distinct):
             if math.isnan(row[1]):
                 continue
             margin = self._tolerance * abs(row[1])
@@ -49,7 +51,7 @@ class TensorMatches:
             end = max(end, start + np.searchsorted(ordered[start:, 1], row[1], side="right"))
             if self._compare(ordered[start:end], row).any():
                 matched.append(index)
-        return frozenset(matched)
+        return frozenset(np.flatnonzero(np.isin(groups.reshape(-1), matched)).tolist())
 
     def _compare(self, rows: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Check for each of several rows whether its statistics equal those of one row."""

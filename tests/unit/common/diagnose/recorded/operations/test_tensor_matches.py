@@ -29,3 +29,13 @@ def test_changed_tensors_do_not_match(array: np.ndarray, position: int) -> None:
     changed.flat[position % array.size] += max(1.0, np.abs(array).max())
     matches = TensorMatches([measure(to_tensor(array))], [measure(to_tensor(changed)), UNKNOWN], 1e-5)
     assert matches.matched == (frozenset(), frozenset())
+
+
+def test_many_equal_tensors_are_compared_once() -> None:
+    zeros = measure(to_tensor([0.0, 0.0]))
+    matches = TensorMatches([zeros] * 20_000, [measure(to_tensor([1.0, 2.0])), *[zeros] * 20_000], 1e-5)
+    counts = []
+    compare = matches._compare
+    matches._compare = lambda rows, row: counts.append(len(rows)) or compare(rows, row)  # type: ignore[method-assign, assignment, func-returns-value]
+    assert [len(tensors) for tensors in matches.matched] == [20_000, 20_000]
+    assert sum(counts) < 10
