@@ -42,7 +42,7 @@ PRECISION_NOISE = 1.0  # noise of a loss as a multiple of the noise of the activ
 
 def compare_losses(pair: RecordPair) -> Stage:
     """Compare the losses of the steps with the same examples; explain the first that differs."""
-    stage = Stage("loss", precision="float64" if pair.precision == "float64" else "float32")
+    stage = Stage("loss", precision=pair.precision)
     if pair.why_steps_differ:
         stage.omit(pair.why_steps_differ)
         return stage

@@ -208,6 +208,19 @@ class BfloatLayer(NumpyScript):
         return {**rounded, "fc1/input": x}
 
 
+class BfloatDoubledLoss(DoubledLoss, BfloatLayer):
+    pass
+
+
+def test_another_loss_is_found_in_bfloat16(tmp_path: Path) -> None:
+    """A loss that is 1.3 times as large has no rounding error of 30 %."""
+    flags = {"autocast": "bfloat16"}
+    diagnosis = diagnose(tmp_path, BfloatLayer(flags=flags), BfloatDoubledLoss(flags=flags))
+    (stage,) = [stage for stage in diagnosis.stages if stage.name == "loss"]
+    assert diagnosis.precision == "bfloat16"
+    assert stage.checks[0].begins_here
+
+
 class BadUpdate(NumpyScript):
     def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
         super().update(step, weights, slots, {name: x for name, x in gradients.items() if name != "fc1.bias"})
