@@ -17,6 +17,7 @@ from common.diagnose.recorded.operations.differing_section import (
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import rounding_tolerance
+from common.errors import escape_control_characters, one_line
 from common.recording.operation_format import Operation, OperationTrace
 
 # Causes that name operations. Another cause may say why they differ.
@@ -25,6 +26,7 @@ STOPS = ("detach", "detach_", "data", "StopGradient")  # operations through whic
 LOSS = "loss"  # stands for the number of the loss in place of a name
 MOST_OPERATIONS = 4  # of a script, in a sentence
 MOST_CHARACTERS = 80  # of the arguments of an operation
+MOST_CHARACTERS_OF_TEXT = 160
 
 
 def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
@@ -61,7 +63,7 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
         return explanation
     operations = section.first or [side.operations[-1] if side.operations else None for side in (section.a, section.b)]
     lines = [
-        f"{name}: {operation['file']}:{operation['line']}"
+        f"{name}: {_shorten(operation['file'])}:{operation['line']}"
         for name, operation in zip("AB", operations, strict=True)
         if operation is not None and operation["file"]
     ]
@@ -132,7 +134,7 @@ def _read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | No
 def _explain_section(section: DifferingSection, place: str) -> Explanation:
     for name, unused in (("A", section.unused_in_a), ("B", section.unused_in_b)):
         if unused:
-            sentence = f"{place}: {name} computes nothing from the model's input {unused[0]}"
+            sentence = f"{place}: {name} computes nothing from the model's input {_shorten(unused[0])}"
             return Explanation("unused_input", sentence, side=name.lower())
     a, b = section.list_unaligned()
     if not b and section.begins_with(a, 0):
@@ -172,10 +174,15 @@ def _describe(side: SectionSide, operation: Operation) -> str:
     text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
     layer = side.find_layer(operation)
     words = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
-    return f"{operation['name']}{f'({words})' if words else ''}{f' {layer}' if layer else ''}"
+    return _shorten(f"{operation['name']}{f'({words})' if words else ''}{f' {layer}' if layer else ''}")
 
 
 def _describe_place(file: str, line: int, code: str, operation: Operation) -> str:
     if file:
-        return f" in {file}:{line} `{code}`"
-    return f" in layer {operation['layer']}" if operation["layer"] else ""
+        return f" in {_shorten(file)}:{line} `{_shorten(code)}`"
+    return f" in layer {_shorten(operation['layer'])}" if operation["layer"] else ""
+
+
+def _shorten(text: str) -> str:
+    """Return a text of a record, which may come from somebody else, as a part of one line."""
+    return escape_control_characters(one_line(text))[:MOST_CHARACTERS_OF_TEXT]

@@ -110,6 +110,16 @@ def _scale_mean(scale: float) -> OperationTrace:
     return script.finish(script.call("mean", np.mean, scaled))
 
 
+def test_texts_of_a_record_stay_on_one_short_line() -> None:
+    a, b = _mean(_script()), _mean(_script(), name="sum")
+    for operation in a["operations"]:
+        operation.update(name="x\n" * 1000, file="\x1b[31m\n", code="\u202e\n" * 1000, arguments={"\x1b": "\n"})
+    explanation = _explain(a, b)
+    assert explanation is not None
+    assert explanation.sentence.isprintable()
+    assert len(explanation.sentence) < 1000
+
+
 def test_equal_operations_on_numbers_in_another_order_are_not_confirmed() -> None:
     def weigh(function: Callable[..., object]) -> OperationTrace:
         script = _script()
