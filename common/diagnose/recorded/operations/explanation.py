@@ -169,7 +169,8 @@ def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
 
 
 def _describe(side: SectionSide, operation: Operation) -> str:
-    given = {name: value for name, value in operation["arguments"].items() if value is not None}
+    # The framework passes private ones, such as _stacklevel, to itself
+    given = {x: value for x, value in operation["arguments"].items() if value is not None and not x.startswith("_")}
     arguments = [str(value) if name.isdigit() else f"{name}={value}" for name, value in given.items()]
     text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
     layer = side.find_layer(operation)

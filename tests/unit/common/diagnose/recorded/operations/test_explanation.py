@@ -240,3 +240,11 @@ def test_other_examples_or_missing_operations_are_not_compared() -> None:
     assert explain_operations(make_pair(a, {**b, "complete": False}), "loss", LOSS, LOSS) is None
     assert explain_operations(make_pair(a, {**b, "loss": None}), "loss", LOSS, LOSS) is None
     assert explain_operations(make_pair(a, b), "x", "layer/fc/input", "layer/fc/input") is None
+
+
+def test_private_arguments_are_not_named() -> None:
+    a, b = _mean(_script()), _mean(_script(), name="sum")
+    a["operations"][-1]["arguments"] = {"dim": 1, "_stacklevel": 3}
+    explanation = _explain(a, b)
+    assert explanation is not None
+    assert "A computes mean(dim=1) in " in explanation.sentence

@@ -17,7 +17,7 @@ ARRAYS = hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=4), elemen
 
 @given(ARRAYS, st.randoms(use_true_random=False))
 def test_transposed_and_rounded_tensors_match(array: np.ndarray, random: object) -> None:
-    axes = sorted(range(array.ndim), key=lambda _: random.random())  # type: ignore[attr-defined]
+    axes = sorted(range(array.ndim), key=lambda _: random.random())  # type: ignore[method-assign, func-returns-value]
     rounded = array.astype(np.float64).transpose(axes) * (1 + 1e-7)
     matches = TensorMatches([UNKNOWN, measure(to_tensor(array))], [measure(to_tensor(rounded))], 1e-5)
     assert (matches.are_equal(1, 0), matches.matched) == (True, (frozenset({1}), frozenset({0})))
@@ -36,6 +36,6 @@ def test_many_equal_tensors_are_compared_once() -> None:
     matches = TensorMatches([zeros] * 20_000, [measure(to_tensor([1.0, 2.0])), *[zeros] * 20_000], 1e-5)
     counts = []
     compare = matches._compare
-    matches._compare = lambda rows, row: counts.append(len(rows)) or compare(rows, row)  # type: ignore[method-assign, assignment, func-returns-value]
+    matches._compare = lambda rows, row: counts.append(len(rows)) or compare(rows, row)  # type: ignore[method-assign, func-returns-value]
     assert [len(tensors) for tensors in matches.matched] == [20_000, 20_000]
     assert sum(counts) < 10
