@@ -214,7 +214,7 @@ class BfloatDoubledLoss(DoubledLoss, BfloatLayer):
 
 def test_another_loss_is_found_in_bfloat16(tmp_path: Path) -> None:
     """A loss that is 1.3 times as large has no rounding error of 30 %."""
-    flags = {"autocast": "bfloat16"}
+    flags: dict[str, object] = {"autocast": "bfloat16"}
     diagnosis = diagnose(tmp_path, BfloatLayer(flags=flags), BfloatDoubledLoss(flags=flags))
     (stage,) = [stage for stage in diagnosis.stages if stage.name == "loss"]
     assert diagnosis.precision == "bfloat16"

@@ -17,7 +17,7 @@ ARRAYS = hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=4), elemen
 
 @given(ARRAYS, st.randoms(use_true_random=False))
 def test_transposed_and_rounded_tensors_match(array: np.ndarray, random: object) -> None:
-    axes = sorted(range(array.ndim), key=lambda _: random.random())  # type: ignore[method-assign, func-returns-value]
+    axes = sorted(range(array.ndim), key=lambda _: random.random())  # type: ignore[attr-defined]
     rounded = array.astype(np.float64).transpose(axes) * (1 + 1e-7)
     matches = TensorMatches([UNKNOWN, measure(to_tensor(array))], [measure(to_tensor(rounded))], 1e-5)
     assert (matches.are_equal(1, 0), matches.matched) == (True, (frozenset({1}), frozenset({0})))
