@@ -84,7 +84,7 @@ def test_loss_by_hand_is_listed_with_its_lines(tmp_path: Path) -> None:
         "getitem", "mean", "neg", "mul",
     ]  # fmt: skip
     softmax, linear = find(trace, "log_softmax"), find(trace, "Linear")
-    assert (softmax["file"], softmax["layer"], softmax["arguments"]) == ("test_operations.py", "", {"1": 0})
+    assert (softmax["file"], softmax["layer"], softmax["arguments"]) == ("test_operation_tracer.py", "", {"1": 0})
     assert softmax["code"] == "scores = torch.log_softmax(model(tokens).flatten(0, 1), 0)  # the loss"
     assert (linear["file"], linear["layer"], linear["arguments"]["out_features"]) == ("scripts.py", "layer", 8)
     assert find(trace, "relu")["layer"] == "model"
