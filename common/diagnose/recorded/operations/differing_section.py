@@ -4,125 +4,16 @@ A is the reference record of a diagnosis, and B the record that is compared with
 the same numbers, in any order of their axes.
 """
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cached_property
 
+from common.diagnose.recorded.operations.operation_names import normalize_name
+from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.recording.operation_format import Operation, OperationTrace
 
-INPUT = "batch/0/input/"
 MOST_COMPARED = 64  # operations of a side, and tensors of an operation, that are compared with each of the other side's
-
-
-class SectionSide:
-    """One side of a differing section.
-
-    Attributes:
-        target: The number of the tensor that differs.
-    """
-
-    def __init__(self, trace: OperationTrace, target: int, matched: Collection[int]) -> None:
-        """Prepare the side.
-
-        Args:
-            trace: The operations of the script.
-            target: The number of the tensor that differs.
-            matched: The numbers of the tensors that have an equal one on the other side.
-        """
-        self.target = target
-        self._trace, self._matched = trace, matched
-        self._producers = {
-            output: index for index, operation in enumerate(trace["operations"]) for output in operation["outputs"]
-        }
-
-    @cached_property
-    def operations(self) -> list[Operation]:
-        """The operations that lead to the target from tensors with an equal one on the other side, in their order.
-
-        The list is empty if the target itself has an equal one there.
-        """
-        unvisited, indices = [self.target] if self.target not in self._matched else [], set()
-        while unvisited:
-            index = self._producers.get(unvisited.pop())
-            if index is not None and index not in indices:
-                indices.add(index)
-                unvisited += [x for x in self._trace["operations"][index]["inputs"] if x not in self._matched]
-        return [self._trace["operations"][index] for index in sorted(indices)]
-
-    @property
-    def first_operations(self) -> list[Operation]:
-        """The operations that receive no result of another one of the section."""
-        return [
-            operation
-            for operation in self.operations
-            if all(tensor in self._matched or tensor not in self._producers for tensor in operation["inputs"])
-        ]
-
-    @property
-    def received(self) -> set[int]:
-        """The tensors that the operations receive."""
-        return {tensor for operation in self.operations for tensor in operation["inputs"]}
-
-    @property
-    def received_inputs(self) -> dict[str, int]:
-        """The inputs of the model that the operations receive: the number of each tensor by its name."""
-        names = self._trace["names"].items()
-        return {
-            name.removeprefix(INPUT): number
-            for name, number in names
-            if name.startswith(INPUT) and number in self.received
-        }
-
-    @property
-    def has_equal_model_inputs(self) -> bool:
-        """Return whether each input of the model has an equal tensor on the other side.
-
-        Another input may be one of the other side's in another form, such as a mask that the script has inverted.
-        """
-        return all(x in self._matched for name, x in self._trace["names"].items() if name.startswith(INPUT))
-
-    @property
-    def used_tensors(self) -> set[int]:
-        """The tensors that any operation of the script receives."""
-        return {tensor for operation in self._trace["operations"] for tensor in operation["inputs"]}
-
-    @cached_property
-    def computed_from_weights(self) -> frozenset[int]:
-        """The weights of the model, and the tensors that are computed from them."""
-        tensors = {number for name, number in self._trace["names"].items() if name.startswith("weight/")}
-        for operation in self._trace["operations"]:
-            if not tensors.isdisjoint(operation["inputs"]):
-                tensors.update(operation["outputs"])
-        return frozenset(tensors)
-
-    def has_statistics(self, tensors: Sequence[int]) -> bool:
-        """Check whether all of several tensors hold finite numbers, so that they can be compared."""
-        return all(self._trace["tensors"][tensor]["norm"] is not None for tensor in tensors)
-
-    def list_tensors(self, operation: Operation) -> list[int]:
-        """Return the inputs of an operation that are no numbers of the code."""
-        return [tensor for tensor in operation["inputs"] if not self._is_number(tensor)]
-
-    def list_numbers(self, operation: Operation) -> list[float]:
-        """Return the numbers of the code that an operation receives as tensors, such as 0.5 in `0.5 * x`."""
-        values = [self._trace["tensors"][tensor]["sum"] for tensor in operation["inputs"] if self._is_number(tensor)]
-        return [value for value in values if value is not None]
-
-    def find_layer(self, operation: Operation) -> str:
-        """Return the path of the layer that an operation is; empty if it is a function."""
-        paths = {
-            number: name.removeprefix("layer/").removesuffix("/output")
-            for name, number in reversed(self._trace["names"].items())  # of a layer before those that contain it
-            if name.startswith("layer/") and name.endswith("/output")
-        }
-        return next((paths[output] for output in operation["outputs"] if output in paths), "")
-
-    def _is_number(self, tensor: int) -> bool:
-        is_single = math.prod(self._trace["tensors"][tensor]["shape"]) == 1
-        return is_single and tensor not in self._producers and tensor not in self._trace["names"].values()
 
 
 @dataclass(frozen=True)
@@ -130,8 +21,8 @@ class DifferingSection:
     """The operations that lead from equal tensors to a tensor that differs.
 
     Attributes:
-        a: Side A; without operations if one of B's receives A's tensor.
-        b: Side B; without operations if one of A's receives B's tensor.
+        a: Side A; without operations if B's script has computed an equal tensor, too.
+        b: Side B; without operations if A's script has computed an equal tensor, too.
         first: The first operations of both sides with the most inputs that are equal; None if no two have one.
         has_equal_inputs: Whether all tensors that the two first operations receive are equal.
         unused_in_a: Inputs of the model that B's operations receive, and none of A's in its whole trace.
@@ -164,33 +55,50 @@ class DifferingSection:
         return self.has_equal_inputs and all(side.has_statistics(x["outputs"]) for side, x in sides)
 
     @property
-    def has_other_function(self) -> bool:
-        """Return whether the first operations of both sides have other names or other recorded arguments."""
+    def has_same_operation(self) -> bool:
+        """Return whether an operation of one name returns something else for equal tensors."""
+        is_one_name = self.first is not None and normalize_name(self.first[0]) == normalize_name(self.first[1])
+        return is_one_name and self.is_first_comparable
+
+    @property
+    def has_other_arguments(self) -> bool:
+        """Return whether the first operations have other recorded arguments, and results of the same size.
+
+        Results of another size may also be those of a script that reduces in several steps.
+        """
         if self.first is None:
             return False
         of_a, of_b = self.first
-        return (
-            _normalize_name(of_a) != _normalize_name(of_b)
-            or of_a["arguments"] != of_b["arguments"]
-            or self.a.list_numbers(of_a) != self.b.list_numbers(of_b)
-        )
+        has_other = of_a["arguments"] != of_b["arguments"] or self.a.list_numbers(of_a) != self.b.list_numbers(of_b)
+        return has_other and self.a.count_elements(of_a) == self.b.count_elements(of_b)
 
     def begins_with(self, operations: Sequence[Operation], side: int) -> bool:
         """Check whether the difference begins at operations that have no counterpart: the other side omits them.
 
-        It then computes the next operation from a tensor that one of them receives.
+        It then computes the next operation from a tensor that one of them receives, or nothing else.
 
         Args:
             operations: The operations.
             side: The side that computes them: 0 or 1.
         """
         own, other = (self.a, self.b)[side], (self.b, self.a)[side]
-        if not other.operations or not all(operation in operations for operation in own.first_operations):
-            return not other.operations and bool(operations)  # the other side receives the tensor itself
+        if not other.operations:
+            received = [*own.received]
+            pair = ([other.target], received) if side else (received, [other.target])
+            return bool(operations) and self._share_tensor(*pair)
+        if not all(operation in operations for operation in own.first_operations):
+            return False
         omitted = [tensor for operation in operations for tensor in own.list_tensors(operation)]
         following = [tensor for operation in other.first_operations for tensor in other.list_tensors(operation)]
-        pair = (following, omitted) if side else (omitted, following)
-        return _count_equal(*pair, self.matches)[0] > 0
+        return self._share_tensor(*((following, omitted) if side else (omitted, following)))
+
+    def begins_at(self, a: Sequence[Operation], b: Sequence[Operation]) -> bool:
+        """Check whether the difference begins at operations of both sides: their first ones receive equal tensors."""
+        has_first = bool(a and b) and a[0] in self.a.first_operations and b[0] in self.b.first_operations
+        return has_first and self._share_tensor(self.a.list_tensors(a[0]), self.b.list_tensors(b[0]))
+
+    def _share_tensor(self, a: Sequence[int], b: Sequence[int]) -> bool:
+        return _count_equal(a, b, self.matches)[0] > 0
 
     def list_unaligned(self) -> tuple[list[Operation], list[Operation]]:
         """Return the operations of each side that have no counterpart of the same name in the order of the other's.
@@ -198,20 +106,15 @@ class DifferingSection:
         If all have one, the settings or the tensors of some differ, and all operations are returned. They are returned
         as well if an operation without a counterpart has the name of one with a counterpart: either may be the one.
         """
-        names_a, names_b = ([_normalize_name(x) for x in side.operations] for side in (self.a, self.b))
+        names_a, names_b = ([normalize_name(x) for x in side.operations] for side in (self.a, self.b))
         remaining: list[list[Operation | None]] = [[*self.a.operations], [*self.b.operations]]
         for block in SequenceMatcher(None, names_a, names_b, autojunk=False).get_matching_blocks():
             for operations, start in zip(remaining, block[:2], strict=True):
                 operations[start : start + block.size] = [None] * block.size
         a, b = ([operation for operation in operations if operation is not None] for operations in remaining)
         shared = {*names_a} & {*names_b}
-        is_clear = bool(a or b) and shared.isdisjoint(_normalize_name(operation) for operation in (*a, *b))
+        is_clear = bool(a or b) and shared.isdisjoint(normalize_name(operation) for operation in (*a, *b))
         return (a, b) if is_clear else (self.a.operations, self.b.operations)
-
-
-def _normalize_name(operation: Operation) -> str:
-    """Return the name of an operation without the differences of spelling between the frameworks."""
-    return operation["name"].replace("_", "").lower().removesuffix("v2")
 
 
 def find_section(
@@ -235,9 +138,7 @@ def find_section(
         SectionSide(trace, target, matched)
         for trace, target, matched in zip((trace_a, trace_b), targets, matches.matched, strict=True)
     )
-    if not (a.operations or any(matches.are_equal(a.target, tensor) for tensor in b.received)):
-        return None
-    if not (b.operations or any(matches.are_equal(tensor, b.target) for tensor in a.received)):
+    if not a.operations and not b.operations:
         return None
     used_in_a, used_in_b = a.used_tensors, b.used_tensors
     first, has_equal_inputs = _find_first(a, b, matches)
@@ -265,23 +166,25 @@ def _find_first(
 ) -> tuple[tuple[Operation, Operation] | None, bool]:
     """Return the first operations of both sides with the most inputs that are equal, and whether all of them are.
 
-    The operations are None if no two of them have an equal input.
+    An operation of one name whose inputs are all equal comes before others. The operations are None if no two of them
+    have an equal input.
     """
-    scores = [
-        (_count_equal(a.list_tensors(of_a), b.list_tensors(of_b), matches), (of_a, of_b))
-        for of_a in a.first_operations[:MOST_COMPARED]
-        for of_b in b.first_operations[:MOST_COMPARED]
-    ]
-    (equal, others), best = max(scores, key=lambda score: score[0], default=((0, 0), None))
-    return (best, not others) if equal else (None, False)
+    scores = []
+    for of_a in a.first_operations[:MOST_COMPARED]:
+        for of_b in b.first_operations[:MOST_COMPARED]:
+            equal, others = _count_equal(a.list_tensors(of_a), b.list_tensors(of_b), matches)
+            is_same = bool(equal) and not others and normalize_name(of_a) == normalize_name(of_b)
+            scores.append(((is_same, equal, -others), (of_a, of_b)))
+    (_, equal, others), pair = max(scores, key=lambda score: score[0], default=((False, 0, 0), None))
+    return (pair, not others) if equal else (None, False)
 
 
 def _count_equal(a: Sequence[int], b: Sequence[int], matches: TensorMatches) -> tuple[int, int]:
-    """Return how many tensors of two lists are equal, and minus the number of the others."""
+    """Return how many tensors of two lists are equal, and how many others both lists have."""
     remaining = [*b[:MOST_COMPARED]]
     for tensor in a[:MOST_COMPARED]:
         counterpart = next((other for other in remaining if matches.are_equal(tensor, other)), None)
         if counterpart is not None:
             remaining.remove(counterpart)
     equal = len(b[:MOST_COMPARED]) - len(remaining)
-    return equal, 2 * equal - len(a) - len(b)
+    return equal, len(a) + len(b) - 2 * equal

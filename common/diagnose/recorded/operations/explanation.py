@@ -8,12 +8,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from common.diagnose.findings import Explanation
-from common.diagnose.recorded.operations.differing_section import (
-    MOST_COMPARED,
-    DifferingSection,
-    SectionSide,
-    find_section,
-)
+from common.diagnose.recorded.operations.differing_section import MOST_COMPARED, DifferingSection, find_section
+from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import rounding_tolerance
@@ -22,6 +18,8 @@ from common.recording.operation_format import Operation, OperationTrace
 
 # Causes that name operations. Another cause may say why they differ.
 OPERATION_CAUSES = ("operation", "missing_operation", "added_operation")
+EQUAL_TENSORS = "from tensors with the same numbers"
+OTHER_REASONS = "the numbers are in another order, or arguments that are not recorded differ"
 STOPS = ("detach", "detach_", "data", "StopGradient")  # operations through which no gradient is computed
 LOSS = "loss"  # stands for the number of the loss in place of a name
 MOST_OPERATIONS = 4  # of a script, in a sentence
@@ -136,25 +134,29 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
         if unused:
             sentence = f"{place}: {name} computes nothing from the model's input {_shorten(unused[0])}"
             return Explanation("unused_input", sentence, side=name.lower())
-    a, b = section.list_unaligned()
-    if not b and section.begins_with(a, 0):
-        sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"
-        return Explanation("missing_operation", sentence)
-    if not a and section.begins_with(b, 1):
-        return Explanation("added_operation", f"{place}: B also computes {_describe_lines(section.b, b)}")
-    if section.first is not None and section.is_first_comparable:
-        described_a, described_b = (
-            _describe_lines(side, [operation])
-            for side, operation in zip((section.a, section.b), section.first, strict=True)
-        )
-        sentence = f"{place}: from tensors with the same numbers A computes {described_a}, and B {described_b}"
-        if section.has_other_function:
+    if section.first is not None and section.has_same_operation:
+        words_a, words_b = _describe_lines(section.a, section.first[:1]), _describe_lines(section.b, section.first[1:])
+        sentence = f"{place}: {EQUAL_TENSORS} A computes {words_a}, and B {words_b}"
+        if section.has_other_arguments:
             return Explanation("operation", sentence)
-        reason = "the numbers are in another order, or arguments that are not recorded differ"
-        return Explanation("operation", f"{sentence}: {reason}", confirmed=False)
-    a, b = a or section.a.operations, b or section.b.operations
-    sentence = f"{place}: A computes {_describe_lines(section.a, a)}, and B {_describe_lines(section.b, b)}"
-    return Explanation("operation", sentence, confirmed=False)
+        return Explanation("operation", f"{sentence}: {OTHER_REASONS}", confirmed=False)
+    a, b = section.list_unaligned()
+    if a and not b:
+        sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"
+        return Explanation("missing_operation", sentence, confirmed=section.begins_with(a, 0))
+    if b and not a:
+        sentence = f"{place}: B also computes {_describe_lines(section.b, b)}"
+        return Explanation("added_operation", sentence, confirmed=section.begins_with(b, 1))
+    is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)
+    words = f"{EQUAL_TENSORS} A computes" if is_exact else "A computes"
+    sentence = f"{place}: {words} {_describe_lines(section.a, a)}, and B {_describe_lines(section.b, b)}"
+    return Explanation("operation", sentence, confirmed=is_exact)
+
+
+def _is_one_line(operations: Sequence[Operation]) -> bool:
+    """Check whether one line of the script calls all operations, or whether it is a single one."""
+    lines = {(operation["file"], operation["line"]) for operation in operations}
+    return len(operations) == 1 or (len(lines) == 1 and bool(operations[0]["file"]))
 
 
 def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:

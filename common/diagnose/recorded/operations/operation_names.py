@@ -1,0 +1,37 @@
+"""Names of operations in one spelling for both frameworks."""
+
+import re
+
+from common.recording.operation_format import Operation
+
+VERSION = re.compile(r"v\d+$")  # end of names such as "AddV2"
+# Names of operations that have several, without underscores and in lower case
+SPELLINGS = {
+    name: names[0]
+    for names in (
+        ("matmul", "batchmatmul", "bmm", "mm", "einsum", "linear", "dense", "biasadd", "addmm"),
+        ("add", "iadd", "radd", "addn"),
+        ("sub", "isub", "rsub", "subtract"),
+        ("mul", "imul", "rmul", "multiply"),
+        ("div", "truediv", "realdiv", "rtruediv", "itruediv", "divnonan", "divide"),
+        ("neg", "negative"),
+        ("pow", "rpow"),
+        ("cat", "concat", "concatenate"),
+        ("stack", "pack"),
+        ("max", "amax"),
+        ("min", "amin"),
+        ("maximum", "minimum", "clampmin", "clamp", "clip", "clipbyvalue", "relu"),
+        ("where", "select", "maskedfill"),
+        ("gather", "takealongdim", "getitem", "stridedslice", "indexselect", "resourcegather", "embedding"),
+    )
+    for name in names
+}
+
+
+def normalize_name(operation: Operation) -> str:
+    """Return the name of an operation without the differences of spelling between and within the frameworks."""
+    name = operation["name"]
+    if name == "Activation":  # a layer of Keras that computes the function that its argument names
+        name = str(operation["arguments"].get("activation", name))
+    name = VERSION.sub("", name.replace("_", "").lower())
+    return SPELLINGS.get(name, name)

@@ -1,0 +1,121 @@
+"""One side of a differing section: the operations that lead to a tensor from tensors that both scripts have."""
+
+import math
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+from common.recording.operation_format import Operation, OperationTrace
+
+INPUT = "batch/0/input/"
+
+
+class SectionSide:
+    """One side of a differing section.
+
+    Attributes:
+        target: The number of the tensor that differs.
+    """
+
+    def __init__(self, trace: OperationTrace, target: int, matched: Collection[int]) -> None:
+        """Prepare the side.
+
+        Args:
+            trace: The operations of the script.
+            target: The number of the tensor that differs.
+            matched: The numbers of the tensors that have an equal one on the other side.
+        """
+        self.target = target
+        self._trace, self._matched = trace, matched
+        self._producers = {
+            output: index for index, operation in enumerate(trace["operations"]) for output in operation["outputs"]
+        }
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """The operations that lead to the target from tensors with an equal one on the other side, in their order.
+
+        The list is empty if the target itself has an equal one there.
+        """
+        unvisited, indices = [self.target] if self.target not in self._matched else [], set()
+        while unvisited:
+            index = self._producers.get(unvisited.pop())
+            if index is not None and index not in indices:
+                indices.add(index)
+                unvisited += [x for x in self._trace["operations"][index]["inputs"] if x not in self._matched]
+        return [self._trace["operations"][index] for index in sorted(indices)]
+
+    @property
+    def first_operations(self) -> list[Operation]:
+        """The operations that receive no result of another one of the section."""
+        return [
+            operation
+            for operation in self.operations
+            if all(tensor in self._matched or tensor not in self._producers for tensor in operation["inputs"])
+        ]
+
+    @property
+    def received(self) -> set[int]:
+        """The tensors that the operations receive."""
+        return {tensor for operation in self.operations for tensor in operation["inputs"]}
+
+    @property
+    def received_inputs(self) -> dict[str, int]:
+        """The inputs of the model that the operations receive: the number of each tensor by its name."""
+        names = self._trace["names"].items()
+        return {
+            name.removeprefix(INPUT): number
+            for name, number in names
+            if name.startswith(INPUT) and number in self.received
+        }
+
+    @property
+    def has_equal_model_inputs(self) -> bool:
+        """Return whether each input of the model has an equal tensor on the other side.
+
+        Another input may be one of the other side's in another form, such as a mask that the script has inverted.
+        """
+        return all(x in self._matched for name, x in self._trace["names"].items() if name.startswith(INPUT))
+
+    @property
+    def used_tensors(self) -> set[int]:
+        """The tensors that any operation of the script receives."""
+        return {tensor for operation in self._trace["operations"] for tensor in operation["inputs"]}
+
+    @cached_property
+    def computed_from_weights(self) -> frozenset[int]:
+        """The weights of the model, and the tensors that are computed from them."""
+        tensors = {number for name, number in self._trace["names"].items() if name.startswith("weight/")}
+        for operation in self._trace["operations"]:
+            if not tensors.isdisjoint(operation["inputs"]):
+                tensors.update(operation["outputs"])
+        return frozenset(tensors)
+
+    def has_statistics(self, tensors: Sequence[int]) -> bool:
+        """Check whether all of several tensors hold finite numbers, so that they can be compared."""
+        return all(self._trace["tensors"][tensor]["norm"] is not None for tensor in tensors)
+
+    def list_tensors(self, operation: Operation) -> list[int]:
+        """Return the inputs of an operation that are no numbers of the code."""
+        return [tensor for tensor in operation["inputs"] if not self._is_number(tensor)]
+
+    def list_numbers(self, operation: Operation) -> list[float]:
+        """Return the numbers of the code that an operation receives as tensors, such as 0.5 in `0.5 * x`."""
+        values = [self._trace["tensors"][tensor]["sum"] for tensor in operation["inputs"] if self._is_number(tensor)]
+        return [value for value in values if value is not None]
+
+    def find_layer(self, operation: Operation) -> str:
+        """Return the path of the layer that an operation is; empty if it is a function."""
+        paths = {
+            number: name.removeprefix("layer/").removesuffix("/output")
+            for name, number in reversed(self._trace["names"].items())  # of a layer before those that contain it
+            if name.startswith("layer/") and name.endswith("/output")
+        }
+        return next((paths[output] for output in operation["outputs"] if output in paths), "")
+
+    def count_elements(self, operation: Operation) -> list[int]:
+        """Return the number of elements of each result of an operation."""
+        return [math.prod(self._trace["tensors"][output]["shape"]) for output in operation["outputs"]]
+
+    def _is_number(self, tensor: int) -> bool:
+        is_single = math.prod(self._trace["tensors"][tensor]["shape"]) == 1
+        return is_single and tensor not in self._producers and tensor not in self._trace["names"].values()
