@@ -8,6 +8,15 @@ from common.diagnose.recorded.layer_vocabulary import RECURRENT, find_common_kin
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.rounding import is_close
 
+# Layers of Keras that draw random numbers in training mode. A class of the script may have a name that begins alike.
+RANDOM_KINDS = {"GaussianNoise", "GaussianDropout", "MixUp", "CutMix", "RandAugment", "AugMix"} | {
+    f"Random{change}"
+    for change in (
+        "Brightness", "ColorDegeneration", "ColorJitter", "Contrast", "Crop", "ElasticTransform", "Erasing", "Flip",
+        "GaussianBlur", "Grayscale", "Height", "Hue", "Invert", "Perspective", "Posterization", "Rotation",
+        "Saturation", "Sharpness", "Shear", "Translation", "Width", "Zoom",
+    )
+}  # fmt: skip
 RECURRENT_RATES = ("dropout", "recurrent_dropout")  # attributes of a recurrent layer that drops elements
 
 
@@ -22,7 +31,7 @@ def find_random_layers(side: RecordedSide) -> list[str]:
         and (
             find_dropout_rate(layer)
             or has_inner_dropout(layer)
-            or layer["kind"].startswith(("Random", "Gaussian"))
+            or layer["kind"] in RANDOM_KINDS
             or (find_common_kind(layer["kind"]) in RECURRENT and any(map(layer["attributes"].get, RECURRENT_RATES)))
         )
     ]

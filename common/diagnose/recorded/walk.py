@@ -9,6 +9,7 @@ from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import EQUAL, PARTIAL_CAUSES, Cause, Stage
+from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty
 from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -18,7 +19,7 @@ from common.diagnose.recorded.stages.environment import compare_environments, fi
 from common.diagnose.recorded.stages.gradients import compare_gradients
 from common.diagnose.recorded.stages.hyperparameters import compare_hyperparameters
 from common.diagnose.recorded.stages.initial_weights import compare_initial_weights
-from common.diagnose.recorded.stages.loss import compare_losses
+from common.diagnose.recorded.stages.loss import compare_losses, find_closest_losses
 from common.diagnose.recorded.stages.optimizer import compare_updates
 from common.diagnose.recorded.stages.reduction import compare_reductions
 from common.diagnose.recorded.stages.state import compare_states
@@ -53,7 +54,8 @@ UNEXPLAINED = (
 )
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
 # Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
-LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "l2_in_loss")
+LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", PENALTY)
+LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
 MASK_CAUSE, EPSILON_CAUSE = "mask_zero", "own_epsilon"
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
@@ -78,6 +80,8 @@ def diagnose_records(
         raise UserError(f"{path_b}: has no step in common with {path_a}; record the same steps of both scripts")
     for compare in STAGES:
         pair.stages.append(compare(pair))
+        if compare is compare_losses:
+            _drop_penalty_without_effect(pair)
         if compare is compare_gradients:
             _drop_settings_without_effect(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
@@ -92,6 +96,26 @@ def diagnose_records(
         precision=pair.precision,
         notes=_list_notes(pair),
     )
+
+
+def _drop_penalty_without_effect(pair: RecordPair) -> None:
+    """Remove regularizers that only one side has if the losses do not differ by their penalty.
+
+    The other script then adds the penalty itself. The losses show it if all outputs are equal and each side has one
+    micro-batch.
+    """
+    if pair.get_stage("loss").omission or not pair.get_stage("loss").checks or pair.has_difference("activations"):
+        return
+    step = pair.equal_steps[0]
+    losses = find_closest_losses(pair, step)
+    if losses is None or any(len(side.batches.list_micro_batches(step)) > 1 for side in pair.sides):
+        return
+    penalties = [compute_penalty(side, step) for side in pair.sides]
+    missing = abs(losses[1] - losses[0] - penalties[1] + penalties[0])
+    if missing > LARGEST_REMAINDER * abs(penalties[1] - penalties[0]):
+        stage = pair.get_stage("hyperparameters")
+        stage.causes = [cause for cause in stage.causes if cause.cause != PENALTY]
+        stage.checks = [check for check in stage.checks if not check.tensor.startswith("regularizer ")]
 
 
 def _drop_settings_without_effect(pair: RecordPair) -> None:
@@ -125,6 +149,8 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
         has_effect |= cause.cause == MASK_CAUSE and pair.has_difference("activations")
         has_effect |= cause.cause == EPSILON_CAUSE and _begins_at(pair, cause.tensor)
         has_effect |= cause.tensor in layers
+        # The script may add the penalty itself: a loss of other outputs does not show it
+        has_effect &= cause.cause != PENALTY or not pair.has_difference("activations")
         confirmed.append(replace(cause, confirmed=cause.confirmed or has_effect))
     stage.causes = confirmed
 
@@ -151,12 +177,15 @@ def _drop_needless_causes(pair: RecordPair) -> None:
         if cause.cause == "precision"
         or (cause.confirmed and cause.cause not in PARTIAL_CAUSES and cause.cause not in OPERATION_CAUSES)
     }
+    has_other_explanation = any(cause.confirmed or cause.cause in OPERATION_CAUSES for cause in causes)
     kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:
             reasons = explaining - pair.update_causes if stage.name in BEFORE_UPDATE else explaining
             is_unexplained = not cause.confirmed and cause.cause in UNEXPLAINED
             if reasons and (is_unexplained or cause.cause in OPERATION_CAUSES):
+                continue
+            if cause.cause == PENALTY and not cause.confirmed and has_other_explanation:
                 continue
             earlier = next((other for other in kept_causes if _is_repetition(cause, other)), None)
             if earlier is None:

@@ -13,7 +13,7 @@ import numpy as np
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.losses.label_counts import count_labels
 from common.diagnose.recorded.losses.loss_formulas import CLOSE
-from common.diagnose.recorded.losses.loss_settings import BY_SCRIPT, CAUSES, describe_kind, read_loss_settings
+from common.diagnose.recorded.losses.loss_settings import BY_SCRIPT, CAUSES, KINDS, describe_kind, read_loss_settings
 from common.diagnose.recorded.losses.regularizers import list_activity_regularizers
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -141,11 +141,13 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
             sentence += f": compare the activity regularizer of {', '.join(paths)}"
         return [Explanation(TERMS, sentence, confirmed=has_equal_rest)]
     explanations = [_explain_term(x, y) for x, y in differing]
+    # A class of the script may compute what the other side has as several terms
+    are_known = all(term.settings["kind"] in KINDS.values() for term in (*only_a, *only_b))
     for terms, side, other in ((only_a, "A", "B"), (only_b, "B", "A")):
         explanations += [
             Explanation(
                 MISSING, f"the loss of {side} has {term.description}, and that of {other} has no such term",
-                side=other.lower(),
+                confirmed=are_known, side=other.lower(),
             )
             for term in terms
         ]  # fmt: skip

@@ -27,6 +27,7 @@ from common.diagnose.recorded.example_order import (
     project_steps,
     sort_examples,
 )
+from common.diagnose.recorded.losses.computed_labels import is_computed
 from common.diagnose.recorded.losses.partial_labels import compare_partial_labels, explain_input_as_label, is_label
 from common.diagnose.recorded.losses.weights_in_loss import compare_weights_in_loss
 from common.diagnose.recorded.matched_arrays import is_constant
@@ -116,14 +117,15 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
     )
     inputs, missing_in_b, missing_in_a = pair_arrays(inputs_a, inputs_b)
     labels_a, labels_b = (side.batches.read_labels(step) for side in pair.sides)
-    for name, source, labels, lacking in (
+    for name, source, of_loss, lacking in (
         *((name, inputs_a, labels_a, "b") for name in missing_in_b),
         *((name, inputs_b, labels_b, "a") for name in missing_in_a),
     ):
         # A model that computes its own loss receives the labels too
-        if not any(np.array_equal(source[name], label) for label in labels.values()):
+        if not any(np.array_equal(source[name], label) for label in of_loss.values()):
             _report_missing(stage, step, name, source[name], lacking)
-    return inputs + [label for label in pair_arrays(labels_a, labels_b, are_labels=True)[0] if is_label(label)]
+    labels = pair_arrays(labels_a, labels_b, are_labels=True)[0]
+    return inputs + [label for label in labels if is_label(label) and not is_computed(pair, label)]
 
 
 def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacking: str) -> None:

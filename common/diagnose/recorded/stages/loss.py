@@ -27,7 +27,7 @@ from common.diagnose.recorded.losses.loss_formulas import (
     count_common_parts,
     find_formulas,
 )
-from common.diagnose.recorded.losses.loss_terms import explain_terms
+from common.diagnose.recorded.losses.loss_terms import MISSING, explain_terms
 from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty, list_activity_regularizers
 from common.diagnose.recorded.losses.script_formulas import find_script_formulas
 from common.diagnose.recorded.operations.explanation import LOSS, add_lines, explain_operations
@@ -85,9 +85,12 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
         _add_terms(stage, terms)
     if not stage.causes:
         explain_formulas(stage, pair, pair.equal_steps[0])
-    if not stage.causes:
+    operations = explain_operations(pair, "loss", LOSS, LOSS) if begins_here and not stage.causes else None
+    if operations is not None and operations.confirmed:
+        stage.add_explanation("loss", operations)
+    if not stage.causes and (operations is None or (terms[:1] and terms[0].cause != MISSING)):
         _add_terms(stage, terms)
-    if begins_here and not stage.causes and (operations := explain_operations(pair, "loss", LOSS, LOSS)):
+    if operations is not None and not operations.confirmed:
         stage.add_explanation("loss", operations)
     if losses is not None and begins_here and not stage.causes:
         _explain_factor(stage, pair, losses[1] / losses[0] if losses[0] else 0.0)

@@ -1,6 +1,6 @@
 """Tests of the operations between equal tensors and a tensor that differs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -110,3 +110,41 @@ def test_other_layout_and_another_axis() -> None:
     assert section is not None
     assert section.first is not None
     assert [operation["arguments"] for operation in section.first] == [{"dim": -1}, {"dim": 0}]
+
+
+def test_operation_with_equal_tensors_comes_before_other_code() -> None:
+    """The scripts select the actions' values with other functions, and one centers the advantages of all examples."""
+    advantages, actions = STREAM.normal(size=(8, 4)), STREAM.integers(4, size=8)
+
+    def compute(axis: int | None, is_one_hot: bool) -> OperationTrace:
+        script = Script(advantages=advantages, actions=actions)
+        x, chosen = script.inputs.values()
+        mean = script.call("Mean" if is_one_hot else "mean", np.mean, x, axis=axis, keepdims=True)
+        values = script.call("Sub" if is_one_hot else "sub", np.subtract, x, mean)
+        if is_one_hot:
+            one_hot = script.call("OneHot", lambda index: np.eye(4)[index.astype(int)], chosen)
+            product = script.call("Mul", np.multiply, values, one_hot)
+            return script.finish(script.call("Sum", lambda x: (x.sum(1) ** 2).sum(), product))
+        gathered = script.call("gather", lambda x, index: x[np.arange(8), index.astype(int)], values, chosen)
+        return script.finish(script.call("sum", lambda x: (x**2).sum(), gathered))
+
+    assert _find(compute(1, is_one_hot=True), compute(1, is_one_hot=False)) is None
+    section = _find(compute(1, is_one_hot=True), compute(None, is_one_hot=False))
+    assert section is not None
+    assert [operation["name"] for part in section.list_unaligned() for operation in part] == ["Mean", "mean"]
+
+
+def test_names_of_both_frameworks_are_aligned() -> None:
+    """The softmax has another scale in B, whose products have other names than A's."""
+    query, key, value = STREAM.normal(size=(3, 6, 6))
+
+    def compute(names: Sequence[str], scale: float | None) -> OperationTrace:
+        script = Script(query=query, key=key, value=value)
+        x, y, z = script.inputs.values()
+        scores = script.call(names[0], np.matmul, x, y)
+        scaled = scores if scale is None else script.call("Mul", np.multiply, scores, to_tensor(scale))
+        return script.finish(script.call(names[1], lambda p, v: (np.tanh(p) @ v).sum(), scaled, z))
+
+    section = _find(compute(["BatchMatMulV2", "Einsum"], 0.5), compute(["bmm", "matmul"], None))
+    assert section is not None
+    assert [operation["name"] for part in section.list_unaligned() for operation in part] == ["Mul"]

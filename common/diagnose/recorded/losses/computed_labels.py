@@ -1,0 +1,37 @@
+"""Labels that a script computes from other arrays, such as the target of a Q-network or the mask of a risk set.
+
+They are no data: what computes them is compared as a part of the loss, by the operations of both scripts. A is the
+reference record of a diagnosis, and B the record that is compared with it.
+"""
+
+import numpy as np
+
+from common.diagnose.recorded.example_order import ArrayPair
+from common.diagnose.recorded.preparation import explain_preparation
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+
+MOST_VALUES = 2  # largest number of values of labels that a script makes
+
+
+def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
+    """Check whether an operation of A's or of B's script returned a label.
+
+    Labels between which a known mistake leads, such as one-hot labels that are inverted, count as data, and so do those
+    of one or two values, such as the labels of a GAN.
+    """
+    if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
+        return False
+    if not (_is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)):
+        return False
+    explanation = explain_preparation(label.a, label.b, is_label=True)
+    return not explanation.confirmed or explanation.cause == "shape"
+
+
+def _is_result(side: RecordedSide, name: str) -> bool:
+    """Check whether an operation of the first micro-batch of the first process returned a label."""
+    trace = side.record.ranks[0].operations
+    number = None if trace is None else trace["names"].get(f"batch/0/label/{name}")
+    if trace is None or number is None:
+        return False
+    return any(number in operation["outputs"] for operation in trace["operations"])

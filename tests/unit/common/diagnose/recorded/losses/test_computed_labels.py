@@ -1,0 +1,49 @@
+"""Tests of labels that a script computes from other arrays."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.diagnose.recorded.example_order import ArrayPair
+from common.diagnose.recorded.losses.computed_labels import is_computed
+from common.recording.operation_format import OperationTrace
+from tests.unit.common.diagnose.recorded.operations.traces import Script
+
+TARGETS, OTHERS = np.random.default_rng(0).normal(size=(2, 8))
+
+
+def _record(is_result: bool) -> OperationTrace:
+    """Return the operations of a script whose label is the result of an operation, or an array of its batch."""
+    script = Script(x=TARGETS)
+    label = script.call("mul", np.multiply, script.inputs["x"], script.inputs["x"]) if is_result else script.inputs["x"]
+    script.name("batch/0/label/target", label)
+    return script.finish(script.call("sum", np.sum, label))
+
+
+def _make_side(trace: OperationTrace | None) -> Any:
+    return SimpleNamespace(record=SimpleNamespace(ranks=[SimpleNamespace(operations=trace)]))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "label_of_b", "expected"),
+    [
+        (False, True, OTHERS, True),
+        (True, False, OTHERS, True),
+        (False, True, np.ones((8, 8)), True),  # a mask of another shape
+        (False, False, OTHERS, False),
+        (False, True, 255 * TARGETS, False),  # a known mistake of the preparation
+        (None, False, OTHERS, False),
+    ],
+)
+def test_computed_label_is_no_data(a: bool | None, b: bool, label_of_b: np.ndarray, expected: bool) -> None:
+    pair = SimpleNamespace(a=_make_side(None if a is None else _record(a)), b=_make_side(_record(b)))
+    label = ArrayPair("target", TARGETS, label_of_b, is_label=True, name_b="target")
+    assert is_computed(pair, label) == expected  # type: ignore[arg-type]
+
+
+def test_labels_of_two_values_are_data() -> None:
+    pair = SimpleNamespace(a=_make_side(_record(is_result=True)), b=_make_side(_record(is_result=True)))
+    label = ArrayPair("target", np.arange(8) % 2.0, np.arange(8) % 2 * 0.9, is_label=True, name_b="target")
+    assert not is_computed(pair, label)  # type: ignore[arg-type]

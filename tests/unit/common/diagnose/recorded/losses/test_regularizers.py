@@ -1,0 +1,68 @@
+"""Tests of a regularizer whose penalty the other script may add itself."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.diagnose.recorded.walk import diagnose_records
+from tests.unit.common.recording.numpy_script import Arrays, NumpyScript
+
+FACTOR = 0.1  # of L2
+
+
+class PenaltyByHand(NumpyScript):
+    """A script that adds the penalty of the first layer's weight to its loss."""
+
+    scale = 1.0  # factor of the loss without the penalty
+
+    def forward(self, weights: Arrays, x: np.ndarray) -> Arrays:
+        self.penalty = FACTOR * float(np.square(weights["fc1.weight"].astype(np.float64)).sum())
+        return super().forward(weights, x)
+
+    def compute_loss(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient = super().compute_loss(outputs, labels)
+        return self.scale * loss + self.penalty, self.scale * gradient
+
+    def backward(self, weights: Arrays, calls: Arrays, outputs_gradient: np.ndarray) -> Arrays:
+        gradients = super().backward(weights, calls, outputs_gradient)
+        gradients["fc1.weight"] += 2 * FACTOR * weights["fc1.weight"]
+        return gradients
+
+
+class Regularized(PenaltyByHand):
+    """A script of Keras with a regularizer."""
+
+    def _describe(self, writer: Any) -> None:
+        super()._describe(writer)
+        layer = next(layer for layer in writer.facts["model"]["layers"] if layer["path"] == "fc1")
+        layer["attributes"] = {"kernel_regularizer": [0.0, FACTOR]}
+
+
+class DoubledLoss(PenaltyByHand):
+    """A script with the penalty, and another mistake in its loss."""
+
+    scale = 2.0
+
+
+class OtherActivation(PenaltyByHand):
+    """A script with the penalty, and another activation: its loss cannot show whether it has the penalty."""
+
+    def activate(self, x: np.ndarray) -> np.ndarray:
+        return np.tanh(x)
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [(PenaltyByHand, None), (DoubledLoss, "loss_function"), (OtherActivation, "activation"),
+     (NumpyScript, "l2_in_loss")],
+)  # fmt: skip
+def test_regularizer_is_a_cause_only_if_the_loss_lacks_its_penalty(
+    script: type[NumpyScript], cause: str | None, tmp_path: Path
+) -> None:
+    a, b = Regularized("tensorflow", optimizer="sgd", decay=0.0), script("torch", optimizer="sgd", decay=0.0)
+    diagnosis = diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b"))
+    causes = [row.cause for row in diagnosis.causes]
+    assert causes[:1] == ([] if cause is None else [cause]), diagnosis.causes
+    assert ("l2_in_loss" in causes) == (cause == "l2_in_loss")
