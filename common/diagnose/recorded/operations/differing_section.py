@@ -62,15 +62,19 @@ class DifferingSection:
 
     @property
     def has_other_arguments(self) -> bool:
-        """Return whether the first operations have other recorded arguments, and results of the same size.
-
-        Results of another size may also be those of a script that reduces in several steps.
-        """
+        """Return whether the first operations have other recorded arguments or other numbers of the code."""
         if self.first is None:
             return False
         of_a, of_b = self.first
-        has_other = of_a["arguments"] != of_b["arguments"] or self.a.list_numbers(of_a) != self.b.list_numbers(of_b)
-        return has_other and self.a.count_elements(of_a) == self.b.count_elements(of_b)
+        return of_a["arguments"] != of_b["arguments"] or self.a.list_numbers(of_a) != self.b.list_numbers(of_b)
+
+    @property
+    def has_equal_sizes(self) -> bool:
+        """Return whether the results of the first operations have the same sizes.
+
+        Results of other sizes may also be those of a script that reduces an array in several steps.
+        """
+        return self.first is not None and self.a.count_elements(self.first[0]) == self.b.count_elements(self.first[1])
 
     def begins_with(self, operations: Sequence[Operation], side: int) -> bool:
         """Check whether the difference begins at operations that have no counterpart: the other side omits them.

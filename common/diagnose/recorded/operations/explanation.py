@@ -137,9 +137,9 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
     if section.first is not None and section.has_same_operation:
         words_a, words_b = _describe_lines(section.a, section.first[:1]), _describe_lines(section.b, section.first[1:])
         sentence = f"{place}: {EQUAL_TENSORS} A computes {words_a}, and B {words_b}"
-        if section.has_other_arguments:
-            return Explanation("operation", sentence)
-        return Explanation("operation", f"{sentence}: {OTHER_REASONS}", confirmed=False)
+        if not section.has_other_arguments:
+            sentence += f": {OTHER_REASONS}"
+        return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
     a, b = section.list_unaligned()
     if a and not b:
         sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"

@@ -134,7 +134,7 @@ def test_operation_with_equal_tensors_comes_before_other_code() -> None:
     assert section.first is not None
     assert [operation["name"] for operation in section.first] == ["Mean", "mean"]
     # A mean of all examples may also be that of a script that computes it in several steps
-    assert (section.has_same_operation, section.has_other_arguments) == (True, False)
+    assert (section.has_same_operation, section.has_equal_sizes) == (True, False)
 
 
 def test_names_of_both_frameworks_are_aligned() -> None:
