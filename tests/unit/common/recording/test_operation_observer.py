@@ -65,6 +65,6 @@ def test_line_of_the_framework_is_left_out() -> None:
 
 def test_long_arguments_are_left_out() -> None:
     observer = OperationObserver(measure, [])
-    received, selected = make(1, 2), make(1)
+    received, selected = to_tensor([1, 2]), to_tensor([1])
     observer.add("getitem", {"1": list(range(1000)), "2": [0, 1]}, [received], [selected], "")
     assert observer.finish(selected)["operations"][0]["arguments"] == {"2": [0, 1]}
