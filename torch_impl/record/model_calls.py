@@ -17,7 +17,7 @@ from torch_impl.record.copies import Copies
 from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
-from torch_impl.record.model_facts import ROOT, clean_name, describe_layer, find_unflattened_shape, name_variables
+from torch_impl.record.model_facts import ROOT, describe_layer, find_unflattened_shape, name_layers, name_variables
 from torch_impl.record.operation_tracer import OperationMode
 
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
@@ -91,10 +91,9 @@ class CallObserver:
         """
         self._has_layers = with_layers
         self._add(entry, guard, self._enter_model, self._leave_model)
-        for name, layer in self._model.named_modules() if with_layers else ():
+        for path, layer in name_layers(self._model).items() if with_layers else ():
             # A loss function in an attribute of the model, as Lightning's modules have it, is none of its layers
             if layer is not entry and not isinstance(layer, _Loss):
-                path = clean_name(name)
                 self._add(layer, guard, self._make_enter_layer(path), self._make_leave_layer(path))
 
     def remove(self) -> None:

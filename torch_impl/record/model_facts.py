@@ -79,6 +79,15 @@ def name_variables(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {clean_name(name): tensor for name, tensor in variables if not torch.nn.parameter.is_lazy(tensor)}
 
 
+def name_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Return an unwrapped model and its layers by unique path. A child whose name is "model" is not the model."""
+    names = {clean_name(name): layer for name, layer in model.named_modules()}
+    path = ROOT
+    while path in names:
+        path += "_1"
+    return {(name or ROOT) if name != ROOT else path: layer for name, layer in names.items()}
+
+
 def describe_model(model: torch.nn.Module, layers: list[LayerFacts]) -> ModelFacts:
     """Describe an unwrapped model.
 
@@ -137,7 +146,7 @@ def describe_layer(
 def describe_all_layers(model: torch.nn.Module, variables: dict[str, torch.Tensor]) -> list[LayerFacts]:
     """Describe the layers in the order of their definition, because a compiled model does not report its layers."""
     names = {id(tensor): name for name, tensor in variables.items()}
-    return [describe_layer(clean_name(path) or ROOT, layer, names) for path, layer in model.named_modules()]
+    return [describe_layer(path, layer, names) for path, layer in name_layers(model).items()]
 
 
 def find_unflattened_shape(tensor: torch.Tensor | None) -> list[int] | None:

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from common.diagnose.recorded.walk import diagnose_records
+from common.recording.record_reader import open_record
 from torch_impl.record import Recorder
 
 
@@ -64,3 +65,29 @@ def test_other_random_numbers_are_no_difference(
     else:
         assert stages["loss"].checks
         assert not stages["loss"].note
+
+
+def test_child_called_model_is_not_the_model(tmp_path: Path) -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.head = Noisy.Block(0.5), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.head(self.model(x))
+            return logits
+
+    model = Wrapper()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(tmp_path), model, optimizer, steps=1)
+    model(torch.ones(8, 4)).sum().backward()
+    optimizer.step()
+    opened = open_record(tmp_path)
+    facts = opened.facts["model"]
+    assert facts is not None
+    assert [layer["path"] for layer in facts["layers"]] == ["model", "model_1", "model.linear", "head"]
+    assert facts["random_layers"] == ["model_1"]
+    trace = opened.ranks[0].operations
+    assert trace is not None
+    assert {operation["name"]: operation["layer"] for operation in trace["operations"]}["dropout"] == "model_1"
+    assert {"layer/model_1/input", "layer/model_1/output"} <= {*trace["names"]}
