@@ -50,7 +50,7 @@ class OperationObserver:
         if is_changed:
             self._numbers.pop(id(tensor), None)
         count = len(self._trace["tensors"])
-        if self._find_number(tensor) == count and is_result:
+        if self.find_number(tensor) == count and is_result:
             self._trace["complete"] = False
 
     def add(
@@ -75,7 +75,7 @@ class OperationObserver:
         if len(self._trace["operations"]) >= MOST_OPERATIONS:
             self._trace["complete"] = False
             return
-        input_numbers = [self._find_number(tensor) for tensor in inputs]
+        input_numbers = [self.find_number(tensor) for tensor in inputs]
         received = {id(tensor) for tensor in inputs}
         for output in outputs:
             if id(output) in received:
@@ -89,7 +89,7 @@ class OperationObserver:
                 if len(str(value)) <= MOST_CHARACTERS_OF_ARGUMENT
             },
             "inputs": input_numbers,
-            "outputs": [self._find_number(tensor) for tensor in outputs],
+            "outputs": [self.find_number(tensor) for tensor in outputs],
             "layer": layer,
             "file": file,
             "line": line,
@@ -97,23 +97,8 @@ class OperationObserver:
         }
         self._trace["operations"].append(operation)
 
-    def name_tensor(self, name: str, tensor: object) -> None:
-        """Give a tensor its name in the record. The first tensor of a name keeps it."""
-        if name not in self._trace["names"]:
-            self._trace["names"][name] = self._find_number(tensor)
-
-    def share_number(self, tensor: object, other: object) -> None:
-        """Give a tensor the number of another one that has the same values."""
-        self._numbers[id(tensor)] = weakref.ref(tensor), self._find_number(other)
-
-    def finish(self, loss: object) -> OperationTrace:
-        """Return the operations on which a loss depends; all of them if it is None, that is, was not seen."""
-        if loss is not None:
-            number = self._trace["loss"] = self._find_number(loss)
-            self._trace["operations"] = _select_operations(self._trace["operations"], number)
-        return self._trace
-
-    def _find_number(self, tensor: Any) -> int:  # noqa: ANN401  a tensor of any framework
+    def find_number(self, tensor: Any) -> int:  # noqa: ANN401  a tensor of any framework
+        """Return the number of a tensor, which it has from now on."""
         reference, number = self._numbers.get(id(tensor), (None, 0))
         if reference is not None and reference() is tensor:
             return number
@@ -121,6 +106,22 @@ class OperationObserver:
         self._trace["tensors"].append(self._measure(tensor))
         self._numbers[id(tensor)] = weakref.ref(tensor), number
         return number
+
+    def name_tensor(self, name: str, tensor: object) -> None:
+        """Give a tensor its name in the record. The first tensor of a name keeps it."""
+        if name not in self._trace["names"]:
+            self._trace["names"][name] = self.find_number(tensor)
+
+    def share_number(self, tensor: object, other: object) -> None:
+        """Give a tensor the number of another one that has the same values."""
+        self._numbers[id(tensor)] = weakref.ref(tensor), self.find_number(other)
+
+    def finish(self, loss: object) -> OperationTrace:
+        """Return the operations on which a loss depends; all of them if it is None, that is, was not seen."""
+        if loss is not None:
+            number = self._trace["loss"] = self.find_number(loss)
+            self._trace["operations"] = _select_operations(self._trace["operations"], number)
+        return self._trace
 
     def _find_line(self) -> tuple[str, int, str]:
         """Return file, number and text of the innermost line of code that is not part of the framework."""

@@ -154,6 +154,14 @@ class OperationMode(TorchFunctionMode):
         self._loss_calls += 1
 
     @_guard
+    def find_number(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of a tensor in the list of operations; None if none has begun."""
+        if self._observer is None:
+            return None
+        self._see(tensor)
+        return self._observer.find_number(tensor)
+
+    @_guard
     def enter_layer(self, path: str, module: torch.nn.Module, arguments: object) -> None:
         """Notice that the pass enters a layer. A layer of PyTorch is one operation."""
         if self._observer is None or self._leaf is not None:

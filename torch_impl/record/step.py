@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -74,11 +74,13 @@ class Operand:
         array: Its copy.
         marks: The marks of the result in the graph.
         is_selection: Whether it holds indices or a mask.
+        number: Its number in the list of operations; None if the list does not have it.
     """
 
     array: np.ndarray | Sample
     marks: list[MarkReference]
     is_selection: bool
+    number: int | None
 
 
 @dataclass
@@ -106,6 +108,14 @@ class MicroBatch:
             prefix = name_call(number, index)
             kinds |= {f"{prefix}/input": call.inputs, f"{prefix}/output": call.outputs}
         return {f"{kind}/{name}": array for kind, arrays in kinds.items() for name, array in arrays.items()}
+
+    def name_operands(self) -> None:
+        """Name the operands that are labels in the list of operations."""
+        numbers = {id(operand.array): operand.number for operand in self.operands}
+        for name, array in self._name_labels().items():
+            number = numbers.get(id(array))
+            if self.operations is not None and number is not None:
+                self.operations["names"].setdefault(f"batch/0/label/{name}", number)
 
     def _name_labels(self) -> Arrays:
         labels = {
@@ -211,13 +221,24 @@ def find_labels(function: object, args: tuple[object, ...], kwargs: Mapping[str,
     return {name: x for name, x in arguments.items() if isinstance(x, torch.Tensor) and not x.requires_grad}
 
 
-def describe_operands(result: object, arguments: object, copies: Copies) -> list[Operand]:
-    """Return the operands without a gradient of an operation; none if its result has no gradient."""
+def describe_operands(
+    result: object, arguments: object, copies: Copies, find_number: Callable[[torch.Tensor], int | None]
+) -> list[Operand]:
+    """Return the operands without a gradient of an operation; none if its result has no gradient.
+
+    Args:
+        result: What the operation returned.
+        arguments: What it received, in nested containers.
+        copies: Copies the operands.
+        find_number: Returns the number of a tensor in the list of operations.
+    """
     if not (isinstance(result, torch.Tensor) and result.grad_fn is not None):
         return []
     tensors = [tensor for _, tensor in name_tensors(arguments) if not tensor.requires_grad and tensor.numel() > 1]
     return [
-        Operand(copies.copy(tensor), mark_nodes([result]), tensor.dtype in (torch.int64, torch.bool))
+        Operand(
+            copies.copy(tensor), mark_nodes([result]), tensor.dtype in (torch.int64, torch.bool), find_number(tensor)
+        )
         for tensor in tensors
         if not _are_rows(tensor)
     ]

@@ -80,7 +80,9 @@ class StepObserver:
             self.step.operands = [known for known in self.step.operands if list_marks([known])]
         if len(self.step.operands) < MAX_OPERANDS:
             with contextlib.suppress(RuntimeError):  # a tensor of torch.func has no values to copy
-                self.step.operands += describe_operands(result, (args, kwargs), self._calls.copies)
+                self.step.operands += describe_operands(
+                    result, (args, kwargs), self._calls.copies, self.operations.find_number
+                )
 
     def on_scaled_loss(self, scaler: Any, loss: Any) -> None:  # noqa: ANN401  its class depends on the version
         """Notice that a gradient scaler multiplied a loss."""
@@ -117,7 +119,11 @@ class StepObserver:
             self.step.dropped_micro_batches = len(self.step.micro_batches)
         operations = self.operations.finish(loss) if self.operations.is_observing else None
         value = float(loss.detach()) if loss is not None else None
-        self.step.micro_batches.append(MicroBatch(calls, loss_calls, value, operands, operations))
+        batch = MicroBatch(calls, loss_calls, value, operands, operations)
+        batch.name_operands()
+        for operand in self.step.operands:
+            operand.number = None  # the list of operations has ended
+        self.step.micro_batches.append(batch)
         if loss_calls and self.loss is None:
             self.loss = loss_calls[0].facts
         if calls and self.layers is None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -84,7 +85,7 @@ def test_loss_by_hand_is_listed_with_its_lines(tmp_path: Path) -> None:
         "getitem", "mean", "neg", "mul",
     ]  # fmt: skip
     softmax, linear = find(trace, "log_softmax"), find(trace, "Linear")
-    assert (softmax["file"], softmax["layer"], softmax["arguments"]) == ("test_operation_tracer.py", "", {"1": 0})
+    assert (softmax["file"], softmax["layer"], softmax["arguments"]) == (Path(__file__).name, "", {"1": 0})
     assert softmax["code"] == "scores = torch.log_softmax(model(tokens).flatten(0, 1), 0)  # the loss"
     assert (linear["file"], linear["layer"], linear["arguments"]["out_features"]) == ("scripts.py", "layer", 8)
     assert find(trace, "relu")["layer"] == "model"
@@ -106,6 +107,27 @@ def test_function_of_the_loss_is_one_operation(tmp_path: Path) -> None:
     loss = trace["operations"][-1]
     assert (loss["name"], loss["arguments"]["ignore_index"]) == ("cross_entropy", 3)
     assert len(read_facts(tmp_path / "record")["steps"][0]["terms"][0]) == 1  # the recorder sees the call once
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_labels_have_the_numbers_of_what_the_script_computed(is_own: bool, tmp_path: Path) -> None:
+    def update(model: Any, optimizer: Any) -> torch.Tensor:
+        tokens, labels = draw_batch()
+        optimizer.zero_grad()
+        scores = model(tokens)
+        smooth = functional.one_hot(labels, 20) * 0.9 + 0.005
+        loss = -(smooth * scores.log_softmax(2)).sum(2).mean() if is_own else functional.mse_loss(scores, smooth)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    train(tmp_path / "record", update)
+    trace = read_operations(tmp_path / "record")
+    number = trace["names"][f"batch/0/label/{'operand_0' if is_own else 'target'}"]
+    assert find(trace, "add")["outputs"] == [number]
+    tensors = read_step(tmp_path / "record", 1)
+    label = tensors[f"batch/0/label/{'operand_0' if is_own else 'target'}"]
+    assert trace["tensors"][number]["sum"] == label.astype("float64").sum()
 
 
 def test_changes_in_place_are_operations(tmp_path: Path) -> None:
