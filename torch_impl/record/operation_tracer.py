@@ -23,6 +23,7 @@ from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.model_facts import ROOT
 from torch_impl.record.operation_facts import has_compiled_functions, is_operation, list_parameters, name_function
 from torch_impl.record.patches import find_observed
+from torch_impl.record.reductions import split_reduction
 from torch_impl.record.tensor_statistics import measure_tensor
 
 if TYPE_CHECKING:
@@ -269,7 +270,12 @@ class OperationMode(TorchFunctionMode):
         if all(versions.get(id(tensor)) == _read_version(tensor) for tensor in outputs):
             return  # no tensor, or those that it received, as x.contiguous() may return x
         names = [*list_parameters(function), *map(str, range(len(list_parameters(function)), len(args)))]
-        self._add(name, {**dict(zip(names, args)), **kwargs}, [tensor for tensor, _ in inputs], returned)  # noqa: B905
+        arguments, received = {**dict(zip(names, args)), **kwargs}, [tensor for tensor, _ in inputs]  # noqa: B905
+        reduction = split_reduction(function, args, kwargs)
+        if reduction is not None:
+            self._add(name, {**arguments, "reduction": "none"}, received, reduction.losses)
+            name, arguments, received = reduction.name, reduction.arguments, [reduction.losses]
+        self._add(name, arguments, received, returned)
 
     def _add(self, name: str, arguments: Mapping[str, object], inputs: list[torch.Tensor], returned: object) -> None:
         assert self._observer is not None

@@ -100,12 +100,17 @@ def test_loss_by_hand_is_listed_with_its_lines(tmp_path: Path) -> None:
     assert statistics["maximum"] == tensors["layer/layer/output"].max()
 
 
-def test_function_of_the_loss_is_one_operation(tmp_path: Path) -> None:
-    train(tmp_path / "record")
+def test_function_of_the_loss_is_listed_without_its_reduction(tmp_path: Path) -> None:
+    assert train(tmp_path / "record")[0] == train(None)[0]
     trace = read_operations(tmp_path / "record")
     check_chain(trace)
-    loss = trace["operations"][-1]
-    assert (loss["name"], loss["arguments"]["ignore_index"]) == ("cross_entropy", 3)
+    losses, mean = trace["operations"][-2:]
+    assert losses["name"] == "cross_entropy"
+    assert (losses["arguments"]["ignore_index"], losses["arguments"]["reduction"]) == (3, "none")
+    assert trace["tensors"][losses["outputs"][0]]["shape"] == [20]
+    assert (mean["name"], mean["inputs"], mean["outputs"]) == ("mean", losses["outputs"], [trace["loss"]])
+    assert mean["arguments"] == {}  # no label is ignored
+    assert [losses[key] for key in ("file", "line", "code")] == [mean[key] for key in ("file", "line", "code")]
     assert len(read_facts(tmp_path / "record")["steps"][0]["terms"][0]) == 1  # the recorder sees the call once
 
 

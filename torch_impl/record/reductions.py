@@ -1,0 +1,63 @@
+"""The losses of single elements, of which a loss function of PyTorch returns the mean or the sum only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torch_impl.record.patches import LOSS_FUNCTIONS, bind_arguments
+
+# ctc_loss divides each loss by the length of its labels before the mean; the other one calls a function of the script
+WHOLE_FUNCTIONS = {"ctc_loss", "triplet_margin_with_distance_loss"}
+WEIGHTED_FUNCTIONS = {"cross_entropy", "nll_loss"}  # whose mean is weighted
+OLD_REDUCTIONS = ("size_average", "reduce")  # arguments in place of `reduction`
+
+
+@dataclass
+class Reduction:
+    """A call of a loss function as two operations.
+
+    Attributes:
+        losses: What the function returns with the reduction "none".
+        name: The reduction: "mean", "sum" or "batchmean".
+        arguments: The divisor of a mean that is not the number of losses.
+    """
+
+    losses: torch.Tensor
+    name: str
+    arguments: dict[str, float]
+
+
+def split_reduction(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reduction | None:
+    """Compute the losses that a call of a loss function reduces; None if it is no such call.
+
+    Args:
+        function: The function.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+    """
+    name = getattr(function, "__name__", "")
+    is_loss = name in LOSS_FUNCTIONS and getattr(function, "__module__", "") == torch.nn.functional.__name__
+    if not is_loss or name in WHOLE_FUNCTIONS:
+        return None
+    arguments = bind_arguments(function, args, dict(kwargs))
+    reduction = arguments["reduction"]
+    if reduction == "none" or any(arguments.get(old) is not None for old in OLD_REDUCTIONS):
+        return None
+    with torch.no_grad():
+        losses = function(**{**arguments, "reduction": "none"})
+        divisor = _find_divisor(arguments) if name in WEIGHTED_FUNCTIONS and reduction == "mean" else None
+    has_divisor = divisor is not None and divisor != losses.numel()
+    return Reduction(losses, reduction, {"divisor": divisor} if divisor is not None and has_divisor else {})
+
+
+def _find_divisor(arguments: Mapping[str, Any]) -> float | None:
+    """Return the sum of the weights of the labels; None if the labels are probabilities."""
+    labels, weights = arguments["target"], arguments["weight"]
+    if labels.is_floating_point():
+        return None
+    used = labels[labels != arguments["ignore_index"]]
+    return float(used.numel() if weights is None else weights[used].sum())
