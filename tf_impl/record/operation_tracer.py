@@ -9,7 +9,6 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FunctionType
 from typing import Any
 
 import tensorflow as tf
@@ -40,6 +39,7 @@ except ImportError:  # a later version of TensorFlow
     op_callbacks = None
 
 PACKAGES = ("tensorflow", *KERAS_PACKAGES, "tf_impl.record", "numpy")
+LOSSES_WITH_LOOPS = {"keras.losses.CTC", "keras.losses.ctc", "ctc"}
 Call = Callable[..., Any]
 
 
@@ -136,16 +136,15 @@ class OperationTracer:
         return returned
 
     def call_loss(self, compute: Call, loss: object, facts: LossFacts, arguments: dict[str, object]) -> object:
-        """Compute a loss, and list it as one operation if it is one of Keras.
+        """Compute a loss. List it as one operation if it computes thousands of them in a loop over time.
 
         Args:
             compute: Computes the loss.
-            loss: An object or a function of keras.losses, or an object that calls a function of the script.
+            loss: An object or a function of keras.losses.
             facts: Its description.
             arguments: All of its arguments by name.
         """
-        owners = (loss if isinstance(loss, FunctionType) else type(loss), getattr(loss, "fn", None))
-        if not all(owner is None or is_of_keras(owner) for owner in owners):
+        if facts["name"] not in LOSSES_WITH_LOOPS or not is_of_keras(getattr(loss, "fn", loss)):
             return compute()
         return self._call(compute, facts["name"].rpartition(".")[2], facts["arguments"], arguments)
 

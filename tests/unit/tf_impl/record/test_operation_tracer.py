@@ -115,7 +115,7 @@ def test_loss_written_by_hand_is_listed_operation_by_operation(tmp_path: Path, i
     assert trace["tensors"][trace["loss"]]["sum"] == pytest.approx(losses[0], rel=1e-6)
 
 
-def test_compiled_loss_of_keras_is_one_operation(tmp_path: Path) -> None:
+def test_compiled_loss_of_keras_is_listed_operation_by_operation(tmp_path: Path) -> None:
     histories = []
     for callbacks in ([FitRecorder(str(tmp_path))], []):
         model = make_model(keras.layers.Dropout(0.5))
@@ -124,10 +124,24 @@ def test_compiled_loss_of_keras_is_one_operation(tmp_path: Path) -> None:
         histories.append(history.history["loss"])
     assert histories[0] == histories[1]
     operations = read_trace(tmp_path)["operations"]
-    assert [operation["name"] for operation in operations] == ["Dense", "relu", "Dropout", "mean_squared_error"]
+    assert [operation["name"] for operation in operations] == [
+        "Dense", "relu", "Dropout", "Sub", "Square", "Mean", "Sum", "Prod", "Cast", "DivNoNan"
+    ]  # fmt: skip
     assert operations[2]["arguments"] == {"rate": 0.5}
     assert operations[3]["inputs"] == ["batch/0/label/y_true", "layer/dropout/output"]
-    assert operations[3]["code"].startswith("history = model.fit")
+    assert all(operation["code"].startswith("history = model.fit") for operation in operations[3:])
+
+
+@pytest.mark.parametrize("name", ["CTC", "ctc"])
+def test_loss_with_a_loop_over_time_is_one_operation(name: str, tmp_path: Path) -> None:
+    def compute(model: keras.Model, x: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+        loss = getattr(keras.losses, name)
+        return tf.reduce_mean((loss() if name == "CTC" else loss)(tf.ones((len(x), 2), tf.int32), model(x)))
+
+    train(tmp_path, make_model(keras.layers.Reshape((3, 1)), keras.layers.Dense(4, name="frames")), compute)
+    loss, mean = read_trace(tmp_path)["operations"][-2:]
+    assert (loss["name"], mean["name"]) == (name, "Mean")
+    assert loss["inputs"] == ["batch/0/label/y_true", "layer/sequential/frames/output"]
 
 
 def test_function_of_the_script_is_no_loss_of_keras(tmp_path: Path) -> None:
@@ -146,8 +160,8 @@ def test_code_between_layers_is_listed(tmp_path: Path) -> None:
     model.compile(optimizer="sgd", loss="mse")
     model.fit(X, Y, batch_size=8, verbose=0, callbacks=[FitRecorder(str(tmp_path))])
     trace = read_trace(tmp_path)
-    assert [x["name"] for x in trace["operations"]] == ["Dense", "Softmax", "Mul", "mean_squared_error"]
-    assert {x["layer"] for x in trace["operations"][:-1]} == {"model"}
+    assert [x["name"] for x in trace["operations"][:4]] == ["Dense", "Softmax", "Mul", "Sub"]
+    assert {x["layer"] for x in trace["operations"][:3]} == {"model"}
     (factor,) = (number for number in trace["operations"][2]["inputs"] if isinstance(number, int) and number > 0
                  and trace["tensors"][number]["shape"] == [])  # fmt: skip
     assert trace["tensors"][factor]["sum"] == 0.5
@@ -158,14 +172,15 @@ def test_layer_of_the_script_is_listed_operation_by_operation(tmp_path: Path) ->
         return keras.losses.MeanSquaredError()(y, model(x))
 
     train(tmp_path, make_model(Scale(name="scale")), compute)
-    product, loss = read_trace(tmp_path)["operations"][2:]
+    product, *of_loss = read_trace(tmp_path)["operations"][2:]
     assert (product["name"], product["layer"]) == ("Mul", "sequential/scale")
     assert product["inputs"] == ["layer/sequential/scale/input", "weight/sequential/scale/factor"]
     assert (product["line"], product["code"]) == (
         read_line("# the line of Scale"),
         "return inputs * self.factor  # the line of Scale",
     )
-    assert loss["name"] == "MeanSquaredError"
+    assert [x["name"] for x in of_loss[:3]] == ["Sub", "Square", "Mean"]
+    assert {x["line"] for x in of_loss} == {read_line("return keras.losses.MeanSquaredError()(y")}
 
 
 def test_only_the_first_micro_batch_is_listed_and_a_loss_has_no_scale(tmp_path: Path) -> None:
