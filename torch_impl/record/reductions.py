@@ -32,7 +32,7 @@ class Reduction:
 
 
 def split_reduction(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reduction | None:
-    """Compute the losses that a call of a loss function reduces; None if it is no such call.
+    """Compute the losses that a call of a loss function reduces; None if it is no such call, or if that fails.
 
     Args:
         function: The function.
@@ -47,9 +47,12 @@ def split_reduction(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
     reduction = arguments["reduction"]
     if reduction == "none" or any(arguments.get(old) is not None for old in OLD_REDUCTIONS):
         return None
-    with torch.no_grad():
-        losses = function(**{**arguments, "reduction": "none"})
-        divisor = _find_divisor(arguments) if name in WEIGHTED_FUNCTIONS and reduction == "mean" else None
+    try:
+        with torch.no_grad():
+            losses = function(**{**arguments, "reduction": "none"})
+            divisor = _find_divisor(arguments) if name in WEIGHTED_FUNCTIONS and reduction == "mean" else None
+    except RuntimeError:  # the labels have no values within torch.func, or there is not enough memory
+        return None
     has_divisor = divisor is not None and divisor != losses.numel()
     return Reduction(losses, reduction, {"divisor": divisor} if divisor is not None and has_divisor else {})
 

@@ -251,11 +251,14 @@ def test_compiled_loss_is_not_observed(tmp_path: Path) -> None:
     assert any("torch.compile compiles a function" in note for note in read_facts(tmp_path / "record")["not_recorded"])
 
 
-def test_operations_within_a_transformation_are_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "compute", [lambda rows, labels: (rows.sum(-1) - labels).square().sum(), functional.cross_entropy]
+)
+def test_operations_within_a_transformation_are_missing(compute: Any, tmp_path: Path) -> None:
     def update(model: Any, optimizer: Any) -> torch.Tensor:
         tokens, labels = draw_batch()
         optimizer.zero_grad()
-        loss = torch.vmap(lambda rows, numbers: (rows.sum(-1) - numbers).square().sum())(model(tokens), labels).mean()
+        loss = torch.vmap(compute)(model(tokens), labels).mean()
         loss.backward()
         optimizer.step()
         return loss.detach()
