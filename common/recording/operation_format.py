@@ -28,9 +28,11 @@ class TensorStatistics(TypedDict):
 
 
 class Operation(TypedDict):
-    """An operation: a function of the framework, or a layer that contains no others."""
+    """An operation: a function of the framework, a layer that contains no others, or the reduction of losses."""
 
-    name: str  # of the function in the framework, such as "log_softmax", or the kind of the layer, such as "Linear"
+    # Of the function in the framework, such as "log_softmax", of the kind of the layer, such as "Linear", or of the
+    # reduction: "mean", which has the argument "divisor" if that is not the number of losses, "sum" or "batchmean"
+    name: str
     arguments: dict[str, object]  # plain arguments by name, or by position if the name is not known
     inputs: list[int]  # numbers of the tensors that it received
     outputs: list[int]  # numbers of the tensors that it returned
