@@ -7,10 +7,16 @@ reference record of a diagnosis, and B the record that is compared with it.
 import numpy as np
 
 from common.diagnose.recorded.example_order import ArrayPair
+from common.diagnose.recorded.operations.operation_names import normalize_name
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 
+# Names of operations whose result has the numbers of their first tensor
+KEEPING = {
+    "asstrided", "cast", "clone", "contiguous", "data", "detach", "double", "expanddims", "flatten", "float", "int",
+    "long", "permute", "reshape", "squeeze", "stopgradient", "t", "to", "transpose", "type", "unsqueeze", "view",
+}  # fmt: skip
 MOST_VALUES = 2  # largest number of values of labels that a script makes
 
 
@@ -29,9 +35,19 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
 
 
 def _is_result(side: RecordedSide, name: str) -> bool:
-    """Check whether an operation of the first micro-batch of the first process returned a label."""
+    """Check whether an operation of the first micro-batch of the first process computed a label.
+
+    Operations that keep the numbers, such as reshape, compute nothing.
+    """
     trace = side.record.ranks[0].operations
-    number = None if trace is None else trace["names"].get(f"batch/0/label/{name}")
-    if trace is None or number is None:
+    if trace is None:
         return False
-    return any(number in operation["outputs"] for operation in trace["operations"])
+    producers = {output: operation for operation in trace["operations"] for output in operation["outputs"]}
+    number, visited = trace["names"].get(f"batch/0/label/{name}"), set[int]()
+    while number is not None and number in producers and number not in visited:
+        visited.add(number)
+        operation = producers[number]
+        if normalize_name(operation) not in KEEPING or not operation["inputs"]:
+            return True
+        number = operation["inputs"][0]
+    return False

@@ -43,6 +43,14 @@ def test_computed_label_is_no_data(a: bool | None, b: bool, label_of_b: np.ndarr
     assert is_computed(pair, label) == expected  # type: ignore[arg-type]
 
 
+def test_label_in_another_shape_is_data() -> None:
+    script = Script(x=TARGETS)
+    label = script.call("Cast", np.copy, script.call("reshape", np.ravel, script.inputs["x"]))
+    script.name("batch/0/label/target", label)
+    pair: Any = SimpleNamespace(a=_make_side(script.finish(script.call("sum", np.sum, label))), b=_make_side(None))
+    assert not is_computed(pair, ArrayPair("target", TARGETS, OTHERS, is_label=True, name_b="target"))
+
+
 def test_labels_of_two_values_are_data() -> None:
     pair = SimpleNamespace(a=_make_side(_record(is_result=True)), b=_make_side(_record(is_result=True)))
     label = ArrayPair("target", np.arange(8) % 2.0, np.arange(8) % 2 * 0.9, is_label=True, name_b="target")
