@@ -16,6 +16,7 @@ from typing import Any
 from common.recording.operation_format import MOST_OPERATIONS, Operation, OperationTrace, TensorStatistics
 from common.recording.record_writer import list_plain_values
 
+OUTPUT = "/output"  # part of the names of what the model and its layers returned
 MOST_CHARACTERS = 160  # of a line of code
 MOST_CHARACTERS_OF_ARGUMENT = 1000
 # Packages whose code is no part of a script; Python 3.9 does not list those of its standard library
@@ -117,10 +118,12 @@ class OperationObserver:
         self._numbers[id(tensor)] = weakref.ref(tensor), self.find_number(other)
 
     def finish(self, loss: object) -> OperationTrace:
-        """Return the operations on which a loss depends; all of them if it is None, that is, was not seen."""
+        """Return the operations that lead to a loss or to an output; all of them if the loss is None: it was not seen."""
         if loss is not None:
             number = self._trace["loss"] = self.find_number(loss)
-            self._trace["operations"] = _select_operations(self._trace["operations"], number)
+            # Keras computes the loss of probabilities from what their sigmoid received, and not from the model's output
+            outputs = [tensor for name, tensor in self._trace["names"].items() if OUTPUT in name]
+            self._trace["operations"] = _select_operations(self._trace["operations"], [number, *outputs])
         return self._trace
 
     def _find_line(self) -> tuple[str, int, str]:
@@ -135,9 +138,9 @@ class OperationObserver:
         return "", 0, ""
 
 
-def _select_operations(operations: Sequence[Operation], loss: int) -> list[Operation]:
-    """Return the operations on which a loss depends."""
-    needed, selected = {loss}, []
+def _select_operations(operations: Sequence[Operation], tensors: Iterable[int]) -> list[Operation]:
+    """Return the operations that lead to tensors."""
+    needed, selected = {*tensors}, []
     for operation in reversed(operations):
         if not needed.isdisjoint(operation["outputs"]):
             needed.update(operation["inputs"])

@@ -68,3 +68,15 @@ def test_long_arguments_are_left_out() -> None:
     received, selected = to_tensor([1, 2]), to_tensor([1])
     observer.add("getitem", {"1": list(range(1000)), "2": [0, 1]}, [received], [selected], "")
     assert observer.finish(selected)["operations"][0]["arguments"] == {"2": [0, 1]}
+
+
+def test_operations_of_the_loss_and_of_outputs_are_kept() -> None:
+    """The loss is computed from what the sigmoid received."""
+    observer = OperationObserver(measure, [])
+    logits, probabilities, printed, loss = (to_tensor([number]) for number in range(4))
+    observer.add("sigmoid", {}, [logits], [probabilities], "")
+    observer.name_tensor("batch/0/output/0", probabilities)
+    observer.add("round", {}, [probabilities], [printed], "")
+    observer.add("binary_crossentropy", {}, [logits], [loss], "")
+    names = [operation["name"] for operation in observer.finish(loss)["operations"]]
+    assert names == ["sigmoid", "binary_crossentropy"]
