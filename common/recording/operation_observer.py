@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import sys
 import types
 import weakref
@@ -16,7 +17,8 @@ from typing import Any
 from common.recording.operation_format import MOST_OPERATIONS, Operation, OperationTrace, TensorStatistics
 from common.recording.record_writer import list_plain_values
 
-OUTPUT = "/output"  # part of the names of what the model and its layers returned
+# Names of what the model returned: in a record, and while TensorFlow's recorder does not know the calls that are used
+OUTPUT = re.compile(r"(batch/0(/call/\d+)?|\d+)/output/")
 MOST_CHARACTERS = 160  # of a line of code
 MOST_CHARACTERS_OF_ARGUMENT = 1000
 # Packages whose code is no part of a script; Python 3.9 does not list those of its standard library
@@ -118,11 +120,11 @@ class OperationObserver:
         self._numbers[id(tensor)] = weakref.ref(tensor), self.find_number(other)
 
     def finish(self, loss: object) -> OperationTrace:
-        """Return the operations that lead to a loss or to an output; all of them if the loss is None: it was not seen."""
+        """Return the operations that lead to a loss or to an output; all if the loss is None: it was not seen."""
         if loss is not None:
             number = self._trace["loss"] = self.find_number(loss)
             # Keras computes the loss of probabilities from what their sigmoid received, and not from the model's output
-            outputs = [tensor for name, tensor in self._trace["names"].items() if OUTPUT in name]
+            outputs = [tensor for name, tensor in self._trace["names"].items() if OUTPUT.match(name)]
             self._trace["operations"] = _select_operations(self._trace["operations"], [number, *outputs])
         return self._trace
 

@@ -8,12 +8,16 @@ from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from common.recording.array_norms import add_elements
 from common.recording.operation_format import TensorStatistics
 from common.recording.record_format import name_call
 from tf_impl.record.model_facts import COMPOSITE_KINDS, RECURRENT_KINDS, Layer, get_kind, list_parts
+
+try:
+    from tensorflow.python.framework import op_callbacks, op_def_registry
+except ImportError:  # a later version of TensorFlow
+    op_callbacks = op_def_registry = None
 
 KERAS_PACKAGES = ("keras", "tf_keras", "keras_hub", "keras_nlp", "keras_cv")
 MAX_SIZE = 1 << 26  # number of elements up to which a tensor has statistics

@@ -26,17 +26,13 @@ from tf_impl.record.operation_facts import (
     is_whole,
     list_settings,
     measure,
+    op_callbacks,
     select_names,
 )
 from tf_impl.record.patches import Patches
 from tf_impl.record.tensors import first_tensor, is_eager, name_tensors
 from tf_impl.record.traced_layer import TracedLayer
 from tf_impl.record.weight_numbers import WeightNumbers
-
-try:
-    from tensorflow.python.framework import op_callbacks
-except ImportError:  # a later version of TensorFlow
-    op_callbacks = None
 
 PACKAGES = ("tensorflow", *KERAS_PACKAGES, "tf_impl.record", "numpy")
 LOSSES_WITH_LOOPS = {"keras.losses.CTC", "keras.losses.ctc", "ctc"}

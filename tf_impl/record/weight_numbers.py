@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import gen_resource_variable_ops
 
 from common.recording.operation_observer import OperationObserver
 from tf_impl.record.model_facts import Layer
@@ -46,7 +45,7 @@ class WeightNumbers:
         if id(handle) in self._known:
             return
         if value is None:
-            value = gen_resource_variable_ops.read_variable_op(handle, tf.as_dtype(dtype))
+            value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(dtype))
         self._observer.share_number(handle, value)
         self._known[id(handle)] = handle
         if (name := self._find_name(handle)) is not None:

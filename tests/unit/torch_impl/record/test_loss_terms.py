@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.recorded.walk import diagnose_records
+from common.recording.operation_format import OPERATIONS
 from tests.unit.torch_impl.record.scripts import read_facts
 from torch_impl.record import Recorder
 
@@ -150,7 +151,7 @@ def test_equal_sums_are_equal(other: LossFunction, tmp_path: Path) -> None:
         (add(0.5, "sum"), "loss_reduction", "the reduction of the squared error in the loss is mean in A", True),
         (leave_out, "missing_loss_term", "the loss of A has 0.5 times the squared error", True),
         (replace, "loss_terms", " + 0.5 times the absolute error (0.8", True),
-        (add(penalty=0.1), "loss_terms", "which is computed without a loss function", False),
+        (add(penalty=0.1), "added_operation", "B also computes", True),
         (receive_another, "loss_terms", "compare what the functions receive", False),
         (mask, "loss_weight", "a script reduces it itself, perhaps with a mask", False),
     ],
@@ -159,8 +160,11 @@ def test_the_term_that_differs_is_named(
     other: LossFunction, cause: str, words: str, is_confirmed: bool, tmp_path: Path
 ) -> None:
     diagnosis = diagnose(tmp_path, add(), other)
-    assert [(known.cause, known.confirmed) for known in diagnosis.causes] == [(cause, is_confirmed)]
-    assert words in diagnosis.causes[0].sentence
+    first, *others = diagnosis.causes
+    assert (first.cause, first.confirmed) == (cause, is_confirmed)
+    assert words in first.sentence
+    # The operations show where a term differs that is not explained
+    assert [(known.cause, known.confirmed) for known in others] == ([] if is_confirmed else [("operation", False)])
 
 
 def add_equal_terms(weights: list[float], penalty: float = 0.0) -> LossFunction:
@@ -219,6 +223,15 @@ def test_a_share_is_only_given_if_the_loss_is_a_sum(
 
 def test_a_root_of_the_loss_is_named(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, lambda outputs, y, z: functional.mse_loss(outputs[1], z), FUNCTIONS[0][0])
+    (cause,) = diagnosis.causes
+    assert (cause.cause, cause.confirmed) == ("added_operation", True)
+    assert cause.sentence.startswith("loss: B also computes sqrt in test_loss_terms.py:")
+
+
+def test_a_root_of_the_loss_is_named_without_operations(tmp_path: Path) -> None:
+    diagnose(tmp_path, lambda outputs, y, z: functional.mse_loss(outputs[1], z), FUNCTIONS[0][0])
+    (tmp_path / "a" / OPERATIONS).unlink()
+    diagnosis = diagnose_records(tmp_path / "a", tmp_path / "b")
     words = "the loss of A is computed from the squared error; that of B from the squared error (through sqrt)"
     assert [known.sentence for known in diagnosis.causes] == [words]
 
