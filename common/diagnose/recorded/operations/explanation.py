@@ -107,7 +107,8 @@ def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
         ]
         if unmatched:
             sentence = f"only {name.upper()} computes no gradient through {_describe_lines(side, unmatched)}"
-            return Explanation("stopped_gradient", sentence, side=name)
+            # The other script may use torch.no_grad, which is no operation
+            return Explanation("stopped_gradient", sentence, confirmed=False, side=name)
     return None
 
 
@@ -167,7 +168,7 @@ def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
         described = ", ".join(_describe(side, operation) for operation in of_line)
         parts.append(described + _describe_place(*place, of_line[0]))
     remaining = len(operations) - MOST_OPERATIONS
-    return "; ".join([*parts, *([f"and {remaining} more operations"] if remaining > 0 else [])])
+    return "; ".join([*parts, *([f"and {remaining} more"] if remaining > 0 else [])])
 
 
 def _describe(side: SectionSide, operation: Operation) -> str:
