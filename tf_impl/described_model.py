@@ -249,7 +249,7 @@ class DescribedModel(DifferentiatedModel):
 
     @cached_property
     def _has_random_operations(self) -> bool:
-        """Whether the model draws random numbers although its dropout is disabled."""
+        """Return whether the model draws random numbers although its dropout is disabled."""
         return self.had_random_operations and has_random_operations(self._compute, self.inputs)
 
     def _find_mixing_layer(self, batch_pass: BatchPass) -> str | None:

@@ -1,4 +1,4 @@
-"""What the models of runs A and B compute from the same weights and examples.
+"""Observations of the models of runs A and B, which compute from the same weights and examples.
 
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """

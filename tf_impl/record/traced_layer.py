@@ -11,7 +11,7 @@ from tf_impl.record.tensors import is_eager
 
 
 class TracedLayer:
-    """Context of a call of a layer. The layer ends where its activation begins, if it has one."""
+    """Context of a call of a layer. The layer ends when its activation begins, if it has one."""
 
     def __init__(
         self, layer: Layer, end: Callable[[object, bool], None], activate: Callable[[Any, object], object]

@@ -135,7 +135,7 @@ class OperationMode(TorchFunctionMode):
             _push_mode(mode)
 
     def name(self, name: str, tensor: object, is_given: bool = False) -> None:
-        """Give a tensor its name in the record. is_given: whether it may come from elsewhere."""
+        """Give a tensor its name in the record. is_given: whether no operation may have returned it."""
         if self._observer is not None and isinstance(tensor, torch.Tensor):
             self._see(tensor, is_given)
             self._observer.name_tensor(name, tensor)

@@ -53,8 +53,7 @@ def split_reduction(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
             divisor = _find_divisor(arguments) if name in WEIGHTED_FUNCTIONS and reduction == "mean" else None
     except RuntimeError:  # the labels have no values within torch.func, or there is not enough memory
         return None
-    has_divisor = divisor is not None and divisor != losses.numel()
-    return Reduction(losses, reduction, {"divisor": divisor} if divisor is not None and has_divisor else {})
+    return Reduction(losses, reduction, {} if divisor is None or divisor == losses.numel() else {"divisor": divisor})
 
 
 def _find_divisor(arguments: Mapping[str, Any]) -> float | None:

@@ -168,8 +168,8 @@ def _center(scores: np.ndarray, is_known: np.ndarray, axes: Axes) -> np.ndarray:
 def fits_constants(difference: np.ndarray, is_known: np.ndarray, constant_axes: Sequence[Axes]) -> bool:
     """Check whether a difference is a sum of arrays, one for each group of axes, that are constant along these axes.
 
-    Softmax divides by such a constant, so scores are recovered up to it. Only so many examples are checked that they
-    have few elements.
+    Softmax divides by such a constant, so scores are recovered up to it. Only the first examples are checked, if
+    there are many.
     """
     if not any(0 in axes for axes in constant_axes):
         count = max(1, FITTED_ELEMENTS // difference[0].size)

@@ -4,7 +4,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 the same numbers, in any order of their axes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -85,15 +85,14 @@ class DifferingSection:
             operations: The operations.
             side: The side that computes them: 0 or 1.
         """
-        own, other = (self.a, self.b)[side], (self.b, self.a)[side]
-        if not other.operations:
-            received = [*own.received]
-            pair = ([other.target], received) if side else (received, [other.target])
-            return bool(operations) and self._share_tensor(*pair)
-        if not all(operation in operations for operation in own.first_operations):
+        longer, shorter = (self.a, self.b)[side], (self.b, self.a)[side]
+        if not shorter.operations:
+            omitted, following = [*longer.received], [shorter.target]
+        elif all(operation in operations for operation in longer.first_operations):
+            omitted = [x for operation in operations for x in longer.list_tensors(operation)]
+            following = [x for operation in shorter.first_operations for x in shorter.list_tensors(operation)]
+        else:
             return False
-        omitted = [tensor for operation in operations for tensor in own.list_tensors(operation)]
-        following = [tensor for operation in other.first_operations for tensor in other.list_tensors(operation)]
         return self._share_tensor(*((following, omitted) if side else (omitted, following)))
 
     def begins_at(self, a: Sequence[Operation], b: Sequence[Operation]) -> bool:
@@ -144,25 +143,30 @@ def find_section(
     )
     if not a.operations and not b.operations:
         return None
-    used_in_a, used_in_b = a.used_tensors, b.used_tensors
     first, has_equal_inputs = _find_first(a, b, matches)
     return DifferingSection(
         a,
         b,
         first,
         has_equal_inputs,
-        unused_in_a=[
-            name
-            for name, y in b.received_inputs.items()
-            if a.has_equal_model_inputs and not any(matches.are_equal(x, y) for x in used_in_a)
-        ],
-        unused_in_b=[
-            name
-            for name, x in a.received_inputs.items()
-            if b.has_equal_model_inputs and not any(matches.are_equal(x, y) for y in used_in_b)
-        ],
+        unused_in_a=_list_unused(b, a, lambda received, used: matches.are_equal(used, received)),
+        unused_in_b=_list_unused(a, b, matches.are_equal),
         matches=matches,
     )
+
+
+def _list_unused(user: SectionSide, other: SectionSide, are_equal: Callable[[int, int], bool]) -> list[str]:
+    """Return the inputs of the model that a side's operations receive, and no operation of the other side.
+
+    Args:
+        user: The side that uses them.
+        other: The other side.
+        are_equal: Compares a tensor of the user with one of the other side.
+    """
+    if not other.has_equal_model_inputs:
+        return []
+    used = other.used_tensors
+    return [name for name, x in user.received_inputs.items() if not any(are_equal(x, y) for y in used)]
 
 
 def _find_first(

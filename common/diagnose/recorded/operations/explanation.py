@@ -173,8 +173,11 @@ def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
 
 def _describe(side: SectionSide, operation: Operation) -> str:
     # The framework passes private ones, such as _stacklevel, to itself
-    given = {x: value for x, value in operation["arguments"].items() if value is not None and not x.startswith("_")}
-    arguments = [str(value) if name.isdigit() else f"{name}={value}" for name, value in given.items()]
+    arguments = [
+        str(value) if name.isdigit() else f"{name}={value}"
+        for name, value in operation["arguments"].items()
+        if value is not None and not name.startswith("_")
+    ]
     text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
     layer = side.find_layer(operation)
     words = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."

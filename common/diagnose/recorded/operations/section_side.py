@@ -44,7 +44,7 @@ class SectionSide:
                 unvisited += [x for x in self._trace["operations"][index]["inputs"] if x not in self._matched]
         return [self._trace["operations"][index] for index in sorted(indices)]
 
-    @property
+    @cached_property
     def first_operations(self) -> list[Operation]:
         """The operations that receive no result of another one of the section."""
         return [
@@ -53,7 +53,7 @@ class SectionSide:
             if all(tensor in self._matched or tensor not in self._producers for tensor in operation["inputs"])
         ]
 
-    @property
+    @cached_property
     def received(self) -> set[int]:
         """The tensors that the operations receive."""
         return {tensor for operation in self.operations for tensor in operation["inputs"]}
@@ -105,12 +105,16 @@ class SectionSide:
 
     def find_layer(self, operation: Operation) -> str:
         """Return the path of the layer that an operation is; empty if it is a function."""
-        paths = {
+        return next((self._layers[output] for output in operation["outputs"] if output in self._layers), "")
+
+    @cached_property
+    def _layers(self) -> dict[int, str]:
+        """The paths of layers by the number of what they returned; of a layer before those that contain it."""
+        return {
             number: name.removeprefix("layer/").removesuffix("/output")
-            for name, number in reversed(self._trace["names"].items())  # of a layer before those that contain it
+            for name, number in reversed(self._trace["names"].items())
             if name.startswith("layer/") and name.endswith("/output")
         }
-        return next((paths[output] for output in operation["outputs"] if output in paths), "")
 
     def count_elements(self, operation: Operation) -> list[int]:
         """Return the number of elements of each result of an operation."""
@@ -118,4 +122,9 @@ class SectionSide:
 
     def _is_number(self, tensor: int) -> bool:
         is_single = math.prod(self._trace["tensors"][tensor]["shape"]) == 1
-        return is_single and tensor not in self._producers and tensor not in self._trace["names"].values()
+        return is_single and tensor not in self._producers and tensor not in self._named
+
+    @cached_property
+    def _named(self) -> frozenset[int]:
+        """The tensors that have names, such as weights."""
+        return frozenset(self._trace["names"].values())

@@ -163,7 +163,7 @@ def test_the_term_that_differs_is_named(
     first, *others = diagnosis.causes
     assert (first.cause, first.confirmed) == (cause, is_confirmed)
     assert words in first.sentence
-    # The operations show where a term differs that is not explained
+    # The operations name the lines of a difference that the terms do not explain
     assert [(known.cause, known.confirmed) for known in others] == ([] if is_confirmed else [("operation", False)])
 
 
