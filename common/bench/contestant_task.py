@@ -32,6 +32,7 @@ def parse_custom_arguments() -> argparse.Namespace:
     parser.add_argument("--loss", help="cross_entropy or mse")
     parser.add_argument("--data", type=Path, help="npz with the inputs by name, and labels")
     parser.add_argument("--channels", type=json.loads, help="the inputs whose last axis is channels, as JSON")
+    parser.add_argument("--ragged", type=json.loads, help="the inputs of different lengths, as JSON; each has a mask")
     return parser.parse_args()
 
 

@@ -35,7 +35,7 @@ from common.run_module import module_command
 
 SCRIPT_PRECISIONS = ("float32", "bfloat16")
 COLUMNS = ("premise", "hypothesis", "label")  # columns of the data files that scripts can read
-CUSTOM = "custom_ddp"  # the script that trains a user's own model
+CUSTOM = ("custom_ddp", "custom_fit", "custom_tf")  # the scripts that train a user's own model
 # The loss that a contestant's script computes, by the task
 CUSTOM_LOSSES = {"classification": "cross_entropy", "language_model": "cross_entropy", "regression": "mse"}
 MATRICES = "matrix_rate"  # the script that multiplies matrices
@@ -129,8 +129,8 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
     if importlib.util.find_spec(module) is None:
         key = f"bench.definitions.{name}.script={definition.script}"
         raise UserError(f"{key}: no module {module}; name a file of {module.rpartition('.')[0].replace('.', '/')}")
-    if definition.script == CUSTOM:
-        _check_custom(name, config)
+    if definition.script in CUSTOM:
+        _check_custom(name, definition.framework, config)
     elif not isinstance(config.data, BuiltinNliSettings) and not _is_jsonl(config.data):
         columns = ", ".join(COLUMNS)
         raise UserError(
@@ -145,12 +145,14 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
         )
 
 
-def _check_custom(name: str, config: Config) -> None:
+def _check_custom(name: str, framework: str, config: Config) -> None:
     """Raise UserError if the script that trains a user's own model cannot train the model of this config."""
     model, task, data = config.model, config.task, config.data
-    if not isinstance(model, CustomModelSettings) or model.torch is None or task.kind not in CUSTOM_LOSSES:
+    is_custom = isinstance(model, CustomModelSettings) and getattr(model, framework) is not None
+    if not is_custom or task.kind not in CUSTOM_LOSSES:
+        tasks = ", ".join(CUSTOM_LOSSES)
         raise UserError(
-            f"{name}: can only train model=custom model.torch=... with task={', '.join(CUSTOM_LOSSES)}; remove it from "
+            f"{name}: can only train model=custom model.{framework}=... with task={tasks}; remove it from "
             "bench.contestants"
         )
     loss = CUSTOM_LOSSES[task.kind]
@@ -216,10 +218,11 @@ def _build_script_arguments(
     }
     if isinstance(config.model, CustomModelSettings):
         return arguments | {
-            "model": config.model.torch,
+            "model": getattr(config.model, definition.framework),
             "arguments": json.dumps(config.model.arguments),
             "loss": CUSTOM_LOSSES[config.task.kind],
-            "data": _write_arrays(name, inputs.cache.train, output),
+            "data": _write_arrays(inputs.cache.train, output),
+            "ragged": json.dumps(_list_ragged(name, inputs.cache.train)),
             "channels": json.dumps(list(inputs.initial.hf_config["channels"])),
         }
     return arguments | {
@@ -229,21 +232,26 @@ def _build_script_arguments(
     }
 
 
-def _write_arrays(name: str, split: Split, output: Path) -> Path:
-    """Write the inputs and the labels of all training examples. Return the file.
-
-    Raises:
-        UserError: The examples have different lengths. A script that padded all of them to one length would be slower
-            than a user's own script.
-    """
-    if any(None in shape for shape in split.example_shapes.values()):
-        raise UserError(f"{name}: needs examples of one shape; remove it from bench.contestants")
+def _write_arrays(split: Split, output: Path) -> Path:
+    """Write the inputs and the labels of all training examples, padded to the longest example. Return the file."""
     path = output / "train.npz"
     if not path.exists():
         ids = np.arange(len(split))
         arrays: dict[str, Any] = dict(split.gather(ids, ids))
         np.savez(path, **arrays)
     return path.resolve()
+
+
+def _list_ragged(name: str, split: Split) -> list[str]:
+    """Return the inputs whose first axis differs between examples. Each of them has a mask.
+
+    Raises:
+        UserError: The labels differ in length. The scripts do not know how a task pads them.
+    """
+    shapes = {key: shape for key, shape in split.example_shapes.items() if None in shape}
+    if "labels" in shapes:
+        raise UserError(f"{name}: needs labels of one shape; remove it from bench.contestants")
+    return [key for key in shapes if f"{key}_mask" in shapes]
 
 
 def _write_examples(data: DataSettings, output: Path) -> Path:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from common.bench.options import load_options
-from examples.tabular import data as tabular
+from examples.lstm import data as lstm
 from tests.conftest import ROOT, SMALL_CORPUS, SMALL_MODEL, wait_until
 from tests.unit.common.bench.test_contestant import find_processes
 
 SCRIPTS = ["hf_trainer", "accelerate", "plain_ddp", "keras_fit", "plain_tf"]
 LOCKSTEP = ["torch_ddp", "torch_core_8", "tf_multiworker"]
+CUSTOM = ["custom_ddp", "custom_fit", "custom_tf"]
 SHORT = ["bench.rounds=1", "bench.block_seconds=0.5", "bench.warmup_steps=2", "bench.reference=torch_ddp"]
 
 pytestmark = pytest.mark.slow
@@ -37,20 +38,25 @@ ALL = ["tf_multiworker", *SCRIPTS, "link_rate", *(name for name in LOCKSTEP if n
 def test_every_script_has_a_contestant_here() -> None:
     options, _ = load_options([])
     assert {definition.script for definition in options.definitions.values() if definition.script} <= {
-        options.definitions[name].script for name in (*ALL, "custom_ddp")
+        options.definitions[name].script for name in (*ALL, *CUSTOM)
     }
 
 
 def test_a_users_own_model_takes_its_turns(tmp_path: Path) -> None:
-    tabular.write(tmp_path)
+    """The examples have different lengths."""
+    lstm.write(tmp_path)
     files = [f"data.{split}={tmp_path}/{split}.npz" for split in ("train", "validation")]
-    model = ["model=custom", "model.torch=examples.tabular.model_torch:build", "data=arrays", *files, "task=regression"]
+    factories = [
+        f"model.{side}=examples.lstm.model_{name}:build" for side, name in (("torch", "torch"), ("tf", "keras"))
+    ]
+    model = ["model=custom", *factories, "model.prove=false", "data=arrays", *files]
     places = [f"cache_dir={tmp_path / 'cache'}", f"bench.output={tmp_path / 'out'}"]
-    names = ["bench.contestants=[custom_ddp]", "bench.reference=custom_ddp"]
+    names = [f"bench.contestants=[{','.join(CUSTOM)}]", "bench.reference=custom_ddp"]
     command = [sys.executable, "-m", "common.bench", *model, *places, *SHORT, *names]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert completed.returncode == 0, completed.stdout + completed.stderr + read_log_ends(tmp_path / "out")
     result = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert [contestant["name"] for contestant in result["contestants"]] == CUSTOM
     assert all(contestant["examples_per_second"] > 0 for contestant in result["contestants"])
 
 

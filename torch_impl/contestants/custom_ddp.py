@@ -38,6 +38,14 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
 writer = RowWriter(args) if rank == 0 else None
 
 
+def trim(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Shorten inputs of different lengths, which the file pads to its longest example, to the longest of a batch."""
+    for name in args.ragged:
+        length = int(batch[f"{name}_mask"].sum(1).max())
+        batch |= {key: batch[key][:, :length] for key in (name, f"{name}_mask")}
+    return batch
+
+
 def compute_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the mean squared error of numbers, or the mean cross-entropy of classes."""
     if args.loss == "mse":
@@ -50,8 +58,9 @@ for epoch in itertools.count():
     sampler.set_epoch(epoch)
     for batch in loader:
         *inputs, batch_labels = (tensor.to(device) for tensor in batch)
+        batch_inputs = trim(dict(zip(names, inputs, strict=True)))
         with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "bfloat16"):
-            loss = compute_loss(model(**dict(zip(names, inputs, strict=True))), batch_labels)
+            loss = compute_loss(model(**batch_inputs), batch_labels)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -100,9 +100,26 @@ def test_a_script_receives_a_users_model(plan: Plan, tmp_path: Path) -> None:
     command = contestant.command.command
     values = dict(text.removeprefix("--").split("=", 1) for text in command if text.startswith("--"))
     assert (values["model"], values["arguments"], values["channels"]) == (factory, '{"width": 8}', "[]")
+    assert values["ragged"] == "[]"
     with np.load(values["data"]) as arrays, np.load(tmp_path / "train.npz") as written:
         assert set(arrays) == set(written)
         np.testing.assert_array_equal(arrays["labels"], written["labels"])
+
+
+def test_a_script_receives_the_inputs_of_different_lengths(plan: Plan, tmp_path: Path) -> None:
+    lengths = [2, 3]
+    offsets = np.cumsum([0, *lengths])
+    for split in ("train", "validation"):
+        tokens = np.arange(1, 6, dtype=np.int32)
+        np.savez(tmp_path / f"{split}.npz", tokens=tokens, **{"tokens.offsets": offsets}, labels=np.array([0, 1]))
+    files = [f"data.{split}={tmp_path}/{split}.npz" for split in ("train", "validation")]
+    model = ["model=custom", "model.torch=examples.lstm.model_torch:build", "data=arrays", *files]
+    (contestant,) = plan("custom_ddp", *model, "train.global_batch_size=2")
+    values = dict(text.removeprefix("--").split("=", 1) for text in contestant.command.command if "--" in text[:2])
+    assert values["ragged"] == '["tokens"]'
+    with np.load(values["data"]) as arrays:
+        assert arrays["tokens"].tolist() == [[1, 2, 0], [3, 4, 5]]
+        assert arrays["tokens_mask"].sum(1).tolist() == lengths
 
 
 def test_matrix_products_have_the_shapes_of_the_reference(plan: Plan) -> None:
@@ -132,6 +149,7 @@ def test_a_model_without_a_count_of_flops_has_no_matrix_products(plan: Plan) -> 
             "bench.definitions.hf_trainer.script=none: no module",
         ),
         ("custom_ddp", "model=convnet", "custom_ddp: can only train model=custom model.torch=... with task=classif"),
+        ("custom_fit", "model=convnet", "custom_fit: can only train model=custom model.tf=... with task=classif"),
         ("hf_trainer", "model=convnet", "hf_trainer: can only read data=builtin_nli or one .jsonl file"),
         ("keras_fit", "train.precision=float64", "keras_fit: does not support train.precision=float64; remove it"),
         (
