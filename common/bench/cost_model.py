@@ -2,7 +2,7 @@
 
 A message of m bytes takes alpha + m beta seconds: the latency, and the time for each byte (Hockney, "The communication
 challenge for MPP: Intel Paragon and Meiko CS-2", 1994). A step first computes and then reduces the gradients, which
-means that the replicas sum them. The two do not overlap.
+means that the replicas sum them. The two do not overlap. The reduction waits for the slowest replica.
 """
 
 import math
@@ -14,14 +14,19 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Compute:
-    """The seconds that one core needs for a step of a replica: per_step + per_example * examples."""
+    """The seconds that one core needs for a step of a replica: per_step + per_example * examples on average.
+
+    Attributes:
+        step_times: the times of measured steps, in units of their mean.
+    """
 
     per_step: float
     per_example: float
+    step_times: tuple[float, ...] = (1.0,)
 
-    def seconds(self, examples: float) -> float:
-        """Return the seconds of a step with this many examples, without communication."""
-        return self.per_step + self.per_example * examples
+    def seconds(self, examples: float, replicas: int) -> float:
+        """Return the seconds until the slowest of some replicas, each with this many examples, has computed a step."""
+        return (self.per_step + self.per_example * examples) * expect_slowest(self.step_times, replicas)
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,18 @@ class Link:
 
     alpha: float
     beta: float
+
+
+def expect_slowest(times: Sequence[float], replicas: int) -> float:
+    """Return the expected maximum of independent draws from measured times, one for each replica, over their mean.
+
+    The i-th of n sorted times is the maximum of N draws with the probability (i / n)^N - ((i - 1) / n)^N.
+
+    Source: David and Nagaraja, "Order Statistics", 2003, section 2.1.
+    """
+    ordered = np.sort(times)
+    probabilities = np.diff((np.arange(len(ordered) + 1) / len(ordered)) ** replicas)
+    return float(probabilities @ ordered / ordered.mean())
 
 
 # Predicts the seconds of a reduction from the number of replicas, the bytes and the link between the replicas
@@ -112,8 +129,9 @@ def fit_compute(steps: Sequence[tuple[float, float]]) -> Compute:
 
 def predict_examples_per_second(compute: Compute, reduce: Reduce, link: Link, workload: Workload) -> float:
     """Return the speed of replicas that each have a core and a link."""
+    compute_seconds = compute.seconds(workload.examples, workload.replicas)
     reduce_seconds = reduce(workload.replicas, workload.gradient_bytes, link)
-    return workload.replicas * workload.examples / (compute.seconds(workload.examples) + reduce_seconds)
+    return workload.replicas * workload.examples / (compute_seconds + reduce_seconds)
 
 
 def predict_local_examples_per_second(
@@ -121,7 +139,8 @@ def predict_local_examples_per_second(
 ) -> float:
     """Return the speed of replicas that share the cores of one machine.
 
-    If there are more replicas than cores, computing and copying take proportionally longer.
+    If there are more replicas than cores, computing and copying take proportionally longer, and no core waits for
+    another while it has a replica to compute.
 
     Args:
         compute: The cost of computing on one core.
@@ -131,4 +150,6 @@ def predict_local_examples_per_second(
         cores: The number of cores.
     """
     replicas_per_core = max(1.0, workload.replicas / cores)
-    return predict_examples_per_second(compute, reduce, link, workload) / replicas_per_core
+    compute_seconds = compute.seconds(workload.examples, min(workload.replicas, cores))
+    reduce_seconds = reduce(workload.replicas, workload.gradient_bytes, link)
+    return workload.replicas * workload.examples / (compute_seconds + reduce_seconds) / replicas_per_core

@@ -2,6 +2,9 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from common import hardware
 from common.bench.cost_model import (
@@ -10,6 +13,7 @@ from common.bench.cost_model import (
     Compute,
     Link,
     Workload,
+    expect_slowest,
     fit_compute,
     predict_examples_per_second,
     predict_held_bytes,
@@ -34,11 +38,13 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
     if not links or len({contestant.planned.config.train.global_batch_size for contestant in singles}) < 2:
         return None
     rounds = range(len(links[0].contestant.blocks))
-    computes_by_round = [_fit_round(singles, index) for index in rounds]
+    step_times = _compare_step_times(singles)
+    computes_by_round = [_fit_round(singles, index, step_times) for index in rounds]
     links_by_round = [_read_link(links[0], index) for index in rounds]
     compute = Compute(
         statistics.median(fit.per_step for fit in computes_by_round),
         statistics.median(fit.per_example for fit in computes_by_round),
+        step_times,
     )
     gradient_bytes, config = singles[0].planned.gradient_bytes, singles[0].planned.config
     examples = max(contestant.planned.config.train.global_batch_size for contestant in singles)
@@ -48,7 +54,11 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
         if contestant.planned.config.strategy.kind == CHECKED and contestant.planned.is_training
     ]
     return {
-        "compute": {"per_step": compute.per_step, "per_example": compute.per_example},
+        "compute": {
+            "per_step": compute.per_step,
+            "per_example": compute.per_example,
+            "slowest": [expect_slowest(step_times, replicas) for replicas in REPLICAS],
+        },
         "link": {
             "alpha": statistics.median(link.alpha for link in links_by_round),
             "beta": statistics.median(link.beta for link in links_by_round),
@@ -95,12 +105,27 @@ def _is_single_core(measured: MeasuredContestant) -> bool:
     return has_one_core and planned.is_training and planned.definition.script is None
 
 
-def _fit_round(singles: Sequence[MeasuredContestant], index: int) -> Compute:
-    """Fit the cost of computing to the measurements of one round."""
+def _compare_step_times(singles: Sequence[MeasuredContestant]) -> tuple[float, ...]:
+    """Return the time of each measured step, for a token if they are counted, in units of the median of its block.
+
+    The tokens of a step are divided equally over the replicas, so that more tokens make none of them wait.
+    """
+    times = []
+    for block in (block for contestant in singles for block in contestant.contestant.blocks):
+        seconds = np.diff([row["seconds"] for row in block])
+        tokens = np.diff([row["tokens"] for row in block])
+        block_times = seconds / tokens if tokens.all() else seconds
+        times += (block_times / np.median(block_times)).tolist()
+    return tuple(times)
+
+
+def _fit_round(singles: Sequence[MeasuredContestant], index: int, step_times: tuple[float, ...]) -> Compute:
+    """Fit the cost of computing to the measurements of one round. step_times: the times of steps, in any unit."""
     sizes = [contestant.planned.config.train.global_batch_size for contestant in singles]
-    return fit_compute(
-        [(size, size / contestant.rates["examples"][index]) for size, contestant in zip(sizes, singles, strict=True)]
-    )
+    steps = [
+        (size, size / contestant.rates["examples"][index]) for size, contestant in zip(sizes, singles, strict=True)
+    ]
+    return replace(fit_compute(steps), step_times=step_times)
 
 
 def _read_link(measured: MeasuredContestant, index: int) -> Link:

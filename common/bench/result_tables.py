@@ -88,7 +88,8 @@ def _build_prediction_sections(prediction: Prediction) -> list[TableSection]:
     compute, link = prediction["compute"], prediction["link"]
     fit = (
         f"Fitted: a step of one replica on one core takes {compute['per_step'] * 1e3:.1f} ms and "
-        f"{compute['per_example'] * 1e3:.2f} ms for each example; a message between two processes here takes "
+        f"{compute['per_example'] * 1e3:.2f} ms for each example, and {compute['slowest'][1]:.2f} times as long if the "
+        f"slower of two counts; a message between two processes here takes "
         f"{link['alpha'] * 1e6:.0f} us, and its bytes are copied, sent and summed at {1e-9 / link['beta']:.2f} GB/s; "
         f"gradients of {prediction['gradient_bytes'] / 1e6:.1f} MB."
     )

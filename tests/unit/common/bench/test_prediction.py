@@ -1,5 +1,7 @@
 """The cost model, compared with counts by hand, and the prediction of an invented benchmark."""
 
+import itertools
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from common.bench.cost_model import (
     Compute,
     Link,
     Workload,
+    expect_slowest,
     fit_compute,
     parameter_server,
     predict_examples_per_second,
@@ -76,6 +79,23 @@ def test_the_fit_recovers_the_costs(per_step: float, per_example: float, sizes: 
     assert fitted.per_example == pytest.approx(per_example, rel=1e-6)
 
 
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_the_slowest_of_some_replicas_is_the_mean_over_all_draws(replicas: int) -> None:
+    times = (4.0, 1.0, 1.0, 2.0)
+    draws = [max(draw) for draw in itertools.product(times, repeat=replicas)]
+    assert expect_slowest(times, replicas) == pytest.approx(statistics.mean(draws) / statistics.mean(times))
+
+
+def test_the_prediction_waits_for_the_slowest_replica() -> None:
+    compute = replace(COMPUTE, step_times=(1.0, 3.0))
+    workload = Workload(2, 8, SIZE)
+    assert predict_examples_per_second(compute, ring, LINK, workload) == pytest.approx(
+        2 * 8 / (0.026 * 1.25 + ring_by_hand(2, SIZE))
+    )
+    three = predict_local_examples_per_second(compute, ring, LINK, Workload(3, 8, SIZE), cores=2)
+    assert three == pytest.approx(3 * 8 / (1.5 * (0.026 * 1.25 + ring_by_hand(3, SIZE)))), "two replicas at a time"
+
+
 def test_replicas_share_the_cores_of_a_machine() -> None:
     two_replicas, four_replicas = (
         predict_local_examples_per_second(COMPUTE, ring, LINK, Workload(n, 8, SIZE), cores=2) for n in (2, 4)
@@ -118,6 +138,8 @@ def test_the_prediction_and_its_checks(measured: list[MeasuredContestant]) -> No
     options, _ = load_options(["bench.bandwidths=[8]", "bench.latency=0"])
     prediction = predict(options, measured)
     assert prediction is not None
+    slowest = prediction["compute"].pop("slowest")  # type: ignore[misc]  # all steps took equally long
+    assert slowest == pytest.approx([1.0] * 11)
     assert prediction["compute"] == pytest.approx({"per_step": 0.015, "per_example": 0.003}), (
         "the median of both rounds"
     )
