@@ -6,7 +6,7 @@ from dataclasses import replace
 from common.config.metrics import choose_predictions
 from common.config.schema import Config
 from common.data import batch_plan
-from common.data.batches import GlobalBatch, Split, evaluation_batches, training_batches
+from common.data.batches import MICRO_BATCHES, GlobalBatch, Split, evaluation_batches, training_batches
 from common.data.transforms.transformed_split import TransformedSplit
 
 
@@ -47,10 +47,12 @@ def _batch_options(config: Config, split: Split) -> tuple[bool, list[float] | No
     """Return arguments that `training_batches` and `evaluation_batches` take in this order.
 
     They are aligned_dropout, class_weights, mark_real and micro_batches. class_weights is None if an example has
-    several labels, since their weights are part of its loss. mark_real marks the rows that only fill a batch, so that
-    a BatchNorm over the global batch leaves them out.
+    several labels, since their weights are part of its loss. mark_real marks the rows that only fill a batch, if there
+    are any, so that a BatchNorm over the global batch leaves them out.
     """
     model = config.model
     has_several_labels = bool(split.example_shapes.get("labels"))
     class_weights = None if has_several_labels else config.task.label_weights
-    return model.has_aligned_dropout, class_weights, model.has_global_batch_norm, config.micro_batches
+    size, parts = config.train.global_batch_size, MICRO_BATCHES if config.train.padding == "micro_batches" else 1
+    fills_batch = (len(split) % size or size) < config.strategy.world_size * config.micro_batches * parts
+    return model.has_aligned_dropout, class_weights, model.has_global_batch_norm and fills_batch, config.micro_batches
