@@ -1,5 +1,9 @@
 """Shards of a global batch as tensors."""
 
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,6 +11,9 @@ from common.config.schema import Config
 from common.data.batches import Arrays, Split
 from common.training.planned_batches import find_batch, has_equal_batches, validation_batches
 from tf_impl.compilation import round_up_shapes
+
+# Number of training steps from which it pays to compile the step once more for a smaller last batch of an epoch
+STEPS_TO_COMPILE_TWICE = 100
 
 
 def to_tensors(shard: list[Arrays], compiled: bool = False) -> list[dict[str, tf.Tensor]]:
@@ -33,17 +40,21 @@ def build_input_signature(
         config: The config of the run.
         split: The split.
         rank: The replica whose shards the function takes. If all global batches have the same size, the number of
-            examples in a shard is fixed, too. None: shards have any number of examples.
+            examples in a shard is fixed, too. In a long training it is that of most batches: `SizedStep` takes the
+            others. None: shards have any number of examples.
         world_size: The number of replicas.
         evaluates: Whether the function takes the shards of an evaluation, which may ask for predictions.
     """
     # The first shard stands for all: the names and types of the arrays are always the same.
     batch = next(validation_batches(config, split)) if evaluates else find_batch(config, split, number=1)
     shard = batch.shard(rank or 0, world_size)
-    is_fixed = rank is not None and has_equal_batches(config, split)
+    compiles_twice = not evaluates and config.train.steps >= STEPS_TO_COMPILE_TWICE
+    is_fixed = rank is not None and (compiles_twice or has_equal_batches(config, split))
+    shapes = dict(split.example_shapes)
+    if shapes:
+        shapes["weights"] = shard[0]["weights"].shape[1:]
     return [
-        {name: _build_spec(array, split.example_shapes.get(name), is_fixed) for name, array in arrays.items()}
-        for arrays in shard
+        {name: _build_spec(array, shapes.get(name), is_fixed) for name, array in arrays.items()} for arrays in shard
     ]
 
 
@@ -52,6 +63,35 @@ def _build_spec(array: np.ndarray, example_shape: tuple[int | None, ...] | None,
     if example_shape is None:
         return tf.TensorSpec([None] * array.ndim, array.dtype)
     return tf.TensorSpec([len(array) if is_fixed else None, *example_shape], array.dtype)
+
+
+class SizedStep:
+    """A training step that TensorFlow compiles for global batches of the usual size, and again for a smaller one.
+
+    If the number of examples is known, shapes are constants of the graph. A loop over the tokens of a text then has
+    half as many operations.
+    """
+
+    def __init__(self, step: Callable[..., Any], shards: Sequence[object], *others: tf.TensorSpec) -> None:
+        """Prepare to compile a step. shards: the type of its first argument; others: the types of its others."""
+        self._usual_size = _count_examples(shards)
+        self._usual = tf.function(step, [shards, *others])
+        self._smaller = tf.function(step, [tf.nest.map_structure(_open_first_axis, shards), *others])
+
+    def __call__(self, shards: Sequence[object], *others: object) -> Any:  # noqa: ANN401  what the step returns
+        """Make a step. The shards are those of all replicas, or the only one."""
+        step = self._usual if _count_examples(shards) == self._usual_size else self._smaller
+        return step(shards, *others)
+
+
+def _count_examples(shards: Sequence[Any]) -> list[int | None]:
+    """Return the number of examples of each micro-batch of one shard or of several; None if it is not fixed."""
+    micro_batches = shards if isinstance(shards[0], dict) else itertools.chain(*shards)
+    return [micro_batch["weights"].shape[0] for micro_batch in micro_batches]
+
+
+def _open_first_axis(spec: tf.TensorSpec) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
 
 
 def select_replica_shard(shards: list[list[dict[str, tf.Tensor]]]) -> list[dict[str, tf.Tensor]]:

@@ -13,7 +13,7 @@ from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
-from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
+from tf_impl.batches import SizedStep, build_input_signature, select_replica_shard, to_tensors
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import measure_peak_memory, select_replica_devices
 from tf_impl.models import build_model
@@ -42,7 +42,7 @@ class CentralStorage(Strategy[CentralStorageSettings]):
             for split, evaluates in ((context.inputs.cache.train, False), (context.inputs.cache.validation, True))
         )
         weight = tf.TensorSpec([], tf.float64)
-        self.train_step = tf.function(self._train_step, [train_shards, weight, SCALARS])
+        self.train_step = SizedStep(self._train_step, train_shards, weight, SCALARS)
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shards])
 
     @override

@@ -13,7 +13,7 @@ from common.training.state import SavedState, State
 from common.training.stop import preserve_handlers
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
-from tf_impl.batches import build_input_signature, to_tensors
+from tf_impl.batches import SizedStep, build_input_signature, to_tensors
 from tf_impl.changing_buffers import build_averaging, build_buffer_check, find_changing_buffers
 from tf_impl.communication.rendezvous import Group
 from tf_impl.device import measure_peak_memory, select_replica_devices
@@ -54,7 +54,7 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
         self.average_buffers = build_averaging(self.strategy, dependent_buffers)
         self.check_equal_buffers = build_buffer_check(self.strategy, self.model)
         weight = tf.TensorSpec([], tf.float64)
-        self.train_step = tf.function(self._train_step, [train_shard, weight, SCALARS])
+        self.train_step = SizedStep(self._train_step, train_shard, weight, SCALARS)
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shard])
 
     @override

@@ -54,6 +54,33 @@ for kind in {key.partition("/")[0] for key in arrays}:
     }
 print(json.dumps(results))
 """
+SIZED_STEP = """
+import json
+import tensorflow as tf
+from tf_impl.batches import SizedStep
+
+def make_spec(count):
+    return {"x": tf.TensorSpec([count, None, 2], tf.float32), "weights": tf.TensorSpec([count], tf.float64)}
+
+def make_shard(count, width):
+    return [{"x": tf.ones([count, width, 2]), "weights": tf.ones([count], tf.float64)}]
+
+traced = []
+
+def step(shards, factor):
+    micro_batches = [micro_batch for shard in shards for micro_batch in shard]
+    traced.append([micro_batch["x"].shape.as_list() for micro_batch in micro_batches])
+    return factor * tf.add_n([tf.reduce_sum(micro_batch["x"]) for micro_batch in micro_batches])
+
+sized = SizedStep(step, [[make_spec(3)], [make_spec(2)]], tf.TensorSpec([], tf.float32))
+sums = [
+    float(sized([make_shard(first, width), make_shard(second, width)], 0.5))
+    for first, second, width in json.loads(input())
+]
+one_shard = SizedStep(lambda shard, factor: step([shard], factor), [make_spec(3)], tf.TensorSpec([], tf.float32))
+sums.append(float(one_shard(make_shard(3, 1), 0.5)))
+print(json.dumps([traced, sums]))
+"""
 ANY = {  # values that a conversion to another type would change
     "float64": np.array([[0.1, 1e300], [-0.0, np.pi]]),
     "float32": np.array([0.1, 3e38], np.float32),
@@ -123,3 +150,10 @@ def test_input_signature_of_a_replica_fixes_the_number_of_examples(
 ) -> None:
     assert converted["images"]["signatures"][1]["images"] == ["float32", list(shards["images"]["images"].shape)]
     assert converted["text"]["signatures"][1]["labels"] == ["int32", [None]]
+
+
+def test_a_step_is_compiled_for_the_usual_size_and_for_all_others(keras_python: Python) -> None:
+    sizes = [(3, 2, 4), (3, 2, 5), (1, 1, 4), (2, 3, 1), (3, 2, 1)]
+    traced, sums = json.loads(keras_python(SIZED_STEP.replace("json.loads(input())", json.dumps(sizes))))
+    assert traced == [[[3, None, 2], [2, None, 2]], [[None, None, 2]] * 2, [[3, None, 2]]]
+    assert sums == [*((first + second) * width for first, second, width in sizes), 3]
