@@ -9,13 +9,14 @@ from threading import Barrier, local
 
 import torch
 import torch.distributed as dist
-from torch.autograd.function import FunctionCtx
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from typing_extensions import override
 
 from common.errors import UserError
 from torch_impl.changing_buffers import find_changing_buffers
+from torch_impl.communication.shared_memory import open_shared_memory
 from torch_impl.keras_module import KerasModule
 
 STATISTICS = ("running_mean", "running_var")
@@ -70,6 +71,11 @@ def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], objec
         statistic /= world_size
 
 
+def _broadcast_channels(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return one value for each channel in a shape that broadcasts to x [n, channels, ...]."""
+    return values.view(1, -1, *[1] * (x.dim() - 2))
+
+
 class RowAwareLayer(Module):
     """A BatchNorm layer that can compute its statistics over all replicas, without padding rows."""
 
@@ -82,6 +88,67 @@ class RowAwareLayer(Module):
         if self.real_rows is None:
             return torch.ones(len(x), dtype=x.dtype, device=x.device).view(shape)
         return self.real_rows.repeat_interleave(len(x) // len(self.real_rows)).to(x.dtype).view(shape)
+
+
+class _LocalMoments(torch.autograd.Function):
+    """The mean and the variance of each channel of x [n, channels, ...]."""
+
+    @staticmethod
+    @override
+    def forward(ctx: FunctionCtx, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        axes, count = [axis for axis in range(x.dim()) if axis != 1], x.numel() // x.shape[1]
+        mean = x.sum(axes) / count
+        variance = (x - _broadcast_channels(mean, x)).square_().sum(axes) / count  # 5 times as fast as torch.var_mean
+        ctx.save_for_backward(x, mean)
+        return mean, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: BackwardCFunction, of_mean: torch.Tensor, of_variance: torch.Tensor) -> torch.Tensor:
+        x, mean = ctx.saved_tensors
+        count = x.numel() // x.shape[1]
+        slope = 2 * of_variance / count
+        return _scale_channels(x, slope, of_mean / count - slope * mean)
+
+
+class _Normalize(torch.autograd.Function):
+    """weight * (x - mean) / sqrt(variance + epsilon) + bias for x [n, channels, ...] and given statistics.
+
+    PyTorch's own operation has no gradients of the statistics.
+    """
+
+    @staticmethod
+    @override
+    def forward(
+        ctx: FunctionCtx,
+        x: torch.Tensor,
+        mean: torch.Tensor,
+        variance: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        epsilon: float,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, mean, variance, weight)
+        ctx.epsilon = epsilon
+        return torch.nn.functional.batch_norm(x, mean, variance, weight, bias, eps=epsilon)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: BackwardCFunction, of_y: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, mean, variance, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+            of_y, x, weight, mean, variance, None, None, False, ctx.epsilon, [True, True, True]
+        )
+        inverse_deviation = torch.rsqrt(variance + ctx.epsilon)
+        of_mean = -of_bias * weight * inverse_deviation
+        of_variance = -0.5 * of_weight * weight * inverse_deviation.square()
+        return of_x, of_mean, of_variance, of_weight, of_bias, None
+
+
+def _scale_channels(x: torch.Tensor, factor: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+    """Return x [n, channels, ...] times a factor plus an offset, which each channel has."""
+    zeros, ones = torch.zeros_like(factor), torch.ones_like(factor)
+    return torch.nn.functional.batch_norm(x, zeros, ones, factor, offset, eps=0.0)  # faster than addcmul
 
 
 class SynchronizedBatchNorm(RowAwareLayer, _BatchNorm):
@@ -98,23 +165,34 @@ class SynchronizedBatchNorm(RowAwareLayer, _BatchNorm):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(input)
-        axes = [axis for axis in range(input.dim()) if axis != 1]
-        shape = [1, -1, *[1] * (input.dim() - 2)]
         x = input if input.dtype == torch.float64 else input.float()
-        real = self.broadcast_real_rows(x)
+        local_count, local_mean, local_variance = self._compute_local_moments(x)
         # The sum of each channel, then the number of values in each channel, in one tensor for one all-reduce.
-        local_sums = torch.cat(((x * real).sum(axes), real.sum().view(1) * x[0, 0].numel()))
-        sums = self.sum_over_replicas(local_sums)
+        sums = self.sum_over_replicas(torch.cat((local_mean * local_count, local_count)))
         count = sums[-1].detach()
         mean = sums[:-1] / count
-        centred = x - mean.view(shape)
-        variance = self.sum_over_replicas((centred.square() * real).sum(axes)) / count
+        # The squared deviations from the mean of all replicas, from those from the mean of this replica.
+        squares = local_count * (local_variance + (local_mean - mean).square())
+        variance = self.sum_over_replicas(squares) / count
         unbiased = variance.detach() * (count / (count - 1))  # the variance that torch.nn.BatchNorm averages
         self._update_moving_statistics(mean.detach(), unbiased)
-        x = centred * torch.rsqrt(variance + self.eps).view(shape)
+        weight, bias = (mean.new_ones(len(mean)), mean.new_zeros(len(mean)))
         if self.weight is not None:
-            x = x * self.weight.view(shape) + self.bias.view(shape)
-        return x.to(input.dtype)
+            weight, bias = self.weight, self.bias
+        normalized: torch.Tensor = _Normalize.apply(x, mean, variance, weight, bias, self.eps)
+        return normalized.to(input.dtype)
+
+    def _compute_local_moments(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the number of real values in a channel [1], and the mean and the variance of each channel."""
+        count = x.new_full([1], x.numel() // x.shape[1])
+        if self.real_rows is None:
+            return count, *_LocalMoments.apply(x)
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        real = self.broadcast_real_rows(x)
+        count = real.sum().view(1) * x[0, 0].numel()
+        mean = (x * real).sum(axes) / count.clamp(min=1)
+        squares = (x - _broadcast_channels(mean, x)).square() * real
+        return count, mean, squares.sum(axes) / count.clamp(min=1)
 
     @torch.no_grad()
     def _update_moving_statistics(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
@@ -162,27 +240,35 @@ def use_real_rows(model: Module, real_rows: torch.Tensor | None) -> None:
             module.real_rows = real_rows
 
 
-def make_sum_over_ranks() -> SumOverReplicas:
-    """Return a function that sums over all ranks.
+def make_sum_over_ranks(timeout: float) -> SumOverReplicas:
+    """Return a function that sums over all ranks, on one host in memory that they share.
 
-    The function uses its own process group, because another thread may reduce gradients at the same time.
+    The function uses its own memory or process group, because another thread may reduce gradients at the same time.
+
+    Args:
+        timeout: Seconds that a rank waits for the others.
     """
-    group = dist.new_group()
+    memory = open_shared_memory(timeout) if dist.get_backend() == "gloo" else None
+    group = dist.new_group() if memory is None else None
+
+    def add_up(x: torch.Tensor) -> torch.Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)
+        if memory is None:
+            dist.all_reduce(total, group=group)
+        else:
+            memory.sum(total.view(-1))
+        return total
 
     class SumOverRanks(torch.autograd.Function):
         @staticmethod
         @override
         def forward(ctx: FunctionCtx, x: torch.Tensor) -> torch.Tensor:
-            x = x.clone()
-            dist.all_reduce(x, group=group)
-            return x
+            return add_up(x)
 
         @staticmethod
         @override
         def backward(ctx: FunctionCtx, *gradients: torch.Tensor) -> torch.Tensor:
-            gradient = gradients[0].clone()
-            dist.all_reduce(gradient, group=group)
-            return gradient
+            return add_up(gradients[0])
 
     return SumOverRanks.apply
 

@@ -183,12 +183,13 @@ class Loop:
         """
         rows: list[Row] = []
         traffic: list[Row] = []
-        for result, seconds in block:
-            losses, grad_norm = fetch_losses(self.config.task, result.loss), float(result.grad_norm)
-            if not math.isfinite(loss := losses["loss"]):
+        summed_losses = self.strategy.sum_losses([result.loss for result, _ in block])
+        for (result, seconds), loss in zip(block, summed_losses, strict=True):
+            losses, grad_norm = fetch_losses(self.config.task, loss), float(result.grad_norm)
+            if not math.isfinite(losses["loss"]):
                 self._report(rows, traffic)
-                ids = result.batch.ids.tolist()
-                raise NonFiniteLossError(f"step {result.batch.step}: the loss is {loss}; training examples {ids}")
+                reason = f"the loss is {losses['loss']}; training examples {result.batch.ids.tolist()}"
+                raise NonFiniteLossError(f"step {result.batch.step}: {reason}")
             rows.append(self._advance(result, losses, grad_norm, seconds))
             if result.traffic is not None:
                 traffic.append({"step": self.position.step, **result.traffic})

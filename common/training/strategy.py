@@ -4,7 +4,7 @@ A strategy is one way to train data-parallel, such as DDP: it turns global batch
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Generic, SupportsFloat, get_args, get_origin
@@ -29,7 +29,9 @@ class StepResult:
     """The result of one update. The loss and the norm stay on the device until float() fetches them."""
 
     batch: GlobalBatch  # the batch from which the update was computed
-    loss: SupportsFloat  # mean over the batch; if the model has several outputs, a tensor [outputs] of weight * loss
+    # Mean over the batch, or this rank's part of it, which `Strategy.sum_losses` adds up. If the model has several
+    # outputs, a tensor [outputs] of weight * loss.
+    loss: SupportsFloat
     grad_norm: SupportsFloat  # global L2 norm of the gradient, before clipping
     # Asynchronous strategies: updates applied between the worker's read of the parameters and this update.
     staleness: int | None = None
@@ -99,6 +101,14 @@ class Strategy(ABC, Generic[SettingsT]):
     @abstractmethod
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """Update the parameters from each global batch. All work is finished when the iterator ends."""
+
+    def sum_losses(self, losses: Sequence[SupportsFloat]) -> Sequence[SupportsFloat]:
+        """Return the losses of results of `train`, summed over the ranks. Every rank calls it with the same results.
+
+        A strategy overrides this method if its ranks yield parts of the losses. An update does not need the sums, so
+        that one message adds up the losses of many steps.
+        """
+        return losses
 
     @abstractmethod
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

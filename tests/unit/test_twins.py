@@ -42,7 +42,7 @@ ONE_SIDED = {  # public names that only one side has, with the reason
     "tf_impl/compilation.py": ["round_up_shapes"],  # torch.compile compiles for all shapes
     "torch_impl/step.py": ["collect_gradients"],  # PyTorch keeps gradients in parameters
     # Only TensorFlow compiles a step, for all replicas at once.
-    "tf_impl/batches.py": ["build_input_signature", "select_replica_shard"],
+    "tf_impl/batches.py": ["SizedStep", "SizedStep.__init__", "build_input_signature", "select_replica_shard"],
     # The frameworks name the method differently, and a Keras layer does not know its name in the model.
     "torch_impl/aligned_layers.py": ["KeyedLayer", "AlignedLayer.forward", "AlignedLayer.extra_repr"],
     "tf_impl/aligned_layers.py": ["AlignedLayer.call"],
@@ -135,6 +135,7 @@ ONE_SIDED_FILES = {
         "communication/allreduce.py",
         "communication/connection.py",
         "communication/cost_model.py",
+        "communication/pipe_barrier.py",
         "communication/shared_memory.py",
         "communication/store.py",
         "communication/tour.py",
@@ -150,6 +151,7 @@ ONE_SIDED_FILES = {
         "unregistered_modules.py",
     ],
     "tf_impl": [
+        "communication/replica_sums.py",
         "models/layout.py",
         "keras_two.py",
         "traced_step.py",

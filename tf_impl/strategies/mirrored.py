@@ -1,7 +1,6 @@
 """MirroredStrategy: one process; every variable has a copy on each device, and gradients are all-reduced."""
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
 
 import tensorflow as tf
 from typing_extensions import override
@@ -12,19 +11,16 @@ from common.run.context import RunContext
 from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
-from tf_impl.batches import build_input_signature, select_replica_shard, to_tensors
+from tf_impl.batches import SizedStep, build_input_signature, select_replica_shard, to_tensors
 from tf_impl.changing_buffers import build_averaging, build_buffer_check, find_changing_buffers
 from tf_impl.communication.rendezvous import Group
+from tf_impl.communication.replica_sums import SUM, sum_over_replicas
 from tf_impl.device import measure_peak_memory, select_replica_devices
 from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
 from tf_impl.step import MicroBatch, backward, compute_evaluation_sums, evaluate
 from tf_impl.task import build_task_functions
 from tf_impl.training_state import collect_state, load_state
-
-SUM = tf.distribute.ReduceOp.SUM
-# One value for each replica. At run time it is a container of tensors, which TensorFlow does not type.
-PerReplica: TypeAlias = tf.Tensor | tf.IndexedSlices
 
 
 class Mirrored(Strategy[MirroredSettings]):
@@ -48,7 +44,7 @@ class Mirrored(Strategy[MirroredSettings]):
         self.average_buffers = build_averaging(self.strategy, dependent_buffers)
         self.check_equal_buffers = build_buffer_check(self.strategy, self.model)
         weight = tf.TensorSpec([], tf.float64)
-        self.train_step = tf.function(self._train_step, [train_shards, weight, SCALARS])
+        self.train_step = SizedStep(self._train_step, train_shards, weight, SCALARS)
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shards])
 
     @override
@@ -68,15 +64,11 @@ class Mirrored(Strategy[MirroredSettings]):
         """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
 
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
-            replica = tf.distribute.get_replica_context()
             loss, gradients = backward(
                 self.model, self.task, select_replica_shard(shards), weight, self.optimizer.parameters
             )
             gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
-            if "GPU" in self.devices[0]:
-                loss, gradients = replica.all_reduce(SUM, (loss, gradients))
-            else:
-                loss, *gradients = replica.merge_call(_sum_over_replicas, args=([loss, *gradients],))
+            loss, *gradients = sum_over_replicas([loss, *gradients])
             return loss, self.optimizer.update(gradients, scalars)
 
         per_replica = self.strategy.run(replica_step)  # every replica returns the same values
@@ -112,13 +104,3 @@ class Mirrored(Strategy[MirroredSettings]):
     @override
     def report(self) -> dict[str, object]:
         return {"peak_memory_bytes": measure_peak_memory(self.devices)}
-
-
-def _sum_over_replicas(strategy: tf.distribute.Strategy, values: list[PerReplica]) -> list[PerReplica]:
-    """Sum every value over the replicas in shared memory, as soon as backward has computed it.
-
-    An all-reduce would wait for many gradients and pack them.
-    """
-    with tf.name_scope("AllReduce"):  # the name that a profile shows
-        pairs = [(value, value) for value in values]  # the value to sum, and one that names the devices for the sum
-        return tf.distribute.ReductionToOneDevice().batch_reduce(SUM, pairs)

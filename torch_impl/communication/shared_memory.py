@@ -1,4 +1,4 @@
-"""Averages of gradients over the ranks of one host, in memory that the ranks share.
+"""Sums over the ranks of one host, in memory that the ranks share.
 
 This is faster than Gloo, which sends gradients through sockets even on one host.
 """
@@ -9,7 +9,6 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -19,25 +18,68 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.futures import Future
 from torch.profiler import record_function
 
+from torch_impl.communication.pipe_barrier import PipeBarrier, open_pipe_barrier
+
 PIECE_BYTES = 16 << 20  # size of the pieces of a bucket, which are averaged one after the other
 ALIGNMENT = 64  # the size of a part is a multiple of this number of bytes
 
 
 class SharedMemory:
-    """Averages the gradient buckets of DDP in a thread while backward runs.
+    """Sums tensors over the ranks, which call its methods in the same order. Only one thread of a rank may call them.
 
-    A piece of a bucket is cut into one part for each rank. Rank r writes its part p to memory[r, p], for rank p to sum.
+    A piece of a tensor is cut into one part for each rank. Rank r writes its part p to memory[r, p], for rank p to sum.
     Then rank r sums part r of all ranks into memory[r, r], from which all ranks read the sum.
 
     Args:
         memory: uint8 [world size, world size, bytes of a part], which all ranks have mapped.
-        timeout: seconds that a rank waits for the others.
+        barrier: the barrier at which the ranks meet.
     """
 
-    def __init__(self, memory: torch.Tensor, timeout: float) -> None:
-        self.memory, self.rank, self.world_size = memory, dist.get_rank(), len(memory)
-        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))  # used by the thread only
-        self.thread = ThreadPoolExecutor(1)
+    def __init__(self, memory: torch.Tensor, barrier: PipeBarrier) -> None:
+        self.memory, self.barrier = memory, barrier
+        self.rank, self.world_size = dist.get_rank(), len(memory)
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Replace a tensor [length] by its sum over all ranks. All ranks get the same bits.
+
+        Raises:
+            RuntimeError: another rank has ended, or does not join within the timeout.
+        """
+        for piece in tensor.split(self.world_size * (self.memory.shape[2] // tensor.element_size())):
+            for part, total in zip(piece.tensor_split(self.world_size), self._sum_piece(piece), strict=True):
+                part.copy_(total)
+
+    def average(self, tensor: torch.Tensor) -> None:
+        """Replace a tensor [length] by its average over all ranks, as `sum` does."""
+        for piece in tensor.split(self.world_size * (self.memory.shape[2] // tensor.element_size())):
+            for part, total in zip(piece.tensor_split(self.world_size), self._sum_piece(piece), strict=True):
+                torch.div(total, self.world_size, out=part)
+
+    def _sum_piece(self, piece: torch.Tensor) -> list[torch.Tensor]:
+        """Return the sum of a piece over all ranks, in shared memory: a tensor for each part."""
+        parts = piece.tensor_split(self.world_size)
+        others = [rank for rank in range(self.world_size) if rank != self.rank]
+        for other in others:
+            self._view_shared(self.rank, other, parts[other]).copy_(parts[other])
+        self.barrier.wait()  # until all ranks have written their parts
+        local_part = parts[self.rank]
+        total = self._view_shared(self.rank, self.rank, local_part)
+        torch.add(local_part, self._view_shared(others[0], self.rank, local_part), out=total)
+        for other in others[1:]:
+            total.add_(self._view_shared(other, self.rank, local_part))
+        self.barrier.wait()  # until all ranks have summed their part
+        return [self._view_shared(rank, rank, part) for rank, part in enumerate(parts)]
+
+    def _view_shared(self, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
+        """Return memory[row, column] as a tensor of the dtype and length of `like`."""
+        return self.memory[row, column].view(like.dtype)[: len(like)]
+
+
+class BucketAverages:
+    """Averages the gradient buckets of DDP in shared memory, in a thread while backward runs."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        self.memory, self.thread = memory, ThreadPoolExecutor(1)
 
     def hook(self, state: None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         """Average a bucket in the thread: a communication hook of DDP."""
@@ -50,39 +92,24 @@ class SharedMemory:
 
     def _average_bucket(self, bucket: torch.Tensor, _: Future[None]) -> torch.Tensor:
         with record_function("reduce"):
-            self.average(bucket)
+            self.memory.average(bucket)
         return bucket
 
-    def average(self, tensor: torch.Tensor) -> None:
-        """Replace a tensor [length] by its average over all ranks. All ranks get the same bits.
 
-        Raises:
-            RuntimeError: another rank has ended, or does not join within the timeout.
-        """
-        for piece in tensor.split(self.world_size * (self.memory.shape[2] // tensor.element_size())):
-            self._average_piece(piece)
+def open_shared_memory(timeout: float) -> SharedMemory | None:
+    """Map memory and open pipes for SharedMemory. Every rank calls it.
 
-    def _average_piece(self, piece: torch.Tensor) -> None:
-        parts = piece.tensor_split(self.world_size)
-        others = [rank for rank in range(self.world_size) if rank != self.rank]
-        for other in others:
-            self._view_shared(self.rank, other, parts[other]).copy_(parts[other])
-        dist.barrier(self.group)  # until all ranks have written their parts
-        local_part = parts[self.rank]
-        total = self._view_shared(self.rank, self.rank, local_part)
-        torch.add(local_part, self._view_shared(others[0], self.rank, local_part), out=total)
-        for other in others[1:]:
-            total.add_(self._view_shared(other, self.rank, local_part))
-        dist.barrier(self.group)  # until all ranks have summed their part
-        for rank, part in enumerate(parts):
-            torch.div(self._view_shared(rank, rank, part), self.world_size, out=part)
+    Return None if a rank is on another host, or may not open the memory or the pipes of another rank.
 
-    def _view_shared(self, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
-        """Return memory[row, column] as a tensor of the dtype and length of `like`."""
-        return self.memory[row, column].view(like.dtype)[: len(like)]
+    Args:
+        timeout: Seconds that a rank waits for the others.
+    """
+    memory = _map_memory()
+    barrier = None if memory is None else open_pipe_barrier(timeout)
+    return None if memory is None or barrier is None else SharedMemory(memory, barrier)
 
 
-def map_memory() -> torch.Tensor | None:
+def _map_memory() -> torch.Tensor | None:
     """Map memory for SharedMemory. Return None if a rank is on another host or cannot map the memory.
 
     The memory is an anonymous file of rank 0, which disappears when all ranks have ended.

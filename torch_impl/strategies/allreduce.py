@@ -2,7 +2,7 @@
 
 import atexit
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +28,7 @@ from torch_impl.device import measure_peak_memory, select_replica_devices
 from torch_impl.models import build_model, trainable_parameters
 from torch_impl.optimizer import Optimizer
 from torch_impl.step import backward, collect_gradients, compute_evaluation_sums, evaluate, seed_dropout
+from torch_impl.strategies.loss_sums import sum_over_ranks
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
@@ -47,9 +48,10 @@ class AllReduce(Strategy[AllReduceSettings]):
         dist.barrier()  # NCCL's first operation requires all ranks, but a message has only two
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
+        make_sum = partial(make_sum_over_ranks, config.cluster.timeout)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum)
         if config.model.has_global_batch_norm:
-            synchronize_batch_norm(self.model, make_sum_over_ranks())
+            synchronize_batch_norm(self.model, make_sum())
         buckets = make_buckets(list(trainable_parameters(self.model).values()), self.settings.bucket_cap_mb)
         self.reducer = Reducer(buckets, self.settings.algorithm, self.settings.overlap)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))
@@ -68,12 +70,13 @@ class AllReduce(Strategy[AllReduceSettings]):
             losses.append(backward(self.model, self.task, shard[-1:], batch.weight, self.precision))
             self.reducer.finish()
             loss = torch.stack(losses).sum(0)
-            # Only metrics.jsonl needs the sum of the losses. The update does not wait, and it is not traffic.
-            reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            reduction.wait()
             yield StepResult(batch, loss, grad_norm)
+
+    @override
+    def sum_losses(self, losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return sum_over_ranks(losses)
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

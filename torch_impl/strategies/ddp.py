@@ -3,7 +3,7 @@
 import atexit
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,20 +26,19 @@ from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synch
 from torch_impl.batches import to_tensors
 from torch_impl.changing_buffers import average_buffers, check_equal_buffers
 from torch_impl.communication.rendezvous import Group, init_process_group
-from torch_impl.communication.shared_memory import SharedMemory, map_memory
+from torch_impl.communication.shared_memory import BucketAverages, open_shared_memory
 from torch_impl.device import measure_peak_memory, select_replica_devices
 from torch_impl.models import build_model, trainable_parameters, use_sparse_gradients
 from torch_impl.optimizer import Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
 from torch_impl.strategies.held_bytes import gather_held_bytes
+from torch_impl.strategies.loss_sums import sum_over_ranks
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import collect_state, load_state
 
 # A communication hook of DDP: averages a bucket of gradients over the ranks. Its first argument is its state.
 CommHook = Callable[[Any, dist.GradBucket], Future[torch.Tensor]]
 HeldBuckets = list[tuple[dist.GradBucket, Future[torch.Tensor]]]  # waiting buckets, each with its future average
-
-SMALLEST_SHARED_BYTES = 1 << 20  # size of a model from which on averaging in shared memory is faster than Gloo
 
 
 class DDP(Strategy[DdpSettings]):
@@ -59,9 +58,10 @@ class DDP(Strategy[DdpSettings]):
         atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
+        make_sum = partial(make_sum_over_ranks, config.cluster.timeout)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum)
         if config.model.has_global_batch_norm:
-            synchronize_batch_norm(self.model, make_sum_over_ranks())
+            synchronize_batch_norm(self.model, make_sum())
         if self.settings.comm_hook == "none":
             use_sparse_gradients(self.model)
         self.model.register_forward_hook(make_reaching_hook(self.model))
@@ -85,9 +85,10 @@ class DDP(Strategy[DdpSettings]):
         """Return the state of the hook that averages a bucket, and the hook. name: `strategy.comm_hook`."""
         if name == "powersgd":  # compresses to rank 1 from step 2 on, including float64 and small gradients
             return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
-        is_large = sum(parameter.nbytes for parameter in self.model.parameters()) >= SMALLEST_SHARED_BYTES
-        if name == "none" and self.device.type == "cpu" and is_large and (memory := map_memory()) is not None:
-            return None, SharedMemory(memory, self.config.cluster.timeout).hook
+        if name == "none" and self.device.type == "cpu":
+            memory = open_shared_memory(self.config.cluster.timeout)
+            if memory is not None:
+                return None, BucketAverages(memory).hook
         hooks = {
             "none": default_hooks.allreduce_hook,
             "fp16": default_hooks.fp16_compress_hook,
@@ -110,12 +111,13 @@ class DDP(Strategy[DdpSettings]):
                 ]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum(0) / self.world_size
-            # Only metrics.jsonl needs the sum of the losses, so the update does not wait for it.
-            reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            reduction.wait()
             yield StepResult(batch, loss, grad_norm)
+
+    @override
+    def sum_losses(self, losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return sum_over_ranks(losses)
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

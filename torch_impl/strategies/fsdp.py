@@ -7,9 +7,10 @@ gradients of the layer into the parts of the ranks.
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -42,6 +43,7 @@ from torch_impl.models import build_model
 from torch_impl.optimizer import Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
 from torch_impl.strategies.held_bytes import gather_held_bytes
+from torch_impl.strategies.loss_sums import sum_over_ranks
 from torch_impl.strategies.sharded_layers import check_replaced, check_shardable, find_layers
 from torch_impl.strategies.whole_arrays import allocate_whole_arrays
 from torch_impl.task import build_task_functions
@@ -67,9 +69,10 @@ class FSDP(Strategy[FsdpSettings]):
         self.precision = config.train.precision
         # `_shard` moves the model to the device layer by layer.
         self.model = build_model(config, replace(context.inputs.initial, is_deferred=True))
-        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
+        make_sum = partial(make_sum_over_ranks, config.cluster.timeout)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum)
         if config.model.has_global_batch_norm:
-            synchronize_batch_norm(self.model, make_sum_over_ranks())
+            synchronize_batch_norm(self.model, make_sum())
         self.shards = self.world_size // self.settings.copies  # number of parts into which each parameter is divided
         self.shard = self.rank % self.shards  # index of this rank's part
         self.calls = 0  # a hash of the sequence of all calls of layers so far
@@ -120,12 +123,13 @@ class FSDP(Strategy[FsdpSettings]):
                 loss = backward(self.model, self.task, shard, batch.weight, self.precision)
             for name, tensor in self.sharded.items():  # move the gradients to the parts, which the optimizer updates
                 self.parts[name].grad, tensor.grad = None if tensor.grad is None else _get_part(tensor.grad), None
-            # Only metrics.jsonl needs the sum of the losses, so the update does not wait for it.
-            reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            reduction.wait()
             yield StepResult(batch, loss, grad_norm)
+
+    @override
+    def sum_losses(self, losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return sum_over_ranks(losses)
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

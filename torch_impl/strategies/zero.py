@@ -3,7 +3,8 @@
 import atexit
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from torch_impl.optimizer import Groups, Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
 from torch_impl.strategies.ddp import make_reaching_hook
 from torch_impl.strategies.held_bytes import gather_held_bytes
+from torch_impl.strategies.loss_sums import sum_over_ranks
 from torch_impl.strategies.whole_arrays import allocate_whole_arrays
 from torch_impl.task import build_task_functions
 from torch_impl.training_state import load_state
@@ -51,9 +53,10 @@ class Zero(Strategy[ZeroSettings]):
         atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_over_ranks)
+        make_sum = partial(make_sum_over_ranks, config.cluster.timeout)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum)
         if config.model.has_global_batch_norm:
-            synchronize_batch_norm(self.model, make_sum_over_ranks())
+            synchronize_batch_norm(self.model, make_sum())
         self.model.register_forward_hook(make_reaching_hook(self.model))
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; torch 2.11 has only this name
             warnings.simplefilter("ignore", FutureWarning)
@@ -79,12 +82,13 @@ class Zero(Strategy[ZeroSettings]):
                 ]
             losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
             loss = torch.stack(losses).sum(0) / self.world_size
-            # Only metrics.jsonl needs the sum of the losses, so the update does not wait for it.
-            reduction = dist.all_reduce(loss, async_op=True)
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
-            reduction.wait()
             yield StepResult(batch, loss, grad_norm)
+
+    @override
+    def sum_losses(self, losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return sum_over_ranks(losses)
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

@@ -47,7 +47,7 @@ class Ranks:
 
 
 def _serve(rank: int, size: int, rendezvous: str, pipe: Connection) -> None:
-    os.environ |= {"GLOO_SOCKET_IFNAME": find_loopback_interface(), "CUDA_VISIBLE_DEVICES": ""}
+    os.environ |= {"GLOO_SOCKET_IFNAME": find_loopback_interface(), "CUDA_VISIBLE_DEVICES": "", "LOCAL_RANK": str(rank)}
     import torch
     import torch.distributed as dist
 

@@ -160,7 +160,7 @@ def compute_in_rank() -> list[torch.Tensor]:
     import torch.distributed as dist
 
     rank, norm = dist.get_rank(), make_layer()
-    synchronize_batch_norm(norm, make_sum_over_ranks())
+    synchronize_batch_norm(norm, make_sum_over_ranks(timeout=20))
     return compute(norm, make_batch(sum(SHARDS)).split(SHARDS)[rank], sum(SHARDS[:rank]))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.unit.torch_impl.ranks import Ranks
 from torch_impl.communication import shared_memory
-from torch_impl.communication.shared_memory import SharedMemory, map_memory
+from torch_impl.communication.shared_memory import SharedMemory, open_shared_memory
 
 pytestmark = pytest.mark.slow
 
@@ -33,23 +33,26 @@ def prepare() -> bool:
     """Map memory for pieces of a few numbers, in a rank."""
     os.environ["LOCAL_RANK"] = str(dist.get_rank())
     with patch.object(shared_memory, "PIECE_BYTES", PIECE):
-        memory = map_memory()
-    if memory is not None:
-        prepare.shared = SharedMemory(memory, 20)  # type: ignore[attr-defined]
-    return memory is not None
+        prepare.shared = open_shared_memory(20)  # type: ignore[attr-defined]
+    return prepare.shared is not None  # type: ignore[attr-defined]
 
 
 def averages(lengths: list[int], dtype: str, seed: int) -> Averages:
-    """Return the average of the numbers of all ranks and the exact average for each length, in a rank."""
+    """Return the average of the numbers of all ranks and the exact average for each length, in a rank.
+
+    A sum of them comes first, divided by the number of ranks.
+    """
     draw = torch.Generator().manual_seed(seed)
     pairs = []
     for length in lengths:
         drawn = torch.randn(dist.get_world_size(), length, generator=draw, dtype=torch.float64).to(
             getattr(torch, dtype)
         )
-        tensor = drawn[dist.get_rank()].clone()
+        tensor, summed = drawn[dist.get_rank()].clone(), drawn[dist.get_rank()].clone()
+        prepare.shared.sum(summed)  # type: ignore[attr-defined]
         prepare.shared.average(tensor)  # type: ignore[attr-defined]
-        pairs.append((tensor.numpy(), drawn.double().mean(0).numpy()))
+        exact = drawn.double().mean(0).numpy()
+        pairs += [((summed / dist.get_world_size()).numpy(), exact), (tensor.numpy(), exact)]
     return pairs
 
 
@@ -94,8 +97,8 @@ def map_across_hosts() -> bool:
     """Check whether a rank maps memory if the last rank is the first rank of another host."""
     if dist.get_rank() == dist.get_world_size() - 1:
         with patch.dict(os.environ, LOCAL_RANK="0"):
-            return map_memory() is not None
-    return map_memory() is not None
+            return open_shared_memory(20) is not None
+    return open_shared_memory(20) is not None
 
 
 def test_no_memory_if_a_rank_is_on_another_host(ranks: Ranks) -> None:

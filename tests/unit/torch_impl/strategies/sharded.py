@@ -113,7 +113,9 @@ def train_in_rank(kind: str, config: Config, build: Callable[..., Module] = buil
         batches = training_batches(
             cache.train, size, 0, steps, settings.padding, aligned, micro_batches=config.micro_batches
         )
-        curve += [(float(result.loss), float(result.grad_norm)) for result in strategy.train(batches)]
+        results = list(strategy.train(batches))
+        losses = strategy.sum_losses([result.loss for result in results])
+        curve += [(float(loss), float(result.grad_norm)) for loss, result in zip(losses, results, strict=True)]
         if steps.start == 1:
             state = share_state(strategy.state())
             strategy = make_strategy(kind, config)

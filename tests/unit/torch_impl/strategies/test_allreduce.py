@@ -48,7 +48,9 @@ def config(small_config: MakeConfig, ranks: Ranks) -> Config:
 def train(config: Config, trainer: Strategy) -> Run:
     train_split, settings = prepare_inputs(config, None)[1].cache.train, config.train
     batches = training_batches(train_split, settings.global_batch_size, 0, range(1, STEPS + 1), settings.padding)
-    return [(float(result.loss), float(result.grad_norm)) for result in trainer.train(batches)]
+    results = list(trainer.train(batches))
+    losses = trainer.sum_losses([result.loss for result in results])
+    return [(float(loss), float(result.grad_norm)) for loss, result in zip(losses, results, strict=True)]
 
 
 def train_all(configs: list[Config]) -> tuple[Run, list[tuple[Run, dict[str, Any], int, int]]]:

@@ -87,13 +87,13 @@ def batches_of(config: Config, steps: int) -> Iterator[GlobalBatch]:
 
 def train(config: Config, strategy: DDP | AllReduce | Single) -> list[tuple[float, float]]:
     results: list[StepResult] = list(strategy.train(batches_of(config, STEPS)))
-    return [(float(result.loss), float(result.grad_norm)) for result in results]
+    losses = strategy.sum_losses([result.loss for result in results])
+    return [(float(loss), float(result.grad_norm)) for loss, result in zip(losses, results, strict=True)]
 
 
-def make(config: Config, one_host: bool = False, smallest_shared_bytes: int = 0) -> DDP:
+def make(config: Config, one_host: bool = False) -> DDP:
     os.environ["LOCAL_RANK"] = str(dist.get_rank() if one_host else 0)
     ddp.init_process_group = lambda *_: None  # the ranks already have a process group
-    ddp.SMALLEST_SHARED_BYTES = smallest_shared_bytes
     return DDP(context_of(config), Group(dist.get_rank(), dist.get_world_size(), None, None))
 
 
@@ -145,16 +145,6 @@ def train_with_unreached_layers(configs: list[Config], calling_ranks: list[int])
     return trained
 
 
-def count_hooks(config: Config) -> list[int]:
-    """Count the communication hooks of a model that is large enough for shared memory, and of one that is not."""
-    counts = []
-    for smallest_shared_bytes in (0, 1 << 20):
-        with patch.object(ddp.DistributedDataParallel, "register_comm_hook") as register:
-            make(config, True, smallest_shared_bytes)
-        counts.append(register.call_count)
-    return counts
-
-
 def ready_when_reduced(config: Config) -> list[int]:
     """Count the ready gradients whenever a bucket of the second step is reduced, in a rank.
 
@@ -187,10 +177,6 @@ def test_the_options_keep_the_curve(ranks: Ranks, config: Config, one_host: bool
             for (loss, grad_norm), expected in zip(run, single, strict=True):
                 assert loss == pytest.approx(expected[0], abs=1e-12), options
                 assert grad_norm == pytest.approx(expected[1], rel=1e-10), options
-
-
-def test_a_small_model_is_averaged_without_calls_of_python(ranks: Ranks, config: Config) -> None:
-    assert ranks(count_hooks, config) == [[1, 0]] * RANKS
 
 
 def test_the_lossy_hooks_stay_near_it(ranks: Ranks, config: Config) -> None:
