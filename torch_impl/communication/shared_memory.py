@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -45,18 +46,21 @@ class SharedMemory:
         Raises:
             RuntimeError: another rank has ended, or does not join within the timeout.
         """
-        for piece in tensor.split(self.world_size * (self.memory.shape[2] // tensor.element_size())):
-            for part, total in zip(piece.tensor_split(self.world_size), self._sum_piece(piece), strict=True):
-                part.copy_(total)
+        for part, total in self._sum_parts(tensor):
+            part.copy_(total)
 
     def average(self, tensor: torch.Tensor) -> None:
         """Replace a tensor [length] by its average over all ranks, as `sum` does."""
-        for piece in tensor.split(self.world_size * (self.memory.shape[2] // tensor.element_size())):
-            for part, total in zip(piece.tensor_split(self.world_size), self._sum_piece(piece), strict=True):
-                torch.div(total, self.world_size, out=part)
+        for part, total in self._sum_parts(tensor):
+            torch.div(total, self.world_size, out=part)
 
-    def _sum_piece(self, piece: torch.Tensor) -> list[torch.Tensor]:
-        """Return the sum of a piece over all ranks, in shared memory: a tensor for each part."""
+    def _sum_parts(self, tensor: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield each part of a tensor, and its sum over all ranks, which is in shared memory."""
+        for piece in tensor.split(self.world_size * (self.memory.shape[2] // tensor.element_size())):
+            yield from self._sum_piece(piece)
+
+    def _sum_piece(self, piece: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Sum a piece. Return each part of it, and its sum over all ranks."""
         parts = piece.tensor_split(self.world_size)
         others = [rank for rank in range(self.world_size) if rank != self.rank]
         for other in others:
@@ -68,7 +72,7 @@ class SharedMemory:
         for other in others[1:]:
             total.add_(self._view_shared(other, self.rank, local_part))
         self.barrier.wait()  # until all ranks have summed their part
-        return [self._view_shared(rank, rank, part) for rank, part in enumerate(parts)]
+        return [(part, self._view_shared(rank, rank, part)) for rank, part in enumerate(parts)]
 
     def _view_shared(self, row: int, column: int, like: torch.Tensor) -> torch.Tensor:
         """Return memory[row, column] as a tensor of the dtype and length of `like`."""
@@ -83,7 +87,7 @@ class BucketAverages:
 
     def hook(self, state: None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         """Average a bucket in the thread: a communication hook of DDP."""
-        if bucket.buffer().is_sparse:
+        if bucket.buffer().is_sparse:  # through Gloo, which is as fast
             return default_hooks.allreduce_hook(state, bucket)  # type: ignore[arg-type]  # None is the default group
         start: Future[None] = Future()
         averaged = start.then(partial(self._average_bucket, bucket.buffer()))  # runs in the thread that sets `start`
