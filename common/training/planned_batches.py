@@ -53,6 +53,13 @@ def _batch_options(config: Config, split: Split) -> tuple[bool, list[float] | No
     model = config.model
     has_several_labels = bool(split.example_shapes.get("labels"))
     class_weights = None if has_several_labels else config.task.label_weights
-    size, parts = config.train.global_batch_size, MICRO_BATCHES if config.train.padding == "micro_batches" else 1
-    fills_batch = (len(split) % size or size) < config.strategy.world_size * config.micro_batches * parts
-    return model.has_aligned_dropout, class_weights, model.has_global_batch_norm and fills_batch, config.micro_batches
+    mark_real = model.has_global_batch_norm and _fills_batches(config, split)
+    return model.has_aligned_dropout, class_weights, mark_real, config.micro_batches
+
+
+def _fills_batches(config: Config, split: Split) -> bool:
+    """Check whether the smallest global batch has fewer examples than there are micro-batches on all replicas."""
+    size = config.train.global_batch_size
+    smallest = len(split) % size or size
+    parts = MICRO_BATCHES if config.train.padding == "micro_batches" else 1
+    return smallest < config.strategy.world_size * config.micro_batches * parts

@@ -30,6 +30,7 @@ strategy = tf.distribute.MirroredStrategy(select_replica_devices(len(sizes)))
 
 def run(data, synchronized, steps, dtype, marks):
     keras.config.set_floatx(dtype)
+    keras.config.set_dtype_policy(dtype)
     data = {name: array if name == "real" else array.astype(dtype) for name, array in data.items()}
     with strategy.scope():
         layer = keras.layers.BatchNormalization(momentum=momentum, epsilon=epsilon)

@@ -34,7 +34,7 @@ class Split:
     def gather_unpadded(self, ids):
         return {name: array for name, array in self.arrays.items() if name != "weights"}
 
-train = SimpleNamespace(global_batch_size=1, seed=0, padding="unpadded")
+train = SimpleNamespace(global_batch_size=1, seed=0, steps=1, padding="unpadded")
 task = SimpleNamespace(label_weights=None, output_weights=None, compares_examples=False)
 model = SimpleNamespace(has_aligned_dropout=False, has_global_batch_norm=False)
 config = SimpleNamespace(train=train, model=model, task=task, micro_batches=1)

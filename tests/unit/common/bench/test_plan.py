@@ -92,8 +92,8 @@ def test_scripts_receive_the_config(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_script_receives_a_users_model(plan: Plan, tmp_path: Path) -> None:
-    tabular.write(tmp_path)
-    files = [f"data.{split}={tmp_path}/{split}.npz" for split in ("train", "validation")]
+    tabular.write(tmp_path / "data")
+    files = [f"data.{split}={tmp_path / 'data'}/{split}.npz" for split in ("train", "validation")]
     factory = "examples.tabular.model_torch:build"
     model = ["model=custom", f"model.torch={factory}", "++model.arguments={width: 8}", "data=arrays", *files]
     (contestant,) = plan("custom_ddp", *model, "task=regression")
@@ -101,7 +101,7 @@ def test_a_script_receives_a_users_model(plan: Plan, tmp_path: Path) -> None:
     values = dict(text.removeprefix("--").split("=", 1) for text in command if text.startswith("--"))
     assert (values["model"], values["arguments"], values["channels"]) == (factory, '{"width": 8}', "[]")
     assert values["ragged"] == "[]"
-    with np.load(values["data"]) as arrays, np.load(tmp_path / "train.npz") as written:
+    with np.load(values["data"]) as arrays, np.load(tmp_path / "data" / "train.npz") as written:
         assert set(arrays) == set(written)
         np.testing.assert_array_equal(arrays["labels"], written["labels"])
 
@@ -109,16 +109,18 @@ def test_a_script_receives_a_users_model(plan: Plan, tmp_path: Path) -> None:
 def test_a_script_receives_the_inputs_of_different_lengths(plan: Plan, tmp_path: Path) -> None:
     lengths = [2, 3]
     offsets = np.cumsum([0, *lengths])
+    data = tmp_path / "data"
+    data.mkdir()
     for split in ("train", "validation"):
         tokens = np.arange(1, 6, dtype=np.int32)
-        np.savez(tmp_path / f"{split}.npz", tokens=tokens, **{"tokens.offsets": offsets}, labels=np.array([0, 1]))
-    files = [f"data.{split}={tmp_path}/{split}.npz" for split in ("train", "validation")]
+        np.savez(data / f"{split}.npz", tokens=tokens, **{"tokens.offsets": offsets}, labels=np.array([0, 1]))
+    files = [f"data.{split}={data}/{split}.npz" for split in ("train", "validation")]
     model = ["model=custom", "model.torch=examples.lstm.model_torch:build", "data=arrays", *files]
     (contestant,) = plan("custom_ddp", *model, "train.global_batch_size=2")
     values = dict(text.removeprefix("--").split("=", 1) for text in contestant.command.command if "--" in text[:2])
     assert values["ragged"] == '["tokens"]'
     with np.load(values["data"]) as arrays:
-        assert arrays["tokens"].tolist() == [[1, 2, 0], [3, 4, 5]]
+        assert arrays["tokens"][:, :3].tolist() == [[1, 2, 0], [3, 4, 5]] and not arrays["tokens"][:, 3:].any()
         assert arrays["tokens_mask"].sum(1).tolist() == lengths
 
 
