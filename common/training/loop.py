@@ -183,7 +183,7 @@ class Loop:
         """
         rows: list[Row] = []
         traffic: list[Row] = []
-        summed_losses = self.strategy.sum_losses([result.loss for result, _ in block])
+        summed_losses = self.strategy.sum_losses([result for result, _ in block])
         for (result, seconds), loss in zip(block, summed_losses, strict=True):
             losses, grad_norm = fetch_losses(self.config.task, loss), float(result.grad_norm)
             if not math.isfinite(losses["loss"]):

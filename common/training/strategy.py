@@ -102,13 +102,13 @@ class Strategy(ABC, Generic[SettingsT]):
     def train(self, batches: Iterable[GlobalBatch]) -> Iterator[StepResult]:
         """Update the parameters from each global batch. All work is finished when the iterator ends."""
 
-    def sum_losses(self, losses: Sequence[SupportsFloat]) -> Sequence[SupportsFloat]:
-        """Return the losses of results of `train`, summed over the ranks. Every rank calls it with the same results.
+    def sum_losses(self, results: Sequence[StepResult]) -> Sequence[SupportsFloat]:
+        """Return the losses of results of `train`, summed over the ranks. Every rank calls it for the same steps.
 
         A strategy overrides this method if its ranks yield parts of the losses. An update does not need the sums, so
         that one message adds up the losses of many steps.
         """
-        return losses
+        return [result.loss for result in results]
 
     @abstractmethod
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

@@ -1,6 +1,7 @@
 """The strategy, the batches, the model and the loss of the contestants that train a user's own model."""
 
 import argparse
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ from tf_impl.contestants.keras_task import create_strategy
 
 __all__ = ["build_loss", "build_model", "create_strategy", "make_batches"]
 
-Inputs = tf.Tensor | dict[str, tf.Tensor]  # the only input of the model, or its inputs by name
+Inputs: TypeAlias = tf.Tensor | dict[str, tf.Tensor]  # the only input of the model, or its inputs by name
 
 
 def make_batches(args: argparse.Namespace) -> tf.data.Dataset:

@@ -75,8 +75,8 @@ class AllReduce(Strategy[AllReduceSettings]):
             yield StepResult(batch, loss, grad_norm)
 
     @override
-    def sum_losses(self, losses: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return sum_over_ranks(losses)
+    def sum_losses(self, results: Sequence[StepResult]) -> list[torch.Tensor]:
+        return sum_over_ranks([result.loss for result in results])
 
     @override
     def evaluate(self, batches: Iterable[GlobalBatch]) -> Evaluation:

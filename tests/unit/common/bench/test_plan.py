@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,16 +113,16 @@ def test_a_script_receives_the_inputs_of_different_lengths(plan: Plan, tmp_path:
     data = tmp_path / "data"
     data.mkdir()
     for split in ("train", "validation"):
-        tokens = np.arange(1, 6, dtype=np.int32)
-        np.savez(data / f"{split}.npz", tokens=tokens, **{"tokens.offsets": offsets}, labels=np.array([0, 1]))
+        arrays: dict[str, Any] = {"tokens": np.arange(1, 6, dtype=np.int32), "labels": np.array([0, 1])}
+        np.savez(data / f"{split}.npz", **arrays | {"tokens.offsets": offsets})
     files = [f"data.{split}={data}/{split}.npz" for split in ("train", "validation")]
     model = ["model=custom", "model.torch=examples.lstm.model_torch:build", "data=arrays", *files]
     (contestant,) = plan("custom_ddp", *model, "train.global_batch_size=2")
     values = dict(text.removeprefix("--").split("=", 1) for text in contestant.command.command if "--" in text[:2])
     assert values["ragged"] == '["tokens"]'
-    with np.load(values["data"]) as arrays:
-        assert arrays["tokens"][:, :3].tolist() == [[1, 2, 0], [3, 4, 5]] and not arrays["tokens"][:, 3:].any()
-        assert arrays["tokens_mask"].sum(1).tolist() == lengths
+    with np.load(values["data"]) as written:
+        assert written["tokens"][:, :3].tolist() == [[1, 2, 0], [3, 4, 5]] and not written["tokens"][:, 3:].any()
+        assert written["tokens_mask"].sum(1).tolist() == lengths
 
 
 def test_matrix_products_have_the_shapes_of_the_reference(plan: Plan) -> None:

@@ -114,7 +114,7 @@ def train_in_rank(kind: str, config: Config, build: Callable[..., Module] = buil
             cache.train, size, 0, steps, settings.padding, aligned, micro_batches=config.micro_batches
         )
         results = list(strategy.train(batches))
-        losses = strategy.sum_losses([result.loss for result in results])
+        losses = strategy.sum_losses(results)
         curve += [(float(loss), float(result.grad_norm)) for loss, result in zip(losses, results, strict=True)]
         if steps.start == 1:
             state = share_state(strategy.state())

@@ -49,7 +49,7 @@ def train(config: Config, trainer: Strategy) -> Run:
     train_split, settings = prepare_inputs(config, None)[1].cache.train, config.train
     batches = training_batches(train_split, settings.global_batch_size, 0, range(1, STEPS + 1), settings.padding)
     results = list(trainer.train(batches))
-    losses = trainer.sum_losses([result.loss for result in results])
+    losses = trainer.sum_losses(results)
     return [(float(loss), float(result.grad_norm)) for loss, result in zip(losses, results, strict=True)]
 
 

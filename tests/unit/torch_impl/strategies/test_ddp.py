@@ -87,7 +87,7 @@ def batches_of(config: Config, steps: int) -> Iterator[GlobalBatch]:
 
 def train(config: Config, strategy: DDP | AllReduce | Single) -> list[tuple[float, float]]:
     results: list[StepResult] = list(strategy.train(batches_of(config, STEPS)))
-    losses = strategy.sum_losses([result.loss for result in results])
+    losses = strategy.sum_losses(results)
     return [(float(loss), float(result.grad_norm)) for loss, result in zip(losses, results, strict=True)]
 
 
