@@ -183,9 +183,8 @@ class SynchronizedBatchNorm(RowAwareLayer, _BatchNorm):
         variance = self.sum_over_replicas(squares) / count
         unbiased = variance.detach() * (count / (count - 1))  # the variance that torch.nn.BatchNorm averages
         self._update_moving_statistics(mean.detach(), unbiased)
-        weight, bias = (mean.new_ones(len(mean)), mean.new_zeros(len(mean)))
-        if self.weight is not None:
-            weight, bias = self.weight, self.bias
+        weight = torch.ones_like(mean) if self.weight is None else self.weight.to(x)
+        bias = torch.zeros_like(mean) if self.bias is None else self.bias.to(x)
         normalized: torch.Tensor = _Normalize.apply(x, mean, variance, weight, bias, self.eps)
         return normalized.to(input.dtype)
 

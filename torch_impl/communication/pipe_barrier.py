@@ -11,9 +11,12 @@ from contextlib import suppress
 import torch
 import torch.distributed as dist
 
+MESSAGE_BYTES = 8  # size of the number that a rank sends
+LONGEST_POLL = 2**31 - 1  # milliseconds that a poll can wait
+
 
 class PipeBarrier:
-    """A barrier: each rank writes a byte into a pipe to every other rank, and reads a byte from each of them.
+    """A barrier: each rank writes a number into a pipe to every other rank, and reads a number from each of them.
 
     Args:
         incoming: the read end of the pipe from each other rank.
@@ -23,24 +26,36 @@ class PipeBarrier:
 
     def __init__(self, incoming: Mapping[int, int], outgoing: Mapping[int, int], timeout: float) -> None:
         self._incoming, self._outgoing, self._timeout = incoming, outgoing, timeout
+        self._polls = {rank: select.poll() for rank in incoming}  # `select.select` refuses descriptors above 1023
+        for rank, pipe in incoming.items():
+            self._polls[rank].register(pipe, select.POLLIN)
 
-    def wait(self) -> None:
+    def wait(self, size: int = 0) -> None:
         """Wait until all ranks have called this method. Then each sees what the others have written to shared memory.
 
+        Args:
+            size: the number of bytes that the ranks exchange, which all ranks must agree on.
+
         Raises:
-            RuntimeError: another rank has ended, or does not come within the timeout.
+            RuntimeError: another rank has ended, does not come within the timeout, or gives another size.
         """
+        message = size.to_bytes(MESSAGE_BYTES, "little")
         for rank, pipe in self._outgoing.items():
             try:
-                os.write(pipe, b".")
+                os.write(pipe, message)
             except BrokenPipeError as error:
                 raise RuntimeError(f"rank {rank} has ended") from error
         for rank, pipe in self._incoming.items():
-            readable, _, _ = select.select([pipe], [], [], self._timeout)
-            if not readable:
+            if not self._polls[rank].poll(min(1000 * self._timeout, LONGEST_POLL)):
                 raise RuntimeError(f"rank {rank} did not answer for {self._timeout:g} s")
-            if not os.read(pipe, 1):
+            received = os.read(pipe, MESSAGE_BYTES)  # a write of few bytes is not divided
+            if not received:
                 raise RuntimeError(f"rank {rank} has ended")
+            if received != message:
+                other = int.from_bytes(received, "little")
+                raise RuntimeError(
+                    f"rank {rank} sums {other} bytes, this rank {size}: all ranks must compute the same layers"
+                )
 
 
 def open_pipe_barrier(timeout: float) -> PipeBarrier | None:

@@ -44,7 +44,7 @@ class SharedMemory:
         """Replace a tensor [length] by its sum over all ranks. All ranks get the same bits.
 
         Raises:
-            RuntimeError: another rank has ended, or does not join within the timeout.
+            RuntimeError: another rank has ended, does not join within the timeout, or sums another number of bytes.
         """
         for part, total in self._sum_parts(tensor):
             part.copy_(total)
@@ -65,7 +65,7 @@ class SharedMemory:
         others = [rank for rank in range(self.world_size) if rank != self.rank]
         for other in others:
             self._view_shared(self.rank, other, parts[other]).copy_(parts[other])
-        self.barrier.wait()  # until all ranks have written their parts
+        self.barrier.wait(piece.nbytes)  # until all ranks have written their parts
         local_part = parts[self.rank]
         total = self._view_shared(self.rank, self.rank, local_part)
         torch.add(local_part, self._view_shared(others[0], self.rank, local_part), out=total)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from inspect import signature
 from pathlib import Path
 from threading import BrokenBarrierError
 
@@ -181,6 +182,23 @@ def test_moving_statistics_without_a_momentum_are_the_mean_of_all_batches() -> N
         norm(make_batch(size))
         synchronized(make_batch(size))
     assert_close([*find_moving_statistics(synchronized).values()], [*find_moving_statistics(norm).values()])
+
+
+@pytest.mark.skipif("bias" not in signature(nn.BatchNorm2d).parameters, reason="this PyTorch has no bias=False")
+def test_a_layer_without_a_bias_has_the_statistics_of_the_batch() -> None:
+    norm = nn.BatchNorm2d(5, dtype=torch.float64, bias=False)
+    synchronized = deepcopy(norm)
+    synchronize_batch_norm(synchronized, lambda x: x)
+    assert_close(compute(synchronized, make_batch(3)), compute(norm, make_batch(3)))
+
+
+def test_parameters_in_bfloat16_normalize_in_float32() -> None:
+    """As fsdp with param_dtype=bfloat16 gathers them."""
+    norm = nn.BatchNorm2d(5)
+    expected = deepcopy(norm)(make_batch(3).float())
+    synchronize_batch_norm(norm, lambda x: x)
+    norm.weight.data, norm.bias.data = norm.weight.data.bfloat16(), norm.bias.data.bfloat16()
+    torch.testing.assert_close(norm(make_batch(3).float()), expected)
 
 
 class OwnForward(nn.BatchNorm2d):

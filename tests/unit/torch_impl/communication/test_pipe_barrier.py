@@ -1,6 +1,7 @@
 """Tests of a barrier of several processes, which meet through pipes."""
 
 import os
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,44 @@ def wait_alone() -> str:
 
 def test_a_rank_that_does_not_come_is_named(ranks: Ranks) -> None:
     assert ranks(wait_alone) == ["rank 2 did not answer for 0.1 s"] * 2 + [""]
+
+
+def exchange_sizes() -> str:
+    """Return the error of a rank if the last rank exchanges another number of bytes, in a rank."""
+    barrier = open_pipe_barrier(20)
+    assert barrier is not None
+    barrier.wait(8)
+    with pytest.raises(RuntimeError) as caught:
+        barrier.wait(16 if dist.get_rank() == RANKS - 1 else 8)
+    dist.barrier()  # the error of a rank that reads later is the same
+    return str(caught.value)
+
+
+def test_ranks_that_exchange_different_sizes_are_named(ranks: Ranks) -> None:
+    reason = "all ranks must compute the same layers"
+    assert ranks(exchange_sizes) == [f"rank 2 sums 16 bytes, this rank 8: {reason}"] * 2 + [
+        f"rank 0 sums 8 bytes, this rank 16: {reason}"
+    ]
+
+
+def meet_with_many_files() -> bool:
+    """Meet with pipes whose descriptors are above 1023, in a rank."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        barrier = open_pipe_barrier(20)
+        assert barrier is not None
+        barrier.wait()
+        return min(barrier._incoming.values()) > 1023
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_ranks_with_many_open_files_meet(ranks: Ranks) -> None:
+    assert ranks(meet_with_many_files) == [True] * RANKS
 
 
 def end_pipes() -> str:
