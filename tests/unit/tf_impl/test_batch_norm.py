@@ -30,7 +30,7 @@ strategy = tf.distribute.MirroredStrategy(select_replica_devices(len(sizes)))
 
 def run(data, synchronized, steps, dtype, marks):
     keras.config.set_floatx(dtype)
-    keras.config.set_dtype_policy(dtype)
+    keras.config.set_dtype_policy(dtype)  # Keras keeps the policy of the layers before
     data = {name: array if name == "real" else array.astype(dtype) for name, array in data.items()}
     with strategy.scope():
         layer = keras.layers.BatchNormalization(momentum=momentum, epsilon=epsilon)
@@ -167,6 +167,12 @@ def normalize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def average(statistic: np.ndarray, start: float, steps: int) -> np.ndarray:
     """Return a moving average after steps that all have the same statistic."""
     return start * MOMENTUM**steps + statistic * (1 - MOMENTUM**steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_computes_in_its_own_type(computed: dict[str, Arrays], name: str) -> None:
+    assert {computed[name][key].dtype.name for key in ("outputs", "of_x", "moving_mean")} == {CASES[name].dtype}
 
 
 @pytest.mark.slow
