@@ -4,6 +4,7 @@ A batch that is too small for all replicas is filled up with padding rows, which
 other rows, which belong to examples, are called real.
 """
 
+import sys
 from collections.abc import Callable
 from threading import Barrier, local
 
@@ -264,6 +265,9 @@ def make_sum_over_ranks(timeout: float) -> SumOverReplicas:
         else:
             memory.sum(total.view(-1))
         return total
+
+    if "torch._dynamo" in sys.modules:  # `compile_model` imports it, which takes seconds
+        add_up = torch.compiler.disable(add_up)
 
     class SumOverRanks(torch.autograd.Function):
         @staticmethod
