@@ -222,7 +222,7 @@ def _build_script_arguments(
             "arguments": json.dumps(config.model.arguments),
             "loss": CUSTOM_LOSSES[config.task.kind],
             "data": _write_arrays(inputs.cache.train, output),
-            "ragged": json.dumps(_list_ragged(name, inputs.cache.train)),
+            "ragged": json.dumps(_list_ragged(name, config, inputs.cache.train)),
             "channels": json.dumps(list(inputs.initial.hf_config["channels"])),
         }
     return arguments | {
@@ -242,15 +242,20 @@ def _write_arrays(split: Split, output: Path) -> Path:
     return path.resolve()
 
 
-def _list_ragged(name: str, split: Split) -> list[str]:
+def _list_ragged(name: str, config: Config, split: Split) -> list[str]:
     """Return the inputs whose first axis differs between examples. Each of them has a mask.
 
     Raises:
-        UserError: The labels differ in length. The scripts do not know how a task pads them.
+        UserError: The labels differ in length, or some of them have no loss. The scripts know neither.
     """
     shapes = {key: shape for key, shape in split.example_shapes.items() if None in shape}
     if "labels" in shapes:
         raise UserError(f"{name}: needs labels of one shape; remove it from bench.contestants")
+    ignore_label = getattr(config.task, "ignore_label", None)
+    if ignore_label is not None and (split.labels == ignore_label).any():
+        raise UserError(
+            f"{name}: cannot leave out the labels task.ignore_label={ignore_label}; remove it from bench.contestants"
+        )
     return [key for key in shapes if f"{key}_mask" in shapes]
 
 

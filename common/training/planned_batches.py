@@ -6,7 +6,7 @@ from dataclasses import replace
 from common.config.metrics import choose_predictions
 from common.config.schema import Config
 from common.data import batch_plan
-from common.data.batches import MICRO_BATCHES, GlobalBatch, Split, evaluation_batches, training_batches
+from common.data.batches import GlobalBatch, Split, evaluation_batches, training_batches
 from common.data.transforms.transformed_split import TransformedSplit
 
 
@@ -53,13 +53,11 @@ def _batch_options(config: Config, split: Split) -> tuple[bool, list[float] | No
     model = config.model
     has_several_labels = bool(split.example_shapes.get("labels"))
     class_weights = None if has_several_labels else config.task.label_weights
-    mark_real = model.has_global_batch_norm and _fills_batches(config, split)
+    mark_real = model.has_global_batch_norm and _has_small_batch(config, split)
     return model.has_aligned_dropout, class_weights, mark_real, config.micro_batches
 
 
-def _fills_batches(config: Config, split: Split) -> bool:
-    """Check whether the smallest global batch has fewer examples than there are micro-batches on all replicas."""
+def _has_small_batch(config: Config, split: Split) -> bool:
+    """Check whether the smallest global batch has fewer examples than there are replicas."""
     size = config.train.global_batch_size
-    smallest = len(split) % size or size
-    parts = MICRO_BATCHES if config.train.padding == "micro_batches" else 1
-    return smallest < config.strategy.world_size * config.micro_batches * parts
+    return (len(split) % size or size) < config.strategy.world_size

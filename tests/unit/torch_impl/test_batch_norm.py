@@ -165,6 +165,27 @@ def compute_in_rank() -> list[torch.Tensor]:
     return compute(norm, make_batch(sum(SHARDS)).split(SHARDS)[rank], sum(SHARDS[:rank]))
 
 
+def compare_compiled_layer() -> bool:
+    """Check that a layer that Dynamo traces computes what it computes without, in a rank."""
+    import torch._dynamo  # a compiled model imports it before its layers are synchronized
+    import torch.distributed as dist
+
+    rank, sum_over_ranks = dist.get_rank(), make_sum_over_ranks(timeout=20)
+    layers = [make_layer(), make_layer()]
+    for layer in layers:
+        synchronize_batch_norm(layer, sum_over_ranks)
+    layers[1].forward = torch.compile(layers[1].forward, backend="eager")  # type: ignore[method-assign]
+    shard = make_batch(sum(SHARDS)).split(SHARDS)[rank]
+    expected, compiled = (compute(layer, shard, sum(SHARDS[:rank])) for layer in layers)
+    assert_close(compiled, expected)
+    return True
+
+
+@pytest.mark.slow
+def test_a_compiled_layer_sums_over_ranks(ranks: Callable[..., list[bool]]) -> None:
+    assert ranks(compare_compiled_layer) == [True] * len(SHARDS)
+
+
 @pytest.mark.slow
 def test_statistics_over_ranks_are_those_of_the_whole_batch(ranks: Callable[..., list[list[torch.Tensor]]]) -> None:
     outputs, inputs, weight, bias, mean, variance = zip(*ranks(compute_in_rank), strict=True)

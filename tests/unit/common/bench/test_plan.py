@@ -125,6 +125,17 @@ def test_a_script_receives_the_inputs_of_different_lengths(plan: Plan, tmp_path:
         assert written["tokens_mask"].sum(1).tolist() == lengths
 
 
+def test_a_script_refuses_labels_without_a_loss(plan: Plan, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "validation"):
+        np.savez(data / f"{split}.npz", input_ids=np.ones((4, 2), np.int32), labels=np.array([[0, -100]] * 4))
+    files = [f"data.{split}={data}/{split}.npz" for split in ("train", "validation")]
+    model = ["model=custom", "model.torch=examples.gpt.model_torch:build", "data=arrays", *files]
+    with pytest.raises(UserError, match=r"^custom_ddp: cannot leave out the labels task.ignore_label=-100; remove it"):
+        plan("custom_ddp", *model, "train.global_batch_size=2")
+
+
 def test_matrix_products_have_the_shapes_of_the_reference(plan: Plan) -> None:
     *_, matrices = plan("torch_ddp,torch_core_8", *SMALL)
     reference, core = (plan(name, *SMALL)[-1] for name in ("torch_ddp", "torch_core_8"))

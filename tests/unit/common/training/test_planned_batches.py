@@ -11,12 +11,11 @@ from tests.conftest import MakeSplit
 
 
 def make_config(**settings: Any) -> Any:
-    train = SimpleNamespace(global_batch_size=4, seed=0, padding=settings.get("padding", "global"))
+    train = SimpleNamespace(global_batch_size=4, seed=0, padding="global")
     task = SimpleNamespace(label_weights=None, output_weights=None, compares_examples=False)
     model = SimpleNamespace(has_aligned_dropout=False, has_global_batch_norm=settings.get("synchronized", True))
     strategy = SimpleNamespace(world_size=settings.get("world_size", 2))
-    micro_batches = settings.get("micro_batches", 1)
-    return SimpleNamespace(train=train, model=model, task=task, strategy=strategy, micro_batches=micro_batches)
+    return SimpleNamespace(train=train, model=model, task=task, strategy=strategy, micro_batches=1)
 
 
 def count_rows(batch: GlobalBatch, world_size: int) -> int:
@@ -32,9 +31,6 @@ def count_rows(batch: GlobalBatch, world_size: int) -> int:
         (9, {}, True),  # the last batch has 1 example for two replicas
         (9, {"synchronized": False}, False),
         (8, {"world_size": 5}, True),
-        (10, {"micro_batches": 2}, True),
-        (8, {"micro_batches": 2}, False),
-        (8, {"padding": "micro_batches"}, True),
         (3, {}, False),
         (1, {}, True),
     ],
