@@ -33,7 +33,9 @@ class Operation(TypedDict):
     # Of the function in the framework, such as "log_softmax", of the kind of the layer, such as "Linear", or of the
     # reduction: "mean", which has the argument "divisor" if that is not the number of losses, "sum" or "batchmean"
     name: str
-    arguments: dict[str, object]  # plain arguments by name, or by position if the name is not known
+    # Plain arguments by name, or by position if the name is not known. The index of a subscript, and of a function that
+    # does the same, is the argument "index": text such as "[:, -1]", as index_notation.py writes it
+    arguments: dict[str, object]
     inputs: list[int]  # numbers of the tensors that it received
     outputs: list[int]  # numbers of the tensors that it returned
     layer: str  # path of the layer whose code called it, or of the layer that it is; empty outside of the model

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from common.recording.array_norms import add_elements
+from common.recording.index_notation import write_axis_index, write_flip, write_index, write_length
 from common.recording.operation_format import TensorStatistics
 from common.recording.record_format import name_call
 from tf_impl.record.model_facts import COMPOSITE_KINDS, RECURRENT_KINDS, Layer, get_kind, list_parts
@@ -36,6 +37,8 @@ ARGUMENTS = {
     "size_splits": "size_splits", "start": "start", "limit": "limit", "delta": "delta", "num_segments": "num_segments",
 }  # fmt: skip
 MAX_ARGUMENT_SIZE = 16
+# Attributes of a strided slice: each has a bit for each item of its index
+MASKS = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask", "begin_mask", "end_mask")
 SEEDS = {"key", "counter", "alg", "seed"}
 INTERNAL_ATTRIBUTES = {"grad_a", "grad_b", "use_cudnn_on_gpu", "validate_indices", "bad_indices_policy", "Truncate"}
 INTERNAL_SETTINGS = {"name", "trainable", "dtype", "build_config", "seed"}
@@ -86,7 +89,36 @@ def describe_operation(
             arguments[ARGUMENTS[key]] = tensor.numpy().tolist()
         elif key not in SEEDS:
             received.append(tensor)
-    return arguments, received
+    index = _write_index(name, arguments, received)
+    return ({"index": index} if index else arguments), received
+
+
+def _write_index(name: str, arguments: Mapping[str, Any], received: Sequence[Any]) -> str:
+    """Return the index by which an operation selects elements, as Python writes it; empty if there is none."""
+    if name == "StridedSlice" and {"begin", "end", "strides"} <= arguments.keys():
+        return write_index(tuple(_list_items(arguments)))
+    if name == "Slice" and {"begin", "size"} <= arguments.keys():
+        bounds = zip(arguments["begin"], arguments["size"], received[0].shape)  # noqa: B905
+        return write_index(tuple(write_length(x, n - x if count < 0 else count, n) for x, count, n in bounds))
+    if name == "ReverseV2" and "axis" in arguments:
+        return write_flip(arguments["axis"], received[0].shape.rank)
+    if name == "GatherV2" and "axis" in arguments and received[1].shape.rank == 0 and not arguments.get("batch_dims"):
+        return write_axis_index(int(received[1]), arguments["axis"], received[0].shape.rank)
+    return ""
+
+
+def _list_items(arguments: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the items of the index of a strided slice."""
+    masks = [int(arguments.get(mask, 0)) for mask in MASKS]
+    bounds = zip(arguments["begin"], arguments["end"], arguments["strides"])  # noqa: B905
+    for position, (begin, end, stride) in enumerate(bounds):
+        is_ellipsis, is_new, is_number, has_no_begin, has_no_end = (mask >> position & 1 for mask in masks)
+        if is_ellipsis or is_new:
+            yield Ellipsis if is_ellipsis else None
+        elif is_number:
+            yield begin
+        else:
+            yield slice(None if has_no_begin else begin, None if has_no_end else end, None if stride == 1 else stride)
 
 
 def _list_attributes(name: str, attributes: Mapping[str, Any]) -> dict[str, object]:

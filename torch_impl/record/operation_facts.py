@@ -7,13 +7,17 @@ import gc
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from common.recording.index_notation import write_axis_index, write_flip, write_index, write_length
+
 # Modules of PyTorch that call others, or functions that are seen by themselves
 CONTAINERS = tuple(f"torch.nn.modules.{name}" for name in ("container", "loss", "module", "transformer"))
+# Functions that select elements by numbers, with their arguments after the tensor
+SELECTIONS = {"select": ("dim", "index"), "narrow": ("dim", "start", "length")}
 
 
 def is_operation(module: torch.nn.Module) -> bool:
@@ -43,6 +47,37 @@ def name_function(function: Any) -> str:  # noqa: ANN401  of any class
     if name in ("__get__", "__set__"):  # of a property
         name = getattr(getattr(function, "__self__", None), "__name__", name)
     return name[2:-2] if name.startswith("__") and name.endswith("__") else name
+
+
+def list_arguments(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the arguments of a call of a function by name, or by position; an index as the argument "index"."""
+    names = [*list_parameters(function), *map(str, range(len(list_parameters(function)), len(args)))]
+    arguments = {**dict(zip(names, args)), **kwargs}  # noqa: B905
+    name = name_function(function)
+    if name in ("getitem", "setitem"):
+        arguments.pop("1", None)
+        return {"index": write_index(args[1]), **arguments}
+    index = _write_index(name, args, kwargs)
+    return {"index": index} if index else arguments
+
+
+def _write_index(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the index that selects what a function selects, as Python writes it; empty if there is none."""
+    tensor, values = args[0] if args else kwargs.get("input"), args[1:]
+    if not isinstance(tensor, torch.Tensor):
+        return ""
+    if name == "flip":
+        axes = kwargs.get("dims", values[0] if values and isinstance(values[0], (list, tuple)) else values)
+        return write_flip(axes, tensor.ndim)
+    named = {**dict(zip(SELECTIONS.get(name, ()), values)), **kwargs}  # noqa: B905
+    numbers = [named.get(key) for key in SELECTIONS.get(name, ())]
+    if not numbers or not all(isinstance(number, int) for number in numbers):
+        return ""
+    axis, *numbers = numbers
+    index = numbers[0] if name == "select" else write_length(*numbers, tensor.shape[axis])
+    return write_axis_index(index, axis, tensor.ndim)
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from common.recording.operation_format import OperationTrace
 from common.recording.operation_observer import OperationObserver
 from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.model_facts import ROOT
-from torch_impl.record.operation_facts import has_compiled_functions, is_operation, list_parameters, name_function
+from torch_impl.record.operation_facts import has_compiled_functions, is_operation, list_arguments, name_function
 from torch_impl.record.patches import find_observed
 from torch_impl.record.reductions import split_reduction
 from torch_impl.record.tensor_statistics import measure_tensor
@@ -269,8 +269,7 @@ class OperationMode(TorchFunctionMode):
         versions = {id(tensor): version for tensor, version in inputs}
         if all(versions.get(id(tensor)) == _read_version(tensor) for tensor in outputs):
             return  # no tensor, or those that it received, as x.contiguous() may return x
-        names = [*list_parameters(function), *map(str, range(len(list_parameters(function)), len(args)))]
-        arguments, received = {**dict(zip(names, args)), **kwargs}, [tensor for tensor, _ in inputs]  # noqa: B905
+        arguments, received = list_arguments(function, args, kwargs), [tensor for tensor, _ in inputs]
         reduction = split_reduction(function, args, kwargs)
         if reduction is not None:
             self._add(name, {**arguments, "reduction": "none"}, received, reduction.losses)

@@ -4,12 +4,13 @@ A is the reference record of a diagnosis, and B the record that is compared with
 the same numbers, in any order of their axes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from common.diagnose.recorded.operations.operation_names import normalize_name
+from common.diagnose.recorded.operations.operation_names import is_selection, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
+from common.diagnose.recorded.operations.selections import are_other_selections
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.recording.operation_format import Operation, OperationTrace
 
@@ -62,11 +63,18 @@ class DifferingSection:
 
     @property
     def has_other_arguments(self) -> bool:
-        """Return whether the first operations have other recorded arguments or other numbers of the code."""
+        """Return whether the first operations have other recorded arguments or other numbers of the code.
+
+        Indices are others if they surely select other elements.
+        """
         if self.first is None:
             return False
         of_a, of_b = self.first
-        return of_a["arguments"] != of_b["arguments"] or self.a.list_numbers(of_a) != self.b.list_numbers(of_b)
+        are_others = are_other_selections(self.a.find_selection(of_a), self.b.find_selection(of_b))
+        if are_others or is_selection(of_a) or is_selection(of_b):
+            return are_others
+        has_other_values = _drop_index(of_a["arguments"]) != _drop_index(of_b["arguments"])
+        return has_other_values or self.a.list_numbers(of_a) != self.b.list_numbers(of_b)
 
     @property
     def has_equal_sizes(self) -> bool:
@@ -75,6 +83,21 @@ class DifferingSection:
         Results of other sizes may also be those of a script that reduces an array in several steps.
         """
         return self.first is not None and self.a.count_elements(self.first[0]) == self.b.count_elements(self.first[1])
+
+    @property
+    def reorderings(self) -> tuple[list[Operation], list[Operation]]:
+        """The operations of each side before the first ones that change the order of numbers as none of the other's."""
+        if self.first is None:
+            return [], []
+        a, b = (side.list_reorderings(x) for side, x in zip((self.a, self.b), self.first, strict=True))
+        of_a, of_b = (
+            [side.find_selection(operation) for operation in operations]
+            for side, operations in ((self.a, a), (self.b, b))
+        )
+        return (
+            [x for x, taken in zip(a, of_a, strict=True) if all(are_other_selections(taken, y) for y in of_b)],
+            [x for x, taken in zip(b, of_b, strict=True) if all(are_other_selections(taken, y) for y in of_a)],
+        )
 
     def begins_with(self, operations: Sequence[Operation], side: int) -> bool:
         """Check whether the difference begins at operations that have no counterpart: the other side omits them.
@@ -153,6 +176,11 @@ def find_section(
         unused_in_b=_list_unused(a, b, matches.are_equal),
         matches=matches,
     )
+
+
+def _drop_index(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return arguments without an index, which has several notations."""
+    return {name: value for name, value in arguments.items() if not (name == "index" and isinstance(value, str))}
 
 
 def _list_unused(user: SectionSide, other: SectionSide, are_equal: Callable[[int, int], bool]) -> list[str]:

@@ -9,6 +9,7 @@ from itertools import groupby
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.differing_section import MOST_COMPARED, DifferingSection, find_section
+from common.diagnose.recorded.operations.operation_names import is_selection
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
@@ -139,7 +140,7 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
         words_a, words_b = _describe_lines(section.a, section.first[:1]), _describe_lines(section.b, section.first[1:])
         sentence = f"{place}: {EQUAL_TENSORS} A computes {words_a}, and B {words_b}"
         if not section.has_other_arguments:
-            sentence += f": {OTHER_REASONS}"
+            sentence += f": {OTHER_REASONS}{_describe_reorderings(section)}"
         return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
     a, b = section.list_unaligned()
     if a and not b:
@@ -152,6 +153,13 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
     words = f"{EQUAL_TENSORS} A computes" if is_exact else "A computes"
     sentence = f"{place}: {words} {_describe_lines(section.a, a)}, and B {_describe_lines(section.b, b)}"
     return Explanation("operation", sentence, confirmed=is_exact)
+
+
+def _describe_reorderings(section: DifferingSection) -> str:
+    """Return words for the operations through which only one script changes the order of numbers."""
+    sides = zip("AB", (section.a, section.b), section.reorderings, strict=True)
+    words = [f"{name} computes {_describe_lines(side, operations)}" for name, side, operations in sides if operations]
+    return f"; before, {' and '.join(words)}" if words else ""
 
 
 def _is_one_line(operations: Sequence[Operation]) -> bool:
@@ -172,6 +180,8 @@ def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
 
 
 def _describe(side: SectionSide, operation: Operation) -> str:
+    if is_selection(operation):  # in the notation that the frameworks share
+        return _shorten(f"x{operation['arguments']['index']}")
     # The framework passes private ones, such as _stacklevel, to itself
     arguments = [
         str(value) if name.isdigit() else f"{name}={value}"

@@ -28,10 +28,17 @@ SPELLINGS = {
 }
 
 
+def is_selection(operation: Operation) -> bool:
+    """Check whether an operation returns the elements at a recorded index, in whatever way it is written."""
+    return isinstance(operation["arguments"].get("index"), str) and operation["name"] != "setitem"
+
+
 def normalize_name(operation: Operation) -> str:
     """Return the name of an operation without the differences of spelling between and within the frameworks."""
     name = operation["name"]
     if name == "Activation":  # a layer of Keras that computes the function that its argument names
         name = str(operation["arguments"].get("activation", name))
+    if is_selection(operation):
+        return SPELLINGS["getitem"]
     name = VERSION.sub("", name.replace("_", "").lower())
     return SPELLINGS.get(name, name)

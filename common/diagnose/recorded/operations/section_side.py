@@ -4,6 +4,8 @@ import math
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
+from common.diagnose.recorded.operations.operation_names import is_selection
+from common.diagnose.recorded.operations.selections import Selection, find_selection
 from common.recording.operation_format import Operation, OperationTrace
 
 INPUT = "batch/0/input/"
@@ -36,13 +38,24 @@ class SectionSide:
 
         The list is empty if the target itself has an equal one there.
         """
-        unvisited, indices = [self.target] if self.target not in self._matched else [], set()
+        targets = [self.target] if self.target not in self._matched else []
+        return [self._trace["operations"][index] for index in self._find_producers(targets, self._matched)]
+
+    def _find_producers(self, tensors: Sequence[int], known: Collection[int]) -> list[int]:
+        """Return the indices of the operations that lead to tensors from known ones."""
+        unvisited, indices = [*tensors], set()
         while unvisited:
             index = self._producers.get(unvisited.pop())
             if index is not None and index not in indices:
                 indices.add(index)
-                unvisited += [x for x in self._trace["operations"][index]["inputs"] if x not in self._matched]
-        return [self._trace["operations"][index] for index in sorted(indices)]
+                unvisited += [x for x in self._trace["operations"][index]["inputs"] if x not in known]
+        return sorted(indices)
+
+    def list_reorderings(self, operation: Operation) -> list[Operation]:
+        """Return the operations before another one that only change the order of numbers, such as flips."""
+        found = [self._trace["operations"][index] for index in self._find_producers(operation["inputs"], ())]
+        selections = [(x, self.find_selection(x)) for x in found if is_selection(x)]
+        return [x for x, selection in selections if selection is not None and selection.is_reordering]
 
     @cached_property
     def first_operations(self) -> list[Operation]:
@@ -102,6 +115,13 @@ class SectionSide:
         """Return the numbers of the code that an operation receives as tensors, such as 0.5 in `0.5 * x`."""
         values = [self._trace["tensors"][tensor]["sum"] for tensor in operation["inputs"] if self._is_number(tensor)]
         return [value for value in values if value is not None]
+
+    def find_selection(self, operation: Operation) -> Selection | None:
+        """Return the elements that an operation selects by its index; None if its arguments do not say it."""
+        index = operation["arguments"].get("index")
+        if not isinstance(index, str) or not operation["inputs"]:
+            return None
+        return find_selection(index, self._trace["tensors"][operation["inputs"][0]]["shape"])
 
     def find_layer(self, operation: Operation) -> str:
         """Return the path of the layer that an operation is; empty if it is a function."""

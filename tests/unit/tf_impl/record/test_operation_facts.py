@@ -1,13 +1,19 @@
 """Tests of the description of operations."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from keras import ops
 from tensorflow.python.framework import op_callbacks
 
+from common.recording.index_notation import write_index
 from tf_impl.record.operation_facts import describe_operation, measure, select_names
 
 
@@ -41,8 +47,10 @@ def test_statistics_of_kinds_of_tensors(tensor: tf.Tensor, dtype: str, values: t
     assert tuple(statistics[key] for key in ("sum", "norm", "minimum", "maximum")) == values
 
 
-def test_constants_are_arguments_and_scalars_are_inputs() -> None:
-    described = {}
+@contextmanager
+def describe_operations() -> Iterator[dict[str, tuple[dict[str, object], int]]]:
+    """Provide the arguments and the number of inputs of the last operation of each name."""
+    described: dict[str, tuple[dict[str, object], int]] = {}
 
     def take(name: str | bytes, inputs: tuple, attrs: tuple, outputs: list, *_: object, **kwargs: object) -> None:
         name = name.decode() if isinstance(name, bytes) else name
@@ -50,9 +58,16 @@ def test_constants_are_arguments_and_scalars_are_inputs() -> None:
         if result is not None:
             described[name] = result[0], len(result[1])
 
-    x = tf.ones([2, 3])
     op_callbacks.add_op_callback(take)
     try:
+        yield described
+    finally:
+        op_callbacks.remove_op_callback(take)
+
+
+def test_constants_are_arguments_and_scalars_are_inputs() -> None:
+    x = tf.ones([2, 3])
+    with describe_operations() as described:
         tf.concat([x, x], axis=1)
         tf.transpose(x, [1, 0])
         tf.reduce_max(x, axis=-1, keepdims=True)
@@ -61,17 +76,46 @@ def test_constants_are_arguments_and_scalars_are_inputs() -> None:
         tf.random.stateless_uniform([2], seed=[1, 2])
         tf.shape(x)
         _ = x[:, 1:] * 0.5
-    finally:
-        op_callbacks.remove_op_callback(take)
     assert described["ConcatV2"] == ({"axis": 1}, 2)
     assert described["Transpose"] == ({"perm": [1, 0]}, 1)
     assert described["Max"] == ({"axis": -1, "keep_dims": True}, 1)
     assert described["Reshape"] == ({"shape": [3, -1]}, 1)
     assert described["Cast"] == ({"dtype": "int64"}, 1)
     assert described["StatelessRandomUniformV2"] == ({"shape": [2]}, 0)
-    assert described["StridedSlice"][0]["begin"] == [0, 1]
+    assert described["StridedSlice"] == ({"index": "[:, 1:]"}, 1)
     assert described["Mul"] == ({}, 2)
     assert "Shape" not in described
+
+
+@pytest.mark.parametrize(
+    ("name", "select", "index"),
+    [
+        ("StridedSlice", lambda x: x[:, -1], np.s_[:, -1]),
+        ("StridedSlice", lambda x: x[..., 1:, tf.newaxis], np.s_[..., 1:, None]),
+        ("StridedSlice", lambda x: x[1, ::-2], np.s_[1, ::-2]),
+        ("StridedSlice", lambda x: x[:, :2, 0:4:3], np.s_[:, :2, 0:4:3]),
+        ("Slice", lambda x: tf.slice(x, [0, 1, 0], [-1, 1, 3]), np.s_[:, 1:2, :3]),
+        ("Slice", lambda x: tf.slice(x, [1, 0, 2], [1, 3, -1]), np.s_[1:, :, 2:]),
+        ("Slice", lambda x: ops.slice(x, (0, 0, 1), (2, 2, 2)), np.s_[:, :2, 1:3]),
+        ("ReverseV2", lambda x: tf.reverse(x, [-1, 0]), np.s_[::-1, :, ::-1]),
+        ("ReverseV2", lambda x: ops.flip(x, axis=1), np.s_[:, ::-1]),
+        ("GatherV2", lambda x: tf.gather(x, 1), np.s_[1]),
+        ("GatherV2", lambda x: tf.gather(x, 2, axis=-1), np.s_[:, :, 2]),
+        ("GatherV2", lambda x: ops.take(x, 2, axis=1), np.s_[:, 2]),
+    ],
+)
+def test_selections_have_an_index(name: str, select: Callable[[tf.Tensor], tf.Tensor], index: Any) -> None:
+    array = np.arange(24.0).reshape(2, 3, 4)
+    with describe_operations() as described:
+        result = select(tf.constant(array))
+    assert described[name][0] == {"index": write_index(index)}
+    assert np.array_equal(np.squeeze(result), np.squeeze(array[index]))
+
+
+def test_indices_of_tensors_are_inputs() -> None:
+    with describe_operations() as described:
+        tf.gather(tf.ones([2, 3]), [0, 1], axis=1)
+    assert described["GatherV2"] == ({"batch_dims": 0, "axis": 1}, 2)
 
 
 def test_names_are_those_of_the_calls_on_which_the_loss_depends() -> None:

@@ -14,6 +14,7 @@ from common.diagnose.recorded.operations.explanation import (
     explain_operations,
     explain_stopped_gradients,
 )
+from common.recording.index_notation import write_index
 from common.recording.operation_format import OperationTrace
 from tests.unit.common.diagnose.recorded.operations.traces import Script
 from tests.unit.common.recording.tensors import to_tensor
@@ -248,3 +249,31 @@ def test_private_arguments_are_not_named() -> None:
     explanation = _explain(a, b)
     assert explanation is not None
     assert "A computes mean(dim=1) in " in explanation.sentence
+
+
+def _index(index: Any, name: str = "getitem", is_reversed: bool = False) -> OperationTrace:
+    script = _script()
+    x = script.inputs["logits"]
+    if is_reversed:  # the statistics are the same
+        x = script.call("flip", lambda x, **_: x[::-1, ::-1], x, index="[::-1, ::-1]")
+    taken = script.call(name, lambda x, **_: x[index], x, index=write_index(index))
+    return script.finish(script.call("mean", np.mean, taken))
+
+
+def test_indices_are_named_in_the_notation_of_python() -> None:
+    explanation = _explain(_index(np.s_[:, -1]), _index(np.s_[:, :1], "StridedSlice"))
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("operation", True)
+    assert explanation.sentence.startswith(f"loss: from tensors with the same numbers A computes x[:, -1] in {FILE}:")
+    assert f", and B x[:, :1] in {FILE}:" in explanation.sentence
+
+
+@pytest.mark.parametrize(
+    ("index", "name"), [(np.s_[:, -1], "getitem"), (np.s_[..., 2:], "StridedSlice"), (np.s_[:, 2], "select")]
+)
+def test_equal_indices_of_other_notation_are_not_blamed(index: Any, name: str) -> None:
+    explanation = _explain(_index(np.s_[:, -1]), _index(index, name, is_reversed=True))
+    assert explanation is not None
+    assert not explanation.confirmed
+    assert "are not recorded differ; before, B computes x[::-1, ::-1] in " in explanation.sentence
+    assert _explain(_index(np.s_[:, -1]), _index(index, name)) is None
