@@ -90,7 +90,7 @@ def describe_operation(
         elif key not in SEEDS:
             received.append(tensor)
     index = _write_index(name, arguments, received)
-    return ({"index": index} if index else arguments), received
+    return ({"index": index}, received[:1]) if index else (arguments, received)
 
 
 def _write_index(name: str, arguments: Mapping[str, Any], received: Sequence[Any]) -> str:

@@ -202,8 +202,8 @@ def _find_first(
 ) -> tuple[tuple[Operation, Operation] | None, bool]:
     """Return the first operations of both sides with the most inputs that are equal, and whether all of them are.
 
-    An operation of one name whose inputs are all equal comes before others. The operations are None if no two of them
-    have an equal input.
+    An operation of one name whose inputs are all equal comes before others, then a selection of other elements. The
+    operations are None if no two of them have an equal input.
     """
     scores = []
     for of_a in a.first_operations[:MOST_COMPARED]:
@@ -211,8 +211,34 @@ def _find_first(
             equal, others = _count_equal(a.list_tensors(of_a), b.list_tensors(of_b), matches)
             is_same = bool(equal) and not others and normalize_name(of_a) == normalize_name(of_b)
             scores.append(((is_same, equal, -others), (of_a, of_b)))
-    (_, equal, others), pair = max(scores, key=lambda score: score[0], default=((False, 0, 0), None))
+    (is_same, equal, others), pair = max(scores, key=lambda score: score[0], default=((False, 0, 0), None))
+    if not is_same and (replaced := _find_replaced(a, b, matches.are_equal)) is not None:
+        return replaced, True
+    if not is_same and (replaced := _find_replaced(b, a, lambda x, y: matches.are_equal(y, x))) is not None:
+        return (replaced[1], replaced[0]), True
     return (pair, not others) if equal else (None, False)
+
+
+def _find_replaced(
+    user: SectionSide, other: SectionSide, are_equal: Callable[[int, int], bool]
+) -> tuple[Operation, Operation] | None:
+    """Return a selection that only a side uses, and the first operation by which the other one selects other elements.
+
+    The elements that the side uses may be known to the other one, too, which needs them for something else.
+
+    Args:
+        user: The side that uses the selection.
+        other: The other side.
+        are_equal: Compares a tensor of the user with one of the other side.
+    """
+    for selection in user.received_selections[:MOST_COMPARED]:
+        (taken, *_), elements = selection["inputs"], user.find_selection(selection)
+        is_used = any(are_equal(output, x) for output in selection["outputs"] for x in other.received)
+        for first in other.first_operations[:MOST_COMPARED] if not is_used else ():
+            is_other = is_selection(first) and are_other_selections(elements, other.find_selection(first))
+            if is_other and are_equal(taken, first["inputs"][0]):
+                return selection, first
+    return None
 
 
 def _count_equal(a: Sequence[int], b: Sequence[int], matches: TensorMatches) -> tuple[int, int]:

@@ -72,6 +72,13 @@ class SectionSide:
         return {tensor for operation in self.operations for tensor in operation["inputs"]}
 
     @property
+    def received_selections(self) -> list[Operation]:
+        """The operations before the section from which it receives elements at an index."""
+        indices = {self._producers[tensor] for tensor in self.received & self._matched & self._producers.keys()}
+        operations = [self._trace["operations"][index] for index in sorted(indices)]
+        return [operation for operation in operations if is_selection(operation)]
+
+    @property
     def received_inputs(self) -> dict[str, int]:
         """The inputs of the model that the operations receive: the number of each tensor by its name."""
         names = self._trace["names"].items()

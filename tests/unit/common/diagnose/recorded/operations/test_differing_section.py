@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
+from common.recording.index_notation import write_index
 from common.recording.operation_format import OperationTrace
 from tests.unit.common.diagnose.recorded.operations.traces import Script
 from tests.unit.common.recording.tensors import Tensor, to_tensor
@@ -151,3 +153,23 @@ def test_names_of_both_frameworks_are_aligned() -> None:
     section = _find(compute(["BatchMatMulV2", "Einsum"], 0.5), compute(["bmm", "matmul"], None))
     assert section is not None
     assert [operation["name"] for part in section.list_unaligned() for operation in part] == ["Mul"]
+
+
+def _select(index: Any) -> OperationTrace:
+    """Return the operations of a loss of a part of an array, which the script has joined from this part and another."""
+    script = Script(first=RETURNS[:8], last=RETURNS[8:])
+    x = script.call("cat", lambda *parts: np.concatenate(parts), *script.inputs.values())
+    part = script.call("getitem", lambda x, **_: x[index], x, index=write_index(index))
+    return script.finish(script.call("mean", np.mean, script.call("square", np.square, part)))
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_selection_of_a_known_tensor_is_compared(is_reversed: bool) -> None:
+    """The elements that only A uses are known to B, too: it has joined the array from them."""
+    indices = [np.s_[4:12], np.s_[:8]] if is_reversed else [np.s_[:8], np.s_[4:12]]
+    section = _find(*(_select(index) for index in indices))
+    assert section is not None
+    assert section.first is not None
+    assert [operation["arguments"]["index"] for operation in section.first] == [write_index(x) for x in indices]
+    assert section.has_same_operation
+    assert section.has_other_arguments
