@@ -62,7 +62,7 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
         return explanation
     operations = section.first or [side.operations[-1] if side.operations else None for side in (section.a, section.b)]
     lines = [
-        f"{name}: {_shorten(operation['file'])}:{operation['line']}"
+        f"{name}: {_locate(operation)}"
         for name, operation in zip("AB", operations, strict=True)
         if operation is not None and operation["file"]
     ]
@@ -179,9 +179,20 @@ def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
     return "; ".join([*parts, *([f"and {remaining} more"] if remaining > 0 else [])])
 
 
+def _locate(operation: Operation) -> str:
+    """Return file and line of an operation, after the elements that it selects if it does."""
+    place = f"{_shorten(operation['file'])}:{operation['line']}"
+    return f"{_write_selection(operation)} in {place}" if is_selection(operation) else place
+
+
+def _write_selection(operation: Operation) -> str:
+    """Return an operation that selects elements in the notation that the frameworks share, such as `x[:, -1]`."""
+    return _shorten(f"x{operation['arguments']['index']}")
+
+
 def _describe(side: SectionSide, operation: Operation) -> str:
-    if is_selection(operation):  # in the notation that the frameworks share
-        return _shorten(f"x{operation['arguments']['index']}")
+    if is_selection(operation):
+        return _write_selection(operation)
     # The framework passes private ones, such as _stacklevel, to itself
     arguments = [
         str(value) if name.isdigit() else f"{name}={value}"

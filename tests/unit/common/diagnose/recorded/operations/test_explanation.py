@@ -225,6 +225,14 @@ def test_lines_are_added_to_another_explanation() -> None:
     assert add_lines(explanation, make_pair(_mean(_script()), _mean(_script())), LOSS, LOSS) == explanation
 
 
+def test_indices_are_added_to_another_explanation() -> None:
+    explanation = Explanation("pooling", "A has the last token; B has the first token")
+    pair = make_pair(_index(np.s_[:, -1]), _index(np.s_[:, 0]))
+    sentence = add_lines(explanation, pair, LOSS, LOSS).sentence
+    assert f"(A: x[:, -1] in {FILE}:" in sentence
+    assert f", B: x[:, 0] in {FILE}:" in sentence
+
+
 def test_stopped_gradient_is_named_if_the_loss_depends_on_it() -> None:
     explanation = explain_stopped_gradients(make_pair(_mean(_script()), _mean(_script(), is_stopped=True)))
     assert explanation is not None
