@@ -145,10 +145,6 @@ MODEL_MISTAKES: dict[str, Mistake] = {
     "causal mask forgotten": Mistake(
         LANGUAGE, {"dtype=torch.bool).tril()": "dtype=torch.bool)"}, "activations", "missing_operation",
     ),
-    "logits shifted": Mistake(
-        LANGUAGE, {"logits[:, :-1]": "logits[:, 1:]"}, "loss", "operation",
-        good={"(ids[:, :-1], ids[:, :-1] ": "(ids, ids ", "logits.flatten": "logits[:, :-1].flatten"},
-    ),
     "autocast on one side": Mistake(
         LANGUAGE,
         {"            logits = model(ids[:, :-1], ids[:, :-1] != PADDING)\n":

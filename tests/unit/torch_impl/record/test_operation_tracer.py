@@ -90,6 +90,7 @@ def test_loss_by_hand_is_listed_with_its_lines(tmp_path: Path) -> None:
     assert (linear["file"], linear["layer"], linear["arguments"]["out_features"]) == ("scripts.py", "layer", 8)
     assert find(trace, "relu")["layer"] == "model"
     assert find(trace, "mul")["arguments"] == {"1": 0.01}
+    assert find(trace, "getitem")["arguments"] == {"index": "[int64[20], int64[20]]"}
     names = trace["names"]
     assert linear["inputs"] == [names["layer/layer/input"], names["weight/layer.weight"], names["weight/layer.bias"]]
     assert linear["outputs"] == [names["layer/layer/output"]]
@@ -143,6 +144,7 @@ def test_changes_in_place_are_operations(tmp_path: Path) -> None:
         "Embedding", "add", "ReLU", "clone", "getitem", "mul_", "setitem", "MultiheadAttention"
     ]  # fmt: skip
     activated, changed, replaced = (find(trace, name) for name in ("ReLU", "mul_", "setitem"))
+    assert (find(trace, "getitem")["arguments"], replaced["arguments"]["index"]) == ({"index": "[:, 0]"}, "[:, 1]")
     assert activated["inputs"] != activated["outputs"]
     assert replaced["inputs"] == [changed["outputs"][1]]  # the tensor that a view changed
     assert find(trace, "MultiheadAttention")["inputs"][0] == replaced["outputs"][0]
