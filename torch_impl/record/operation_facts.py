@@ -72,11 +72,11 @@ def _write_index(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> s
         axes = kwargs.get("dims", values[0] if values and isinstance(values[0], (list, tuple)) else values)
         return write_flip(axes, tensor.ndim)
     named = {**dict(zip(SELECTIONS.get(name, ()), values)), **kwargs}  # noqa: B905
-    numbers = [named.get(key) for key in SELECTIONS.get(name, ())]
+    numbers: list[Any] = [named.get(key) for key in SELECTIONS.get(name, ())]
     if not numbers or not all(isinstance(number, int) for number in numbers):
         return ""
-    axis, *numbers = numbers
-    index = numbers[0] if name == "select" else write_length(*numbers, tensor.shape[axis])
+    axis, start = numbers[:2]
+    index = start if name == "select" else write_length(start, numbers[2], tensor.shape[axis])
     return write_axis_index(index, axis, tensor.ndim)
 
 

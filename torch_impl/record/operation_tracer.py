@@ -273,7 +273,7 @@ class OperationMode(TorchFunctionMode):
         reduction = split_reduction(function, args, kwargs)
         if reduction is not None:
             self._add(name, {**arguments, "reduction": "none"}, received, reduction.losses)
-            name, arguments, received = reduction.name, reduction.arguments, [reduction.losses]
+            name, arguments, received = reduction.name, {**reduction.arguments}, [reduction.losses]
         self._add(name, arguments, received, returned)
 
     def _add(self, name: str, arguments: Mapping[str, object], inputs: list[torch.Tensor], returned: object) -> None:

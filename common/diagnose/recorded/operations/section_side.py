@@ -74,7 +74,7 @@ class SectionSide:
     @property
     def received_selections(self) -> list[Operation]:
         """The operations before the section from which it receives elements at an index."""
-        indices = {self._producers[tensor] for tensor in self.received & self._matched & self._producers.keys()}
+        indices = {self._producers[x] for x in self.received & self._producers.keys() if x in self._matched}
         operations = [self._trace["operations"][index] for index in sorted(indices)]
         return [operation for operation in operations if is_selection(operation)]
 

@@ -236,7 +236,7 @@ def label_some(wrong: int | None = None, count: int = 3) -> LossFunction:
     ("other", "is_equal", "words"),
     [
         (label_some(), True, "no difference"),
-        (label_some(wrong=1), False, "loss: B also computes setitem(1, 7) in test_several_calls.py:"),
+        (label_some(wrong=1), False, "loss: B also computes setitem(index=[1], 7) in test_several_calls.py:"),
         (label_some(count=2), False, "loss"),
     ],
 )

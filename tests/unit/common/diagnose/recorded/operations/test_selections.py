@@ -1,5 +1,7 @@
 """Tests of what indices in Python's notation select."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ SHAPES = hnp.array_shapes(max_dims=4, max_side=5)
 
 
 @given(SHAPES.flatmap(lambda shape: st.tuples(st.just(shape), hnp.basic_indices(shape, allow_newaxis=True))))
-def test_selection_is_what_numpy_selects(example: tuple[tuple[int, ...], object]) -> None:
+def test_selection_is_what_numpy_selects(example: tuple[tuple[int, ...], Any]) -> None:
     shape, index = example
     array = np.arange(np.prod(shape)).reshape(shape)
     selection = find_selection(write_index(index), shape)
