@@ -249,11 +249,18 @@ class ConfigReads:
                 self.keys |= {".".join(path)} & ALL_KEYS
 
     def _path(self, node: ast.AST) -> tuple[str, ...] | None:
-        if (text := ast.unparse(node)) in self.aliases:
+        if (text := _unparse(node)) in self.aliases:
             return self.aliases[text]
         if isinstance(node, ast.Attribute) and (owner := self._path(node.value)) is not None:
             return (*owner, node.attr)
         return None
+
+
+def _unparse(node: ast.AST) -> str:
+    """Return the source of a node, of a dotted name without ast.unparse, which is slow."""
+    if isinstance(node, ast.Attribute):
+        return f"{_unparse(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ast.unparse(node)
 
 
 def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
