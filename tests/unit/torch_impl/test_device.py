@@ -8,27 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import UserError
 from tests.conftest import Python
+from torch_impl import device
 
 pytestmark = pytest.mark.slow
 
 # The process keeps the simulated device.
 TRAIN = "from tests.unit.torch_impl.train_on_simulated_device import main; main()"
 TOLERANCE = 1e-5  # some operations have other formulas on another device
-SELECT = """
-import json
-from common.errors import UserError
-from torch_impl import device
-
-def select(gpus, wanted):
-    device.count_visible_gpus = lambda: gpus
-    try:
-        return [str(selected) for selected in device.select_replica_devices(2, wanted)]
-    except UserError as error:
-        return str(error)
-
-print(json.dumps([select(*arguments) for arguments in ((0, "auto"), (0, "cpu"), (0, "cuda"), (1, "auto"))]))
-"""
 
 
 def test_every_strategy_and_example_computes_on_its_device_without_waiting(python: Python, tmp_path: Path) -> None:
@@ -45,8 +33,12 @@ def test_every_strategy_and_example_computes_on_its_device_without_waiting(pytho
     assert len(report) == 34
 
 
-def test_a_framework_without_gpus_is_refused_if_the_run_wants_one(python: Python) -> None:
-    selected = json.loads(python(SELECT))
-    assert selected[:2] == [["cpu", "cpu"]] * 2
-    assert selected[2] == "train.device=cuda: there is no visible NVIDIA GPU; set it to auto or cpu"
-    assert selected[3].startswith("this PyTorch cannot use the visible GPU(s); set train.device=cpu or install")
+def test_a_framework_without_gpus_is_refused_if_the_run_wants_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "count_visible_gpus", lambda: 0)
+    for wanted in ("auto", "cpu"):
+        assert [str(selected) for selected in device.select_replica_devices(2, wanted)] == ["cpu", "cpu"]
+    with pytest.raises(UserError, match=r"^train\.device=cuda: there is no visible NVIDIA GPU; set it to auto or cpu$"):
+        device.select_replica_devices(2, "cuda")
+    monkeypatch.setattr(device, "count_visible_gpus", lambda: 1)
+    with pytest.raises(UserError, match=r"^this PyTorch cannot use the visible GPU\(s\); set train\.device=cpu or "):
+        device.select_replica_devices(2, "auto")
