@@ -18,6 +18,8 @@ with pause_garbage_collection():  # clear_session collects garbage
     import keras
     import tensorflow as tf
 
+cpu, = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, 3 * [tf.config.LogicalDeviceConfiguration()])  # possible only once
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 for line in sys.stdin:
@@ -42,8 +44,8 @@ def start_keras(directory: Path) -> Iterator[Callable[..., str]]:
     """Yield a function that runs code with arguments in one TensorFlow process, and returns what the code prints.
 
     Between two scripts, Keras forgets its names, its precision and its epsilon, and TensorFlow fuses operations again,
-    which models in float64 turn off. Code that changes anything else of the process, such as its devices or a function
-    of TensorFlow, needs a process of its own.
+    which models in float64 turn off. Scripts can use three logical CPU devices. Code that changes anything else of the
+    process, such as a function of TensorFlow, needs a process of its own.
     """
     with subprocess.Popen(
         [sys.executable, "-c", RUNNER], cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -104,9 +104,9 @@ np.savez(sys.argv[1], noises=json.dumps(noises), **arrays)
 """
 
 
-def test_layers_compute_what_pytorchs_compute(tmp_path: Path, python: Python) -> None:
+def test_layers_compute_what_pytorchs_compute(tmp_path: Path, keras_python: Python) -> None:
     """The same holds with XLA, except for the rounding of a fused multiplication and addition."""
-    python(COMPUTE, tmp_path / "arrays.npz")
+    keras_python(COMPUTE, tmp_path / "arrays.npz")
     arrays = dict(np.load(tmp_path / "arrays.npz"))
     noises = json.loads(str(arrays["noises"]))
     for name, noise in NOISES.items():

@@ -145,14 +145,14 @@ def make_arrays(case: Case) -> Arrays:
 
 
 @pytest.fixture(scope="module")
-def computed(tmp_path_factory: pytest.TempPathFactory, python: Python) -> dict[str, Arrays]:
+def computed(tmp_path_factory: pytest.TempPathFactory, keras_python: Python) -> dict[str, Arrays]:
     """Return the arrays that TensorFlow computes in each case."""
     folder: Path = tmp_path_factory.mktemp("batch_norm")
     for name, case in CASES.items():
         arrays: dict[str, Any] = dict(make_arrays(case))
         np.savez(folder / f"{name}.npz", **arrays)
     settings = {name: (case.synchronized, case.steps, case.dtype, case.marks) for name, case in CASES.items()}
-    python(STEP, folder, json.dumps(SHARDS), MOMENTUM, EPSILON, json.dumps(settings))
+    keras_python(STEP, folder, json.dumps(SHARDS), MOMENTUM, EPSILON, json.dumps(settings))
     computed = {name: dict(np.load(folder / f"{name}.computed.npz")) for name in CASES}
     return computed | {BUFFERS: json.loads((folder / "buffers.json").read_text())}
 

@@ -94,10 +94,10 @@ Arrays = dict[str, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def computed(tmp_path_factory: pytest.TempPathFactory, python: Python) -> tuple[Arrays, Arrays]:
-    """The arrays of both programs, which run in one process."""
+def computed(tmp_path_factory: pytest.TempPathFactory, keras_python: Python) -> tuple[Arrays, Arrays]:
+    """The arrays of both programs."""
     paths = [tmp_path_factory.mktemp("dropout") / f"{name}.npz" for name in ("compute", "attend")]
-    python(COMPUTE + ATTEND, *paths)
+    keras_python(COMPUTE + ATTEND, *paths)
     masks, attention = (dict(np.load(path)) for path in paths)
     return masks, attention
 

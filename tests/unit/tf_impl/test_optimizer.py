@@ -30,6 +30,7 @@ pytestmark = pytest.mark.slow  # TensorFlow traces two steps of each case
 TRAIN = """
 import sys
 from pathlib import Path
+from unittest.mock import patch
 import keras
 import numpy as np
 import tensorflow as tf
@@ -39,8 +40,6 @@ from tests.unit.reference_optimizer import AHEAD, HALF, SHAPES, STEPS, batches, 
 from tf_impl.models.layout import NamedParameter
 from tf_impl import optimizer
 from tf_impl.optimizer import SCALARS, Optimizer
-
-optimizer.LARGE_EMBEDDING = 1  # the embedding here is large
 
 class StockAdam(Optimizer):
     def __init__(self, config, model):
@@ -94,7 +93,7 @@ class Training:
             parameter.to_torch(parameter.variable.numpy(), arrays)
         return arrays
 
-for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
+def train(path):
     config, data = load_config(path), batches(repeated=path.stem != "distinct")
     kind = StockAdam if path.stem == "repeated" else Optimizer
     training = Training(config, initial_parameters(), kind)
@@ -116,6 +115,10 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
         results[part] = {"norms": after, **training.parameters(), **training.optimizer.slots()}
     flat = {f"{part}/{name}": array for part, arrays in results.items() for name, array in arrays.items()}
     np.savez(path.with_suffix(".npz"), **flat)
+
+with patch.object(optimizer, "LARGE_EMBEDDING", 1):  # the embedding here is large
+    for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
+        train(path)
 """
 
 WARM_UP = ("schedule=linear", "schedule.warmup_steps=5", "schedule.total_steps=25")
@@ -133,14 +136,14 @@ Trained = dict[str, dict[str, Arrays]]
 
 
 @pytest.fixture(scope="module")
-def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, python: Python) -> Trained:
+def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, keras_python: Python) -> Trained:
     """Return the arrays of each case by the kind of training."""
     folder = tmp_path_factory.mktemp("optimizer")
     paths: dict[str, Path] = {}
     for case, overrides in {**CASES, **NATIVE, **STOCK}.items():
         paths[case] = folder / f"{case}.yaml"
         save_config(parse_config(composed(*overrides)), paths[case])
-    python(TRAIN, folder)
+    keras_python(TRAIN, folder)
     results: Trained = {}
     for case, path in paths.items():
         results[case] = defaultdict(dict)
@@ -272,8 +275,6 @@ from common.config.compose import load_config
 from tf_impl.models.layout import NamedParameter
 from tf_impl.optimizer import SCALARS, Optimizer
 
-cpu, = tf.config.list_physical_devices("CPU")
-tf.config.set_logical_device_configuration(cpu, 2 * [tf.config.LogicalDeviceConfiguration()])
 with tf.device("CPU:1"):
     model = keras.Sequential([keras.Input([None], dtype="int32"), keras.layers.Embedding(50, 4)])
     model.named_parameters = [NamedParameter("weight", model.weights[0], (50, 4), None)]
@@ -293,10 +294,10 @@ print(json.dumps([
 
 
 def test_parameter_servers_compute_arrays_of_the_size_of_a_parameter(
-    composed: Compose, tmp_path: Path, python: Python
+    composed: Compose, tmp_path: Path, keras_python: Python
 ) -> None:
     """Workers send only rows of an embedding's gradient."""
     save_config(parse_config(composed("strategy=parameter_server", "optimizer=adamw")), tmp_path / "config.yaml")
-    placed = json.loads(python(PLACES, tmp_path / "config.yaml"))
+    placed = json.loads(keras_python(PLACES, tmp_path / "config.yaml"))
     # ReadVariableOp runs on the device of its variable.
     assert placed == [["ResourceApplyGradientDescent", "ReadVariableOp"], ["ResourceApplyAdam", "1"]]
