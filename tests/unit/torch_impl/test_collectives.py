@@ -1,4 +1,4 @@
-"""Tests of the tour of collectives, started with its command as a user does."""
+"""Tests of the tour of collectives. Its command is started as a user does, except for mistakes and help."""
 
 import re
 import signal
@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT, wait_until
+from torch_impl.collectives import main
 from torch_impl.communication.allreduce import ALGORITHMS
 
 pytestmark = pytest.mark.slow
@@ -89,11 +90,13 @@ def test_the_table_has_every_algorithm_at_every_size(output: str) -> None:
         (["--fast"], ["--fast"]),
     ],
 )
-def test_a_mistake_is_one_line(arguments: list[str], words: list[str]) -> None:
-    result = subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
-    assert all(word in result.stderr for word in words)
+def test_a_mistake_is_one_line(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    output, errors = capsys.readouterr()
+    assert (ended.value.code, output) == (2, "")
+    assert errors.startswith("error: ") and errors.count("\n") == 1
+    assert all(word in errors for word in words)
 
 
 def is_running(process: psutil.Process) -> bool:
@@ -143,6 +146,9 @@ def test_a_rank_that_crashes_ends_the_command_and_is_named(start: Start) -> None
     assert not any(map(is_running, ranks))
 
 
-def test_help_names_every_option() -> None:
-    result = subprocess.run([*COMMAND, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert all(option in result.stdout for option in ("--ranks", "--sizes", "--quick"))
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(option in shown for option in ("--ranks", "--sizes", "--quick"))
