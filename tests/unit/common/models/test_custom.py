@@ -177,35 +177,6 @@ LOSSES = {  # by the override of a loss function: the error
     f"task.tf={PACKAGE}.custom_keras:compute_eager_losses": r"^task.tf: the loss function raised .* \(tests/unit/",
     f"task.tf={PACKAGE}.custom_keras:compute_mean_loss": r"mean_loss: returns losses of shape \[\] for 4 examples",
 }
-SAVE_TORCH = """
-import sys
-import numpy as np
-import torch
-from safetensors.torch import save_file
-from tests.unit.common.models.custom_torch import plain
-np.random.seed(3)
-state = {name: torch.from_numpy(np.float32(np.random.randn(*t.shape))) for name, t in plain().state_dict().items()}
-torch.save(state, sys.argv[1] + '/saved.pt')
-save_file(state, sys.argv[1] + '/saved.safetensors')
-save_file({name: tensor.bfloat16() for name, tensor in state.items()}, sys.argv[1] + '/bfloat16.safetensors')
-parts = {
-    'wide': {'hidden.weight': torch.zeros(4, 6)},
-    'two': {'model': state, 'ema': state},
-    'both': {f'{part}.{name}': tensor for name, tensor in state.items() for part in ('teacher', 'student')},
-    'more': {**state, 'more.bias': torch.zeros(7)},
-    'none': {'epoch': 3},
-    'whole': plain(),
-    'module': {f'module.{name}': tensor for name, tensor in state.items()},
-    'compiled': {f'_orig_mod.module.{name}': tensor for name, tensor in state.items()},
-    'inner': {name.replace('.', '._orig_mod.'): tensor for name, tensor in state.items()},
-    'nested': {'epoch': 3, 'model': state, 'optimizer': {'state': {0: {'step': torch.zeros(())}}, 'param_groups': []}},
-    'lightning': {'state_dict': {f'net.{name}': tensor for name, tensor in state.items()}, 'global_step': 3},
-    'tied': {**state, 'copy.bias': state['out.bias'], 'norm.num_batches_tracked': torch.tensor(3)},
-    'scaled': {**state, 'scale': torch.tensor(2.0)},
-}
-for name, content in parts.items():
-    torch.save(content, f'{sys.argv[1]}/{name}.pt')
-"""
 WRAPPED = ("module.pt", "compiled.pt", "inner.pt", "nested.pt", "lightning.pt", "tied.pt")
 SAVE_KERAS = """
 import sys
@@ -252,10 +223,43 @@ def configure(make_config: MakeConfig, directory: Path) -> ConfigureModels:
     return make
 
 
+def save_torch_checkpoints(directory: Path) -> None:
+    """Write checkpoints of PyTorch, whole ones and those with mistakes."""
+    import torch
+    from safetensors.torch import save_file
+
+    from tests.unit.common.models.custom_torch import plain
+
+    stream = np.random.RandomState(3)
+    shapes = {name: tensor.shape for name, tensor in plain().state_dict().items()}
+    state = {name: torch.from_numpy(np.float32(stream.randn(*shape))) for name, shape in shapes.items()}
+    torch.save(state, directory / "saved.pt")
+    save_file(state, directory / "saved.safetensors")
+    save_file({name: tensor.bfloat16() for name, tensor in state.items()}, directory / "bfloat16.safetensors")
+    slots = {"state": {0: {"step": torch.zeros(())}}, "param_groups": []}
+    contents = {
+        "wide": {"hidden.weight": torch.zeros(4, 6)},
+        "two": {"model": state, "ema": state},
+        "both": {f"{part}.{name}": tensor for name, tensor in state.items() for part in ("teacher", "student")},
+        "more": {**state, "more.bias": torch.zeros(7)},
+        "none": {"epoch": 3},
+        "whole": plain(),
+        "module": {f"module.{name}": tensor for name, tensor in state.items()},
+        "compiled": {f"_orig_mod.module.{name}": tensor for name, tensor in state.items()},
+        "inner": {name.replace(".", "._orig_mod."): tensor for name, tensor in state.items()},
+        "nested": {"epoch": 3, "model": state, "optimizer": slots},
+        "lightning": {"state_dict": {f"net.{name}": tensor for name, tensor in state.items()}, "global_step": 3},
+        "tied": {**state, "copy.bias": state["out.bias"], "norm.num_batches_tracked": torch.tensor(3)},
+        "scaled": {**state, "scale": torch.tensor(2.0)},
+    }
+    for name, content in contents.items():
+        torch.save(content, directory / f"{name}.pt")
+
+
 @pytest.fixture(scope="module")
-def checkpoints(directory: Path, python: Python, keras_python: Python) -> Path:
+def checkpoints(directory: Path, keras_python: Python) -> Path:
     """A directory of checkpoints that both frameworks have saved."""
-    python(SAVE_TORCH, directory)
+    save_torch_checkpoints(directory)
     keras_python(SAVE_KERAS, directory)
     return directory
 
