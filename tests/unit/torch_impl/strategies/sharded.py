@@ -98,11 +98,17 @@ def make_strategy(kind: str, config: Config) -> Strategy:
 def train_in_rank(kind: str, config: Config, build: Callable[..., Module] = build_model) -> Trained:
     """Train with a strategy. After step 2 another object of the strategy loads the state.
 
+    With `single`, rank 0 alone trains, and the other ranks receive its results.
+
     Args:
         kind: A key of MODULES.
         config: The config.
         build: A function that builds the model.
     """
+    is_alone = kind == "single"
+    if is_alone and dist.get_rank() > 0:
+        return share(None)
+    keep: Callable[[State], State] = copy.deepcopy if is_alone else share
     for module, _ in MODULES.values():
         module.build_model = build  # type: ignore[attr-defined]
     torch.set_default_dtype(torch.float32)
@@ -117,14 +123,14 @@ def train_in_rank(kind: str, config: Config, build: Callable[..., Module] = buil
         losses = strategy.sum_losses(results)
         curve += [(float(loss), float(result.grad_norm)) for loss, result in zip(losses, results, strict=True)]
         if steps.start == 1:
-            state = share_state(strategy.state())
+            state = keep(strategy.state())
             strategy = make_strategy(kind, config)
             strategy.load(Saved(state, Position(step=2)))
     with strategy.averaged_weights() if config.train.evaluate_average else nullcontext():
         evaluation = strategy.evaluate(evaluation_batches(cache.validation, size, "global", aligned))
-    return Trained(
-        curve, (float(evaluation.loss), float(evaluation.metric)), share_state(strategy.state()), strategy.report()
-    )
+    figures = (float(evaluation.loss), float(evaluation.metric))
+    trained = Trained(curve, figures, keep(strategy.state()), strategy.report())
+    return share(trained) if is_alone else trained
 
 
 def measure_load(kind: str, config: Config, directory: Path) -> tuple[int, int]:
@@ -160,11 +166,11 @@ def save_arrays(config: Config, directory: Path) -> tuple[int, int]:
     return sizes, sum(array.nbytes for array in arrays)
 
 
-def share_state(state: State) -> State:
-    """Return a copy of the state of the chief, which alone may have all of it."""
-    states = [state]
-    dist.broadcast_object_list(states, src=0)
-    return copy.deepcopy(states[0])
+def share(value: Any) -> Any:
+    """Return a copy of the value of the chief, which alone may have all of a state."""
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return copy.deepcopy(values[0])
 
 
 def train_all(

@@ -26,7 +26,7 @@ from torch_impl.strategies import allreduce
 from torch_impl.strategies.allreduce import AllReduce, Reducer, make_buckets
 from torch_impl.strategies.single import Single
 
-STEPS = 7
+STEPS = 4
 Run = list[tuple[float, float]]  # the loss and the gradient norm of each step
 
 
