@@ -141,11 +141,12 @@ def _convert_section(group: str, schema: type[T], section: Section) -> T:
     """Return a section as an instance of its schema. Errors name the full key, such as train.steps."""
     values = dict(section)
     with _prefix_errors(group):
-        node = deepcopy(_build_node(schema))  # type: ignore[arg-type]  # a class is hashable
+        node = _build_node(schema)  # type: ignore[arg-type]  # a class is hashable
     for schema_field in fields(schema):  # type: ignore[arg-type]
         if (section_schema := find_section_schema(schema_field)) is not None:
             name = f"{group}.{schema_field.name}"
             subsection = _to_section(name, values.pop(schema_field.name, None))
+            node = deepcopy(node)  # OmegaConf.merge copies the node of a schema without subsections, which is shared
             node[schema_field.name] = _convert_section(name, section_schema, subsection)
     with _prefix_errors(group):
         settings = OmegaConf.to_object(OmegaConf.merge(node, escape_interpolations(values)))
