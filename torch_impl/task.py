@@ -20,7 +20,7 @@ from common.config.tasks import (
 )
 from common.models.hf_config import HfConfig
 from common.models.task_outputs import OutputLayout
-from torch_impl.batch_norm import SumOverReplicas
+from torch_impl.communication.replica_sums import SumOverReplicas
 from torch_impl.losses import (
     compare_embeddings,
     compute_binary_dice,

@@ -9,11 +9,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from common.bench.contestant import ContestantCommand
+from common.bench.custom_scripts import CUSTOM, build_custom_arguments, check_custom
 from common.bench.options import LINK, BenchOptions, ContestantDefinition
 from common.cluster.discovery import compose_config
 from common.cluster.network import find_loopback_interface
@@ -22,7 +22,6 @@ from common.config.data import BuiltinNliSettings, DataSettings, FilesSettings
 from common.config.models import BertSettings, CustomModelSettings
 from common.config.overrides import normalize_arguments
 from common.config.schema import Config
-from common.data.batches import Split
 from common.data.text import builtin_nli
 from common.data.text.token_cache import TokenCache
 from common.errors import UserError
@@ -35,9 +34,6 @@ from common.run_module import module_command
 
 SCRIPT_PRECISIONS = ("float32", "bfloat16")
 COLUMNS = ("premise", "hypothesis", "label")  # columns of the data files that scripts can read
-CUSTOM = ("custom_ddp", "custom_fit", "custom_tf")  # the scripts that train a user's own model
-# The loss that a contestant's script computes, by the task
-CUSTOM_LOSSES = {"classification": "cross_entropy", "language_model": "cross_entropy", "regression": "mse"}
 MATRICES = "matrix_rate"  # the script that multiplies matrices
 # Overrides with which a contestant trains, and does nothing else, until the benchmark ends it.
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
@@ -130,7 +126,7 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
         key = f"bench.definitions.{name}.script={definition.script}"
         raise UserError(f"{key}: no module {module}; name a file of {module.rpartition('.')[0].replace('.', '/')}")
     if definition.script in CUSTOM:
-        _check_custom(name, definition.framework, config)
+        check_custom(name, definition.framework, config)
     elif not isinstance(config.data, BuiltinNliSettings) and not _is_jsonl(config.data):
         columns = ", ".join(COLUMNS)
         raise UserError(
@@ -142,25 +138,6 @@ def _check_script(name: str, definition: ContestantDefinition, config: Config) -
     if config.train.precision not in SCRIPT_PRECISIONS:
         raise UserError(
             f"{name}: does not support train.precision={config.train.precision}; remove it from bench.contestants"
-        )
-
-
-def _check_custom(name: str, framework: str, config: Config) -> None:
-    """Raise UserError if the script that trains a user's own model cannot train the model of this config."""
-    model, task, data = config.model, config.task, config.data
-    is_custom = isinstance(model, CustomModelSettings) and getattr(model, framework) is not None
-    if not is_custom or task.kind not in CUSTOM_LOSSES:
-        tasks = ", ".join(CUSTOM_LOSSES)
-        raise UserError(
-            f"{name}: can only train model=custom model.{framework}=... with task={tasks}; remove it from "
-            "bench.contestants"
-        )
-    loss = CUSTOM_LOSSES[task.kind]
-    weights = task.label_weights, getattr(data, "weight", None), getattr(task, "label_smoothing", None)
-    if getattr(task, "loss", loss) != loss or any(weights) or getattr(data, "transforms", None):
-        raise UserError(
-            f"{name}: can only compute the loss {loss}, without weights, smoothing and transforms; remove it from "
-            "bench.contestants"
         )
 
 
@@ -217,46 +194,12 @@ def _build_script_arguments(
         "seed": config.train.seed,
     }
     if isinstance(config.model, CustomModelSettings):
-        return arguments | {
-            "model": getattr(config.model, definition.framework),
-            "arguments": json.dumps(config.model.arguments),
-            "loss": CUSTOM_LOSSES[config.task.kind],
-            "data": _write_arrays(inputs.cache.train, output),
-            "ragged": json.dumps(_list_ragged(name, config, inputs.cache.train)),
-            "channels": json.dumps(list(inputs.initial.hf_config["channels"])),
-        }
+        return arguments | build_custom_arguments(name, definition.framework, config, inputs, output)
     return arguments | {
         "weights": inputs.initial.directory.resolve(),
         "data": _write_examples(config.data, output),
         "max-length": config.train.max_length,
     }
-
-
-def _write_arrays(split: Split, output: Path) -> Path:
-    """Write the inputs and the labels of all training examples, padded to the longest example. Return the file."""
-    path = output / "train.npz"
-    if not path.exists():
-        ids = np.arange(len(split))
-        arrays: dict[str, Any] = dict(split.gather(ids, ids))
-        np.savez(path, **arrays)
-    return path.resolve()
-
-
-def _list_ragged(name: str, config: Config, split: Split) -> list[str]:
-    """Return the inputs whose first axis differs between examples. Each of them has a mask.
-
-    Raises:
-        UserError: The labels differ in length, or some of them have no loss. The scripts know neither.
-    """
-    shapes = {key: shape for key, shape in split.example_shapes.items() if None in shape}
-    if "labels" in shapes:
-        raise UserError(f"{name}: needs labels of one shape; remove it from bench.contestants")
-    ignore_label = getattr(config.task, "ignore_label", None)
-    if ignore_label is not None and (split.labels == ignore_label).any():
-        raise UserError(
-            f"{name}: cannot leave out the labels task.ignore_label={ignore_label}; remove it from bench.contestants"
-        )
-    return [key for key in shapes if f"{key}_mask" in shapes]
 
 
 def _write_examples(data: DataSettings, output: Path) -> Path:

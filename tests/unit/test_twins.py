@@ -55,12 +55,16 @@ ONE_SIDED = {  # public names that only one side has, with the reason
         "average_statistics",
         "SynchronizedBatchNorm",
         "SynchronizedBatchNorm.forward",
+    ],
+    # PyTorch's replicas are ranks or threads, TensorFlow's strategies know their replicas.
+    "torch_impl/communication/replica_sums.py": [
         "make_sum_over_ranks",
         "SumOverThreads",
         "SumOverThreads.__init__",
         "SumOverThreads.enter",
         "SumOverThreads.abort",
     ],
+    "tf_impl/communication/replica_sums.py": ["sum_over_replicas"],
     "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "build_statistics_averaging"],
     # A compiled step of TensorFlow averages the replicas' variables; DataParallel copies buffers to its replicas.
     "torch_impl/changing_buffers.py": [
@@ -151,7 +155,6 @@ ONE_SIDED_FILES = {
         "unregistered_modules.py",
     ],
     "tf_impl": [
-        "communication/replica_sums.py",
         "models/layout.py",
         "keras_two.py",
         "traced_step.py",

@@ -22,10 +22,11 @@ from common.data.batches import GlobalBatch
 from common.run.context import RunContext
 from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
-from torch_impl.batch_norm import average_statistics, make_sum_over_ranks, synchronize_batch_norm
+from torch_impl.batch_norm import average_statistics, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.changing_buffers import average_buffers, check_equal_buffers
 from torch_impl.communication.rendezvous import Group, init_process_group
+from torch_impl.communication.replica_sums import make_sum_over_ranks
 from torch_impl.communication.shared_memory import BucketAverages, open_shared_memory
 from torch_impl.device import measure_peak_memory, select_replica_devices
 from torch_impl.models import build_model, trainable_parameters, use_sparse_gradients

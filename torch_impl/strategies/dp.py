@@ -29,10 +29,11 @@ from common.hardware import count_cores
 from common.run.context import RunContext
 from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy
-from torch_impl.batch_norm import SumOverThreads, find_moving_statistics, synchronize_batch_norm
+from torch_impl.batch_norm import find_moving_statistics, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.changing_buffers import copy_buffers, find_changing_buffers, gather_replica_buffers
 from torch_impl.communication.rendezvous import Group
+from torch_impl.communication.replica_sums import SumOverThreads
 from torch_impl.device import measure_peak_memory, select_replica_devices
 from torch_impl.keras_module import KerasModule
 from torch_impl.models import build_model, trainable_parameters

@@ -16,13 +16,12 @@ from torch import nn
 from common.errors import UserError
 from tests.unit.torch_impl.ranks import Ranks
 from torch_impl.batch_norm import (
-    SumOverThreads,
     average_statistics,
     find_moving_statistics,
-    make_sum_over_ranks,
     synchronize_batch_norm,
     use_real_rows,
 )
+from torch_impl.communication.replica_sums import SumOverThreads, make_sum_over_ranks
 
 SHARDS = [3, 1, 4]
 
