@@ -16,7 +16,7 @@ from common.errors import UserError
 from common.map.keras_classes import find_keras_class
 from common.map.keras_paths import variables_by_path
 from tf_impl.changing_buffers import build_averaging, find_changing_buffers
-from tf_impl.communication.replica_sums import sum_over_replicas
+from tf_impl.communication.mirrored_sums import sum_over_replicas
 from tf_impl.keras_two import replace_class
 from tf_impl.layer_attributes import get_layer_kind
 

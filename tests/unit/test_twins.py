@@ -56,15 +56,6 @@ ONE_SIDED = {  # public names that only one side has, with the reason
         "SynchronizedBatchNorm",
         "SynchronizedBatchNorm.forward",
     ],
-    # PyTorch's replicas are ranks or threads, TensorFlow's strategies know their replicas.
-    "torch_impl/communication/replica_sums.py": [
-        "make_sum_over_ranks",
-        "SumOverThreads",
-        "SumOverThreads.__init__",
-        "SumOverThreads.enter",
-        "SumOverThreads.abort",
-    ],
-    "tf_impl/communication/replica_sums.py": ["sum_over_replicas"],
     "tf_impl/batch_norm.py": ["AlignedBatchNorm", "AlignedBatchNorm.call", "build_statistics_averaging"],
     # A compiled step of TensorFlow averages the replicas' variables; DataParallel copies buffers to its replicas.
     "torch_impl/changing_buffers.py": [
@@ -140,6 +131,7 @@ ONE_SIDED_FILES = {
         "communication/connection.py",
         "communication/cost_model.py",
         "communication/pipe_barrier.py",
+        "communication/replica_sums.py",
         "communication/shared_memory.py",
         "communication/store.py",
         "communication/tour.py",
@@ -155,6 +147,7 @@ ONE_SIDED_FILES = {
         "unregistered_modules.py",
     ],
     "tf_impl": [
+        "communication/mirrored_sums.py",
         "models/layout.py",
         "keras_two.py",
         "traced_step.py",

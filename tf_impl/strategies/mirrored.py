@@ -13,8 +13,8 @@ from common.training.strategy import Evaluation, StepResult, Strategy
 from tf_impl.batch_norm import build_statistics_averaging
 from tf_impl.batches import SizedStep, build_input_signature, select_replica_shard, to_tensors
 from tf_impl.changing_buffers import build_averaging, build_buffer_check, find_changing_buffers
+from tf_impl.communication.mirrored_sums import SUM, sum_over_replicas
 from tf_impl.communication.rendezvous import Group
-from tf_impl.communication.replica_sums import SUM, sum_over_replicas
 from tf_impl.device import measure_peak_memory, select_replica_devices
 from tf_impl.models import build_model
 from tf_impl.optimizer import SCALARS, Optimizer
