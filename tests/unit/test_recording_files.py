@@ -15,6 +15,7 @@ FILES = [
             "array_norms",
             "clip_factors",
             "following",
+            "index_notation",
             "operation_format",
             "operation_observer",
             "record_format",

@@ -549,6 +549,7 @@ except Interrupted as interruption:
     else:
         saved = end.wait(10)
     print(json.dumps([units, str(interruption), saved]), flush=True)
+    sys.stdin.read()  # a signal would end an interpreter that is already closing
     sys.exit(interruption.exit_code)
 """
 
@@ -577,7 +578,8 @@ def test_processes_that_are_signalled(nodes: list[list[int]], saving: float, sta
     def start(rank: int, argument: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", RANK, str(rank), str(listener.getsockname()[1]), argument]
         root = Path(__file__).parents[4]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=root)
         stack.callback(process.kill)
         return process
 
