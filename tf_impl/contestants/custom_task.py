@@ -1,4 +1,4 @@
-"""The strategy, the batches, the model and the loss of the contestants that train a user's own model."""
+"""The batches, the model and the loss of the contestants that train a user's own model."""
 
 import argparse
 from typing import TypeAlias
@@ -8,9 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from common.map.factory import call_factory
-from tf_impl.contestants.keras_task import create_strategy
-
-__all__ = ["build_loss", "build_model", "create_strategy", "make_batches"]
 
 Inputs: TypeAlias = tf.Tensor | dict[str, tf.Tensor]  # the only input of the model, or its inputs by name
 

@@ -4,7 +4,8 @@ import keras
 import tensorflow as tf
 
 from common.bench.contestant_task import RowWriter, parse_custom_arguments
-from tf_impl.contestants.custom_task import Inputs, build_loss, build_model, create_strategy, make_batches
+from tf_impl.contestants.custom_task import Inputs, build_loss, build_model, make_batches
+from tf_impl.contestants.keras_task import create_strategy
 
 args = parse_custom_arguments()
 keras.utils.set_random_seed(args.seed)

@@ -1,4 +1,4 @@
-"""The strategy, the batches and the model of the two contestants in TensorFlow, as users of KerasHub write them."""
+"""The strategy, batches, model and callback of the contestants in TensorFlow, as users of KerasHub write them."""
 
 import argparse
 
@@ -7,8 +7,26 @@ import numpy as np
 import tensorflow as tf
 from keras_hub.models import BertBackbone, BertTextClassifier
 from transformers import AutoTokenizer
+from typing_extensions import override
 
-from common.bench.contestant_task import count_classes, read_examples
+from common.bench.contestant_task import RowWriter, count_classes, read_examples
+
+
+class RowCallback(keras.callbacks.Callback):
+    """Callback of `fit` that writes a row after each step. It does not see the batch, and counts its mean tokens."""
+
+    def __init__(self, args: argparse.Namespace, mean_tokens: float) -> None:
+        """Prepare to write rows. mean_tokens: the mean tokens of an example."""
+        super().__init__()
+        self.args, self.tokens = args, round(mean_tokens * args.global_batch_size)
+
+    @override
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        self.writer = RowWriter(self.args)
+
+    @override
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        self.writer.write(self.tokens)
 
 
 def create_strategy(replicas: int) -> tf.distribute.MirroredStrategy:
