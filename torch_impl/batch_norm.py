@@ -88,7 +88,7 @@ class RowAwareLayer(Module):
 
 
 class _SavedContext(FunctionCtx):
-    """What the functions below keep from their forward pass."""
+    """Keep what the backward passes of the functions below need."""
 
     saved_tensors: tuple[torch.Tensor, ...]
     epsilon: float
@@ -187,9 +187,8 @@ class SynchronizedBatchNorm(RowAwareLayer, _BatchNorm):
 
     def _compute_local_moments(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the number of real values in a channel [1], and the mean and the variance of each channel."""
-        count = x.new_full([1], x.numel() // x.shape[1])
         if self.real_rows is None:
-            return count, *_LocalMoments.apply(x)
+            return x.new_full([1], x.numel() // x.shape[1]), *_LocalMoments.apply(x)
         axes = [axis for axis in range(x.dim()) if axis != 1]
         real = self.broadcast_real_rows(x)
         count = real.sum().view(1) * x[0, 0].numel()

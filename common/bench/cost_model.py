@@ -129,9 +129,7 @@ def fit_compute(steps: Sequence[tuple[float, float]]) -> Compute:
 
 def predict_examples_per_second(compute: Compute, reduce: Reduce, link: Link, workload: Workload) -> float:
     """Return the speed of replicas that each have a core and a link."""
-    compute_seconds = compute.seconds(workload.examples, workload.replicas)
-    reduce_seconds = reduce(workload.replicas, workload.gradient_bytes, link)
-    return workload.replicas * workload.examples / (compute_seconds + reduce_seconds)
+    return predict_local_examples_per_second(compute, reduce, link, workload, cores=workload.replicas)
 
 
 def predict_local_examples_per_second(

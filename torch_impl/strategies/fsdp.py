@@ -29,11 +29,7 @@ from common.models.weight_files import check_weights
 from common.run.context import RunContext
 from common.training.state import SavedState, State
 from common.training.strategy import Evaluation, StepResult, Strategy, require_settings
-from torch_impl.batch_norm import (
-    average_statistics,
-    find_moving_statistics,
-    synchronize_batch_norm,
-)
+from torch_impl.batch_norm import average_statistics, find_moving_statistics, synchronize_batch_norm
 from torch_impl.batches import to_tensors
 from torch_impl.changing_buffers import average_buffers, check_equal_buffers, find_changing_buffers
 from torch_impl.communication.rendezvous import Group, init_process_group

@@ -213,7 +213,7 @@ def test_a_layer_without_a_bias_has_the_statistics_of_the_batch() -> None:
 
 
 def test_parameters_in_bfloat16_normalize_in_float32() -> None:
-    """As fsdp with param_dtype=bfloat16 gathers them."""
+    """Use parameters as fsdp with param_dtype=bfloat16 gathers them."""
     norm = nn.BatchNorm2d(5)
     expected = deepcopy(norm)(make_batch(3).float())
     synchronize_batch_norm(norm, lambda x: x)

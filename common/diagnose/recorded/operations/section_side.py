@@ -53,8 +53,8 @@ class SectionSide:
 
     def list_reorderings(self, operation: Operation) -> list[Operation]:
         """Return the operations before another one that only change the order of numbers, such as flips."""
-        found = [self._trace["operations"][index] for index in self._find_producers(operation["inputs"], ())]
-        selections = [(x, self.find_selection(x)) for x in found if is_selection(x)]
+        producers = [self._trace["operations"][index] for index in self._find_producers(operation["inputs"], ())]
+        selections = [(x, self.find_selection(x)) for x in producers if is_selection(x)]
         return [x for x, selection in selections if selection is not None and selection.is_reordering]
 
     @cached_property

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from tests.unit.torch_impl.ranks import Ranks
 from torch_impl.communication import pipe_barrier
-from torch_impl.communication.pipe_barrier import open_pipe_barrier
+from torch_impl.communication.pipe_barrier import PipeBarrier, open_pipe_barrier
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +56,13 @@ def test_no_barrier_if_a_rank_may_not_open_the_pipes(ranks: Ranks) -> None:
     assert ranks(open_with_a_refusal) == [False] * RANKS
 
 
+def read_error(barrier: PipeBarrier, size: int = 0) -> str:
+    """Return the error of a rank that waits for the others."""
+    with pytest.raises(RuntimeError) as caught:
+        barrier.wait(size)
+    return str(caught.value)
+
+
 def wait_alone() -> str:
     """Return the error of a rank for which the last rank does not come, in a rank."""
     barrier = open_pipe_barrier(2)
@@ -63,9 +70,7 @@ def wait_alone() -> str:
     dist.barrier()  # the others come within milliseconds
     if dist.get_rank() == RANKS - 1:
         return ""
-    with pytest.raises(RuntimeError) as caught:
-        barrier.wait()
-    return str(caught.value)
+    return read_error(barrier)
 
 
 def test_a_rank_that_does_not_come_is_named(ranks: Ranks) -> None:
@@ -77,10 +82,9 @@ def exchange_sizes() -> str:
     barrier = open_pipe_barrier(20)
     assert barrier is not None
     barrier.wait(8)
-    with pytest.raises(RuntimeError) as caught:
-        barrier.wait(16 if dist.get_rank() == RANKS - 1 else 8)
+    error = read_error(barrier, 16 if dist.get_rank() == RANKS - 1 else 8)
     dist.barrier()  # the error of a rank that reads later is the same
-    return str(caught.value)
+    return error
 
 
 def test_ranks_that_exchange_different_sizes_are_named(ranks: Ranks) -> None:
@@ -120,9 +124,7 @@ def end_pipes() -> str:
     dist.barrier()
     if dist.get_rank() == RANKS - 1:
         return ""
-    with pytest.raises(RuntimeError) as caught:
-        barrier.wait()
-    return str(caught.value)
+    return read_error(barrier)
 
 
 def test_a_rank_that_has_ended_is_named(ranks: Ranks) -> None:
