@@ -3,6 +3,7 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.rounding import is_close
 
-CLOSE = 1e-3  # largest relative error of a clipping that explains the gradients
+CLOSE = 1e-3  # largest relative error of a clipping that explains the gradients, and of its limit
 NORM, VALUE, PER_VARIABLE, UNKNOWN = "norm", "value", "norm of each variable", "unknown"
 # Kinds of clipping by the argument of Keras's optimizers that sets them
 KINDS = {"global_clipnorm": NORM, "clipnorm": PER_VARIABLE, "clipvalue": VALUE}
@@ -41,7 +42,7 @@ class Clipping:
 def compare_clipping(stage: Stage, pair: RecordPair) -> None:
     """Add a cause to the stage if the two scripts clip in different ways."""
     a, b = (find_clipping(pair, side) for side in pair.sides)
-    if a == b or (a is not None and b is not None and a.kind == b.kind and None in (a.limit, b.limit)):
+    if a == b or (a is not None and b is not None and a.kind == b.kind and _are_close(a.limit, b.limit)):
         return
     descriptions = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
     stage.add_mismatch("clipping")
@@ -55,6 +56,11 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
         side_name = "b" if odd is b else "a"
     sentence = f"the gradients are {descriptions[0]} in A and {descriptions[1]} in B"
     stage.add_cause(cause, side_name, "clipping", sentence, confirmed=has_effect)
+
+
+def _are_close(a: float | None, b: float | None) -> bool:
+    """Check whether two limits are equal up to the rounding of gradients that show them. An unknown one may be any."""
+    return a is None or b is None or math.isclose(a, b, rel_tol=CLOSE)
 
 
 def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:

@@ -50,6 +50,7 @@ CLEAN: dict[str, tuple[NumpyScript, NumpyScript]] = {
     "sgd": (NumpyScript(optimizer="sgd", nesterov=True), NumpyScript(optimizer="sgd", nesterov=True, ranks=2)),
     "sgd without momentum": (NumpyScript(optimizer="sgd", momentum=0.0),) * 2,
     "clipping": (NumpyScript(max_norm=0.1), NumpyScript(max_norm=0.1, ranks=2)),
+    "rounding of the limit": (NumpyScript(max_norm=0.1), NumpyScript(max_norm=0.1 * (1 + 1e-7))),
     "clipping in formats 1 and 2": (NumpyScript(max_norm=0.1, format=1), NumpyScript(max_norm=0.1, format=2)),
     "ranks in format 1": (NumpyScript(ranks=2, format=1), NumpyScript()),
     "groups": (NumpyScript(undecayed=("fc1.bias", "fc2.bias")),) * 2,
