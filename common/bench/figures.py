@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common.bench.contestant import Contestant
 from common.bench.metrics_rows import compute_rate
-from common.bench.options import LINK, BenchOptions
+from common.bench.options import LINK_SCRIPT, BenchOptions
 from common.bench.plan import MATRICES, PlannedContestant
 from common.bench.result import BenchResult, ContestantResult, SpreadRow
 from common.config.validate import count_gpus
@@ -58,7 +58,9 @@ class MeasuredContestant:
     contestant: Contestant
 
     def __post_init__(self) -> None:
-        counters = {MATRICES: ("flops",), LINK: ()}.get(self.planned.definition.script or "", ("examples", "tokens"))
+        counters = {MATRICES: ("flops",), LINK_SCRIPT: ()}.get(
+            self.planned.definition.script or "", ("examples", "tokens")
+        )
         self.rates = {name: [compute_rate(block, name) for block in self.contestant.blocks] for name in counters}
 
     @property

@@ -1,7 +1,8 @@
 """A process that kills the processes of a benchmark when the benchmark ends, even if SIGKILL ends it.
 
-The guard reads process ids from a pipe. When the pipe closes, it kills these processes and all their descendants. A
-stopped process cannot notice by itself that its parent has ended.
+The guard reads process ids from a pipe. When the pipe closes, it kills these processes and all their descendants. They
+cannot end by themselves: contestants take turns, those that wait are stopped (SIGSTOP), and a stopped process does not
+notice that its parent has ended.
 """
 
 import subprocess

@@ -12,7 +12,7 @@ from common.hardware import count_cores
 
 DEFAULTS = Path(CONF, "bench.yaml")
 PREFIX = "bench."
-LINK = "link_rate"  # the script that measures how fast two processes sum gradients
+LINK_SCRIPT = "link_rate"  # the script that measures how fast two processes sum gradients
 
 
 @dataclass
@@ -22,7 +22,7 @@ class ContestantDefinition:
     Attributes:
         framework: "torch" or "tf".
         script: the name of the script; None for a run of Lockstep.
-        overrides: overrides of the training config. A script reads the values of the config that it knows.
+        overrides: overrides of the training config. A script gets only some values, such as the batch size.
         cores: how many cores its processes are bound to; None for all.
     """
 
@@ -80,11 +80,10 @@ def _check(options: BenchOptions) -> None:
             raise UserError(f"bench.definitions.{name}.framework: must be torch or tf")
         if definition.cores is not None and not 1 <= definition.cores <= count_cores():
             raise UserError(f"bench.definitions.{name}.cores={definition.cores}: this machine has {count_cores()}")
-    if options.reference not in options.contestants or options.definitions[options.reference].script == LINK:
-        raise UserError(
-            f"bench.reference={options.reference}: not one of bench.contestants that trains; use one of "
-            f"{', '.join(options.contestants)}"
-        )
+    trained = [name for name in options.contestants if options.definitions[name].script != LINK_SCRIPT]
+    if options.reference not in trained:
+        remedy = f"use one of {', '.join(trained)}" if trained else "add one"
+        raise UserError(f"bench.reference={options.reference}: not one of bench.contestants that trains; {remedy}")
     for key, minimum in (("rounds", 1), ("block_seconds", 0.1), ("warmup_steps", 1), ("latency", 0)):
         if not getattr(options, key) >= minimum:
             raise UserError(f"bench.{key}={getattr(options, key)}: must be at least {minimum}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from common.bench.contestant import ContestantCommand
 from common.bench.custom_scripts import CUSTOM, build_custom_arguments, check_custom
-from common.bench.options import LINK, BenchOptions, ContestantDefinition
+from common.bench.options import LINK_SCRIPT, BenchOptions, ContestantDefinition
 from common.cluster.discovery import compose_config
 from common.cluster.network import find_loopback_interface
 from common.cluster.ports import reserve_ports
@@ -64,7 +64,7 @@ class PlannedContestant:
     @property
     def is_training(self) -> bool:
         """Check whether the contestant trains. The other contestants measure the machine."""
-        return self.definition.script not in (MATRICES, LINK)
+        return self.definition.script not in (MATRICES, LINK_SCRIPT)
 
 
 def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Path) -> list[PlannedContestant]:
@@ -119,7 +119,7 @@ def plan_contestants(options: BenchOptions, overrides: Sequence[str], output: Pa
 
 def _check_script(name: str, definition: ContestantDefinition, config: Config) -> None:
     """Raise UserError if a script does not exist or cannot train this config."""
-    if definition.script in (None, LINK):
+    if definition.script in (None, LINK_SCRIPT):
         return
     module = definition.script_module
     if importlib.util.find_spec(module) is None:
@@ -183,7 +183,7 @@ def _build_script_arguments(
     name: str, definition: ContestantDefinition, config: Config, inputs: PreparedInputs, output: Path
 ) -> dict[str, object]:
     """Return the arguments with which a script trains what Lockstep trains."""
-    if definition.script == LINK:
+    if definition.script == LINK_SCRIPT:
         return {"output": output / name}
     arguments: dict[str, object] = {
         "output": output / name,

@@ -20,7 +20,7 @@ from common.bench.cost_model import (
     predict_local_examples_per_second,
 )
 from common.bench.figures import MeasuredContestant, Spread
-from common.bench.options import LINK, BenchOptions
+from common.bench.options import LINK_SCRIPT, BenchOptions
 from common.bench.result import Prediction, PredictionCheck
 
 REPLICAS = [2**exponent for exponent in range(11)]  # the numbers of replicas to predict for
@@ -33,7 +33,7 @@ def predict(options: BenchOptions, measured: Sequence[MeasuredContestant]) -> Pr
     The prediction needs the script that measures how fast two processes sum gradients, and contestants that train one
     replica on one core with at least two global batch sizes.
     """
-    links = [contestant for contestant in measured if contestant.planned.definition.script == LINK]
+    links = [contestant for contestant in measured if contestant.planned.definition.script == LINK_SCRIPT]
     singles = [contestant for contestant in measured if _is_single_core(contestant)]
     if not links or len({contestant.planned.config.train.global_batch_size for contestant in singles}) < 2:
         return None

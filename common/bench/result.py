@@ -50,7 +50,7 @@ class ComputeCost(TypedDict):
 
     per_step: float
     per_example: float
-    slowest: list[float]  # for each number of replicas, the time of the slowest one over the mean
+    slowest: list[float]  # for each of Prediction.replicas (1, 2, 4, ...), the time of the slowest one over the mean
 
 
 class LinkCost(TypedDict):

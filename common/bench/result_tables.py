@@ -50,9 +50,9 @@ def _build_time_section(contestants: list[ContestantResult]) -> TableSection:
         if (split := contestant["time_split"])
     ]
     note = (
-        "Shares of five steps of the first rank, which are profiled before the first round while the other contestants "
-        "are stopped. A hidden reduction runs while the rank computes, so its time counts as computation, too; "
-        "the rank waits for an exposed reduction."
+        "The time of five steps of the first rank by phase. These steps are profiled before the first round, while the "
+        "other contestants are stopped. A hidden reduction runs while the rank computes, so its time also counts as "
+        "computation; the rank waits for an exposed reduction."
     )
     return TableSection("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [note])
 
@@ -74,12 +74,12 @@ def _describe_benchmark(result: BenchResult) -> list[str]:
     ]
     if rates:
         sentences.append(
-            f"Utilisation: useful operations (real tokens only) over the rate of matrix products in the same round "
-            f"({', '.join(rates)})."
+            f"Utilisation: useful operations per second (without padding), divided by the measured speed of matrix "
+            f"products in the same round ({', '.join(rates)})."
         )
     if any(contestant["scaling_efficiency"] for contestant in result["contestants"]):
-        per_gpu = " and over the number of GPUs" if hardware["gpus"] else ", which uses all cores, too"
-        sentences.append(f"Scaling: speed over the speed of one replica{per_gpu}.")
+        per_gpu = " and by the number of GPUs" if hardware["gpus"] else ", which already uses all cores"
+        sentences.append(f"Scaling: speed divided by the speed of one replica{per_gpu}.")
     return sentences
 
 
@@ -88,10 +88,10 @@ def _build_prediction_sections(prediction: Prediction) -> list[TableSection]:
     compute, link = prediction["compute"], prediction["link"]
     fit = (
         f"Fitted: a step of one replica on one core takes {compute['per_step'] * 1e3:.1f} ms and "
-        f"{compute['per_example'] * 1e3:.2f} ms for each example, and {compute['slowest'][1]:.2f} times as long if the "
-        f"slower of two counts; a message between two processes here takes "
-        f"{link['alpha'] * 1e6:.0f} us, and its bytes are copied, sent and summed at {1e-9 / link['beta']:.2f} GB/s; "
-        f"gradients of {prediction['gradient_bytes'] / 1e6:.1f} MB."
+        f"{compute['per_example'] * 1e3:.2f} ms for each example. The slower of two replicas takes "
+        f"{compute['slowest'][1]:.2f} times as long on average. A message between two processes of this machine takes "
+        f"{link['alpha'] * 1e6:.0f} us, and its bytes are copied, sent and summed at {1e-9 / link['beta']:.2f} GB/s. "
+        f"The gradients have {prediction['gradient_bytes'] / 1e6:.1f} MB."
     )
     checks = [
         [
@@ -126,7 +126,7 @@ def _build_prediction_sections(prediction: Prediction) -> list[TableSection]:
         TableSection(
             "Predicted memory of a replica",
             ["strategy", *map(str, prediction["replicas"])],
-            [[held["strategy"], *map(format_bytes, held["predicted"])] for held in prediction["held_bytes"]],
+            [[memory["strategy"], *map(format_bytes, memory["predicted"])] for memory in prediction["held_bytes"]],
             ("strategy",),
             ["Parameters, gradients and slots by the number of replicas, without buffers and activations."],
         ),

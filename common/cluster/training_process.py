@@ -1,4 +1,4 @@
-"""Training runs that another command, such as common.compare, starts: each is a process that ends with the command."""
+"""Training runs that a command such as common.compare starts as processes. They end when the command ends."""
 
 import subprocess
 from collections.abc import Sequence
