@@ -1,7 +1,8 @@
 """Several calls of a model in one micro-batch, such as those for the real and for the fake images of a GAN.
 
 A script may call its model several times before it computes the gradients. The rows of all calls count as examples of
-the micro-batch, call after call: two scripts then have the same examples even if one of them joins the calls.
+the micro-batch, in the order of the calls. A script that calls its model once, with the real and the fake images in one
+array, then has the same examples.
 """
 
 import re
@@ -19,8 +20,8 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 def count_calls(file: TensorFile, micro_batch: int) -> int:
     """Return the number of calls of a micro-batch whose arrays a record holds. Raise UserError if one is missing."""
-    start = f"batch/{micro_batch}/call/"
-    numbers = {name.removeprefix(start).partition("/")[0] for name in file.names if name.startswith(start)}
+    prefix = f"batch/{micro_batch}/call/"  # of all calls but the first, whose names have no call number
+    numbers = {name.removeprefix(prefix).partition("/")[0] for name in file.names if name.startswith(prefix)}
     if numbers != {str(number) for number in range(1, len(numbers) + 1)}:
         raise UserError(f"{file.path}: the calls of micro-batch {micro_batch} have gaps; record the script again")
     return 1 + len(numbers)
@@ -35,7 +36,7 @@ def describe_call(call: int, count: int) -> str:
 def join_calls(calls: Sequence[Arrays]) -> dict[str, np.ndarray]:
     """Join what a model received, or returned, in all calls of a micro-batch.
 
-    Arrays that not every call has, or of another number of axes, are left out.
+    An array is left out if a call lacks it, or has it with another number of axes.
     """
     if len(calls) == 1:
         return dict(calls[0])
@@ -49,19 +50,23 @@ def join_calls(calls: Sequence[Arrays]) -> dict[str, np.ndarray]:
 
 
 def _find_counterpart(call: Arrays, name: str, position: int) -> np.ndarray | None:
-    """Return the array of a call that has the name of one of the first call, or its position among equally many."""
+    """Return the array of a call with this name; None if there is none.
+
+    If the name is the position of an argument, the call may have passed the argument by keyword: the array at this
+    position counts then.
+    """
     values = [*call.values()]
     return call.get(name, values[position] if len(values) > position and name.isdecimal() else None)
 
 
 def join_labels(labels: Arrays, counts: Sequence[int], excluded: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Return the labels of a micro-batch with a row for each row of its calls.
+    """Join the labels of a micro-batch, so that they have a label for each row that `join_calls` returns.
 
-    If the script calls its loss once for each call of the model, the labels of these losses are joined. Labels that
-    belong to the examples of every call, as those of pairs, are repeated.
+    If the script calls its loss once for each call of the model, the labels of these losses are joined. If one loss
+    takes the outputs of all calls, such as a loss of pairs of examples, its labels are repeated for each call.
 
     Args:
-        labels: The labels by name. Those of a later call of a loss end in ".1", ".2" and so on.
+        labels: The labels by name. If a loss is called again, the names of its labels end in ".1", ".2" and so on.
         counts: The number of rows of each call.
         excluded: Names of arrays that do not belong to examples.
     """
@@ -83,8 +88,10 @@ def join_labels(labels: Arrays, counts: Sequence[int], excluded: Collection[str]
     return joined
 
 
-def split_rows(counts: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """Return the rows of each call among all examples of a step; none if the micro-batches differ in their calls.
+def find_call_rows(counts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """Return the indices of the rows of each call among all examples of a step.
+
+    Returns an empty list if the micro-batches have different numbers of calls.
 
     Args:
         counts: The number of rows of each call of each micro-batch.

@@ -11,7 +11,7 @@ from functools import cache, cached_property, lru_cache
 import numpy as np
 
 from common.diagnose.recorded.example_rows import join_examples, split_examples
-from common.diagnose.recorded.model_calls import count_calls, join_calls, join_labels, split_rows
+from common.diagnose.recorded.model_calls import count_calls, find_call_rows, join_calls, join_labels
 from common.diagnose.recorded.time_axis import (
     Sizes,
     find_recorded_sizes,
@@ -111,8 +111,8 @@ class RecordedBatches:
         return counts
 
     def list_call_rows(self, step: int) -> list[np.ndarray]:
-        """Return the rows of each call among all examples of a step; none if micro-batches differ in their calls."""
-        return split_rows([self.count_rows(step, *micro_batch) for micro_batch in self.list_micro_batches(step)])
+        """Return the indices of the rows of each call among all examples of a step, as `find_call_rows` does."""
+        return find_call_rows([self.count_rows(step, *micro_batch) for micro_batch in self.list_micro_batches(step)])
 
     def has_abridged_inputs(self, step: int) -> bool:
         """Check whether an input of any micro-batch is abridged."""

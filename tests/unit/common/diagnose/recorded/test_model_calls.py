@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.diagnose.recorded.model_calls import describe_call, join_calls, join_labels, split_rows
+from common.diagnose.recorded.model_calls import describe_call, find_call_rows, join_calls, join_labels
 
 ONES, ZEROS = np.ones(3), np.zeros(3)
 
@@ -24,6 +24,6 @@ def test_inputs_that_not_every_call_has_are_left_out() -> None:
 
 
 def test_rows_of_each_call_are_found_in_all_micro_batches() -> None:
-    assert [rows.tolist() for rows in split_rows([[2, 1], [1, 2]])] == [[0, 1, 3], [2, 4, 5]]
-    assert split_rows([[2, 1], [3]]) == []
+    assert [rows.tolist() for rows in find_call_rows([[2, 1], [1, 2]])] == [[0, 1, 3], [2, 4, 5]]
+    assert find_call_rows([[2, 1], [3]]) == []
     assert describe_call(1, 3) == "the second of 3 calls of the model"
