@@ -38,7 +38,7 @@ class Cache:
 
 
 class _CacheModule(Protocol):
-    """Interface of the module that the settings of a kind of data name in `cache`."""
+    """Interface of the modules that DataSettings.cache names, one for each kind of data."""
 
     def open_cache(self, config: Config, source: TokenizerSource | None) -> Cache: ...
 
@@ -57,7 +57,7 @@ def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
         UserError: If the data is wrong or the cache cannot be written.
     """
     cache = _import_cache_module(config.data).open_cache(config, source)
-    if cache.classes and len(cache.train.labels) == len(cache.train):  # a stream has the labels of its first block
+    if cache.classes and len(cache.train.labels) == len(cache.train):  # a stream has labels of its start only
         _warn_of_unused_classes(cache.train.labels, cache.classes)
     cache = _transform(config, cache)
     check_transforms(cache.train)
@@ -87,15 +87,16 @@ def _warn_of_unused_classes(labels: np.ndarray, classes: list[str]) -> None:
     used = np.count_nonzero(counts)
     if used == 1:
         log.warning(
-            "all %d training examples are of class %s: nothing to learn; check data.label (-1 is no gold label)",
+            "all %d training examples are of class %s: nothing to learn; check data.label (-1 means no label)",
             len(labels),
             abbreviate(classes[counts.argmax()]),
         )
     elif used < len(classes):
         unused = [name for name, count in zip(classes, counts, strict=True) if count == 0]
         log.warning(
-            "no training example is of class %s, of %d classes; integer labels count from 0",
+            "classes without a training example: %s (%d of %d); integer labels count from 0",
             ", ".join(map(repr, unused[:10])) + (", ..." if len(unused) > 10 else ""),
+            len(unused),
             len(classes),
         )
 

@@ -86,8 +86,8 @@ def test_classes_without_an_example_are_warned_of(caplog: pytest.LogCaptureFixtu
     _warn_of_unused_classes(np.array([3, 1, 2], np.int32), ["0", "1", "2", "3", "4"])
     _warn_of_unused_classes(np.array([0, 99], np.int32), [str(i) for i in range(100)])
     first, second = caplog.messages
-    assert first == "no training example is of class '0', '4', of 5 classes; integer labels count from 0"
-    assert "'9', '10', ..., of 100 classes" in second
+    assert first == "classes without a training example: '0', '4' (2 of 5); integer labels count from 0"
+    assert "'9', '10', ... (98 of 100)" in second
 
 
 def test_every_class_has_an_example(config: Config, caplog: pytest.LogCaptureFixture) -> None:
