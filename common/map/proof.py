@@ -1,8 +1,8 @@
 """Proof that a PyTorch and a Keras model compute the same outputs, gradients and updates of their state.
 
-Both models compute on the same inputs and weights, each in a process of its framework, its side. A parameter map says
-which variables correspond. The proof is numerical: float64 makes an accidental agreement to ten digits all but
-impossible.
+Both models compute on the same inputs and weights. Each model runs in its own process, a `Side`, because no process
+imports both frameworks. A parameter map says which variables correspond. The proof is numerical: float64 makes an
+accidental agreement to ten digits all but impossible.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from common.map.state_changes import compare_state, compare_statistics, find_unp
 from common.map.unused_variables import draw_constants
 
 OUTPUT_TOLERANCE = 1e-10  # largest difference, relative to the norm of the array
-# Outputs that differ by less, and by more than the tolerance, differ by the rounding of float32.
+# A difference between OUTPUT_TOLERANCE and this value suggests that one model computes a part in float32.
 ROUNDED_DIFFERENCE = 1e-7
 MODES = {False: "evaluation mode", True: "training mode"}
 
@@ -55,8 +55,9 @@ def prove_models(
 ) -> Proof:
     """Compute both models in float64, first in evaluation and then in training mode, and compare them.
 
-    The proof ends at the first mode in which they differ. `initial_weights` are those of PyTorch's model. `seed` is the
-    seed of the random factors by which outputs are multiplied, and of the random weights that replace constant ones.
+    The proof ends at the first mode in which they differ. `initial_weights` are the weights of PyTorch's model. Random
+    values replace constant weights, because zeros and ones can hide an error. Each output is multiplied by a random
+    factor, and both models compute the gradients of the sum. `seed` seeds the values and the factors.
     """
     proof = Proof(
         notes=[*_note_sums(parameter_map), *describe_unused(parameter_map, torch_description, keras_description)]
@@ -82,7 +83,7 @@ def prove_models(
             cause = _explain_outputs(computation, training, passes, parameter_map, output_difference)
             proof.errors.append(f"in {mode} the outputs differ by {output_difference:.1e} of their norm; {cause}")
             return proof
-        # The same factors in both modes: most models have the same gradients then, which are compared only once
+        # Both modes use the same factors. Most models then have the same gradients in both, and they are compared once.
         projections = draw_projections(outputs, torch_pass.outputs, np.random.default_rng(seed))
         torch_pass, keras_pass = computation.add_gradients(torch_pass, keras_pass, *projections)
         if (torch_pass.gradients, keras_pass.gradients) != summaries:
@@ -132,8 +133,9 @@ class Computation:
         keras_side: The process of Keras's model.
         torch_weights: All weights of PyTorch's model.
         keras_weights: The weights of Keras's model that have a counterpart.
-        keras_unpaired: Its other weights. `add_state` needs them.
-        are_set: Whether both models have these weights, because no pass has changed them since they were sent.
+        keras_unpaired: The other weights of Keras's model. `add_state` needs them.
+        is_synchronized: Whether the models in both processes have these weights: they were sent, and no pass has
+            changed them since.
     """
 
     torch_side: Side
@@ -141,20 +143,20 @@ class Computation:
     torch_weights: Arrays
     keras_weights: Arrays
     keras_unpaired: Arrays = field(default_factory=dict)
-    are_set: bool = False
+    is_synchronized: bool = False
 
     def run(self, training: bool) -> tuple[ComputedPass, ComputedPass]:
         """Compute a pass of both models."""
-        if not self.are_set:
+        if not self.is_synchronized:
             self._set_weights()
-        self.are_set = False
+        self.is_synchronized = False
         for side in (self.torch_side, self.keras_side):
             side.send("compute", weights={}, training=training)
         torch_pass, keras_pass = receive_all(self.torch_side, self.keras_side)
         return torch_pass, keras_pass
 
     def _set_weights(self) -> None:
-        """Set the weights of both models, those of some variables at a time, because copies are sent."""
+        """Send both models their weights, some variables at a time, because a message holds a copy of its arrays."""
         sides = (self.torch_side, self.torch_weights), (self.keras_side, self.keras_weights)
         groups = [group_by_size({name: array.nbytes for name, array in weights.items()}) for _, weights in sides]
         for names in zip_longest(*groups, fillvalue=()):
@@ -187,7 +189,7 @@ class Computation:
         for side in (self.torch_side, self.keras_side):
             side.send("changed_weights")
         torch_changed, keras_changed = receive_all(self.torch_side, self.keras_side)
-        self.are_set = not torch_changed and not keras_changed
+        self.is_synchronized = not torch_changed and not keras_changed
         torch_updated = self.torch_weights | torch_changed
         keras_updated = self.keras_unpaired | self.keras_weights | keras_changed
         return (
@@ -234,26 +236,25 @@ def _compare_trainable(
     for pair in parameter_map.variable_pairs:
         names = [source.name for source in pair.transformation.sources]
         trained = [name for name in names if torch_description.variables[name].trainable]
-        is_whole = len(trained) in (0, len(names)) or pair.transformation.joined == "+"  # one term changes a sum
-        if not is_whole or keras_description.variables[pair.keras].trainable != bool(trained):
+        # All sources are trained or none. In a sum, one trained term is enough.
+        is_consistent = len(trained) in (0, len(names)) or pair.transformation.is_sum
+        if not is_consistent or keras_description.variables[pair.keras].trainable != bool(trained):
             side = "PyTorch and not in Keras" if trained else "Keras and not in PyTorch"
-            side = side if is_whole else f"PyTorch only in {' and '.join(trained)}"
+            side = side if is_consistent else f"PyTorch only in {' and '.join(trained)}"
             errors.append(f"{' + '.join(names)} (PyTorch) and {pair.keras} (Keras): trained in {side}")
     return errors
 
 
 def _note_sums(parameter_map: ParameterMap) -> list[str]:
-    """Return a note on biases in PyTorch that are one bias in Keras, or no note if there are none."""
-    transformations = [
-        pair.transformation for pair in parameter_map.variable_pairs if pair.transformation.joined == "+"
-    ]
+    """Return a note on biases in PyTorch whose sum is one bias in Keras, or no note if there are none."""
+    transformations = [pair.transformation for pair in parameter_map.variable_pairs if pair.transformation.is_sum]
     if not transformations:
         return []
     sums = ", ".join(transformation.join_sources() for transformation in transformations)
     other_terms = ", ".join(str(source) for transformation in transformations for source in transformation.sources[1:])
     return [
-        f"{sums}: two biases in PyTorch are one bias in Keras, their sum. Both get its gradient, so that SGD moves the "
-        f"sum twice as far; to train alike, set to zero and freeze {other_terms}"
+        f"{sums}: two biases in PyTorch, whose sum is one bias in Keras. Both get the gradient of the sum, so that SGD "
+        f"changes the sum twice as much; to train alike, freeze these terms at zero: {other_terms}"
     ]
 
 

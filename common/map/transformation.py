@@ -98,6 +98,11 @@ class ParameterTransformation:
         return " | ".join([self.join_sources(), *map(str, self.steps)])
 
     @property
+    def is_sum(self) -> bool:
+        """Return whether the Keras variable is the sum of its sources."""
+        return self.joined == "+"
+
+    @property
     def selects_rows(self) -> bool:
         """Return whether the Keras variable has only some rows of a parameter."""
         return any(source.rows for source in self.sources) or any(step.kind == "rows" for step in self.steps)
@@ -116,14 +121,14 @@ class ParameterTransformation:
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Compute the Keras array from PyTorch's arrays by name. Raise ValueError if a step does not fit."""
         source_arrays = [source.select(arrays) for source in self.sources]
-        return self._apply_steps(np.sum(source_arrays, axis=0) if self.joined == "+" else self._join(source_arrays))
+        return self._apply_steps(np.sum(source_arrays, axis=0) if self.is_sum else self._join(source_arrays))
 
     def gradient_to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Compute the gradient of the Keras array from PyTorch's gradients by name.
 
         All terms of a sum have the same gradient, which is also the gradient of the sum.
         """
-        if self.joined != "+":
+        if not self.is_sum:
             return self.to_keras(arrays)
         return self._apply_steps(self.sources[0].select(arrays))
 
@@ -134,9 +139,9 @@ class ParameterTransformation:
         first term gets the Keras array, and the others get 0.
         """
         first, *others = [source.select(torch_arrays) for source in self.sources]
-        for target in others if self.joined == "+" else ():
+        for target in others if self.is_sum else ():
             target[...] = 0
-        targets = [first] if self.joined == "+" else [first, *others]
+        targets = [first] if self.is_sum else [first, *others]
         # The steps move the index of every element of PyTorch's arrays to its position in the Keras array.
         starts = np.cumsum([0, *(target.size for target in targets)])
         indices = [np.arange(start, start + target.size) for start, target in zip(starts, targets, strict=False)]

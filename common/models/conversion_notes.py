@@ -48,7 +48,7 @@ def _list_unpaired(description: ModelDescription, paired: Iterable[str]) -> list
 
 
 def _describe_sums(models: PairedModels, to_keras: bool) -> list[str]:
-    sums = [pair.transformation for pair in models.parameter_map.variable_pairs if pair.transformation.joined == "+"]
+    sums = [pair.transformation for pair in models.parameter_map.variable_pairs if pair.transformation.is_sum]
     if not sums:
         return []
     if to_keras:

@@ -8,7 +8,7 @@ from common.map.pair_variables import ParameterMap
 def list_sums(parameter_map: ParameterMap | None) -> list[list[str]]:
     """Return the names of the terms of each sum, the first term first."""
     pairs = parameter_map.variable_pairs if parameter_map else ()
-    sums = [pair.transformation for pair in pairs if pair.transformation.joined == "+"]
+    sums = [pair.transformation for pair in pairs if pair.transformation.is_sum]
     return [[source.name for source in transformation.sources] for transformation in sums]
 
 
@@ -22,7 +22,7 @@ def check_sums(models: PairedModels) -> None:
     variables, other_terms = models.torch_description.variables, list_other_terms(models.parameter_map)
     for pair in models.parameter_map.variable_pairs:
         first, *others = (source.name for source in pair.transformation.sources)
-        is_sum = pair.transformation.joined == "+"
+        is_sum = pair.transformation.is_sum
         if first in other_terms or (not is_sum and not other_terms.isdisjoint(others)):
             name = next(name for name in (first, *others) if name in other_terms)
             raise UserError(

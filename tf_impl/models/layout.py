@@ -90,7 +90,7 @@ class TransformedParameter:
     def updated_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the parameters that an update changes, by name. Of summed biases it changes only the first."""
         first = self.transformation.sources[0].name
-        return {first: self.shapes[first]} if self.transformation.joined == "+" else self.shapes
+        return {first: self.shapes[first]} if self.transformation.is_sum else self.shapes
 
     def to_keras(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert the parameters, found by name among PyTorch's arrays, to the layout of the variable."""

@@ -78,7 +78,7 @@ MODELS = {
 
 NOTES = {  # by model: the notes of its proof that have this text
     "cube": "PyTorch's unused.weight, unused.bias: left out",
-    "lstm": "set to zero and freeze layer.bias_hh_l0",
+    "lstm": "freeze these terms at zero: layer.bias_hh_l0",
     "batch_norm": "72 / 71 times as large",
     "gru": None,  # no notes
 }
