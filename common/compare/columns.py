@@ -15,7 +15,7 @@ from common.records.rows import iterate_rows, list_metrics
 BLOCK_BYTES = 1 << 20  # bytes that Arrow parses at once
 # Bytes that DataParallel moves in a step: inputs scattered, parameters broadcast, outputs gathered, gradients reduced.
 MOVED_KINDS = ("scattered", "broadcast", "gathered", "reduced")
-TRAFFIC_KINDS = (*MOVED_KINDS, "logits", "memory")  # the last two are bytes that a replica holds
+TRAFFIC_KINDS = (*MOVED_KINDS, "logits", "memory")  # and bytes that a replica holds: its logits, and all of its memory
 
 Columns = dict[str, np.ndarray]  # float64 array by field of the rows
 
@@ -50,7 +50,10 @@ def read_columns(
 
 
 def find_metrics(file: Path) -> tuple[str, ...]:
-    """Return the metrics in evals.jsonl: the fields with numbers (or null) only, without EVALUATION_FIELDS."""
+    """Return the metrics in evals.jsonl, such as accuracy: the fields that have only numbers or null in all rows.
+
+    Fields that every evaluation has, such as loss and seconds, are not among them.
+    """
     names: dict[str, bool] = {}  # for each metric, whether all its values are numbers or null
     for _, _, row in iterate_rows(file, []):
         for name in filter(str.isidentifier, list_metrics(row)):
@@ -93,7 +96,7 @@ def _read_by_row(
     for position, step, row in iterate_rows(file, notes):
         for name in names:
             if name not in row:
-                raise UserError(f"{position}: '{name}' must be a number, found 'nothing'")
+                raise UserError(f"{position}: '{name}' is missing; it must be a number")
         rows.append([_read_number(position, name, row.get(name)) for name in (*names, *optional)])
         steps.append(step)
     table = np.array(rows, dtype=np.float64).reshape(len(steps), len(names) + len(optional))

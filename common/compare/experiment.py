@@ -56,8 +56,8 @@ def find_config_differences(a: Run, b: Run) -> ConfigDifferences:
 def find_curve_differences(a: Run, b: Run) -> ConfigDifferences:
     """Return the config differences that may change the curve, and so make the runs different experiments.
 
-    The scope of each key decides. A key that this version of Lockstep does not know counts as CURVE. If the kind of its
-    group comes from a user's extension, the key has the scope of the group's `kind` instead.
+    The scope of each key decides. A key that this version of Lockstep does not know has the scope CURVE. If the value
+    of `kind` in its group is not Lockstep's, the key belongs to a user's extension. It then has the scope of `kind`.
     """
     keys = collect_keys()
     return {
@@ -78,11 +78,11 @@ def _get_unknown_scope(name: str, a: Run, b: Run) -> Scope:
 def _may_change_curve(name: str, scope: Scope, a: Run, b: Run) -> bool:
     """Check whether different values of a key may give different curves."""
     schedules = [SCHEDULES.get(str(run.config.get("schedule.kind")), ScheduleSettings) for run in (a, b)]
-    has_length = any(schedule.uses_total for schedule in schedules)
+    uses_total_steps = any(schedule.uses_total_steps for schedule in schedules)
     if name in LENGTH_KEYS:
-        return has_length and any(run.config.get("schedule.total_steps") is None for run in (a, b))
+        return uses_total_steps and any(run.config.get("schedule.total_steps") is None for run in (a, b))
     if name == "schedule.total_steps":
-        return has_length
+        return uses_total_steps
     if scope is Scope.SOURCE:
         return not _has_same_content(name.partition(".")[0], a, b)
     return scope is Scope.CURVE
@@ -130,7 +130,9 @@ def find_step_mismatches(a: Run, b: Run) -> list[str]:
         reasons.append(f"no common steps: {', '.join(ranges)}")
     elif common < max(len(a.steps), len(b.steps)):
         if a.loss_windows is not None and b.loss_windows is not None and common < min(len(a.steps), len(b.steps)):
-            reasons.append(f"compared at the {common} steps at which both have the mean of the same steps")
+            reasons.append(
+                f"compared at the {common} steps at which the losses of both runs are means over the same steps"
+            )
         missing = [(run, _find_missing_steps(run, other)) for run, other in ((a, b), (b, a))]
         if only := [f"only {run} has {_format_steps(steps.tolist())}" for run, steps in missing if len(steps)]:
             reasons.append(f"different steps: {', '.join(only)}; compared at the {common} common steps")
@@ -138,16 +140,16 @@ def find_step_mismatches(a: Run, b: Run) -> list[str]:
 
 
 def _find_epoch_mismatches(a: Run, b: Run, common: int) -> list[str]:
-    """Return why some epochs, or all, of a run that counts epochs are not compared with a run that counts steps.
+    """Return why not all epochs are compared if one run counts epochs and the other steps; none if all are compared.
 
     common: the number of epochs that are compared.
     """
     by_epochs, by_steps = (a, b) if a.unit == "epoch" else (b, a)
     if not (a.epoch_ends or b.epoch_ends):
         return [
-            f"no common steps: rows of {a} are {a.unit}s, rows of {b} are {b.unit}s, and no file says which steps an "
-            "epoch has; compare files that both count steps or both count epochs, add a column epoch to a file with a "
-            "row for each step from the first one, or set train.epochs in a run of Lockstep"
+            f"no common steps: {a} has a row for each {a.unit}, {b} for each {b.unit}, and no file says at which step "
+            "an epoch ends; compare files that both count steps or both count epochs, add a column `epoch` to the file "
+            "with a row for each step (all steps from the first one), or set train.epochs in a run of Lockstep"
         ]
     if common == len(by_epochs.steps):
         return []
@@ -203,7 +205,7 @@ def explain_divergence(a: Run, b: Run) -> list[str]:
     return notes
 
 
-# What a difference of a metric means.
+# For each metric, what a difference between the runs means.
 EXPLANATIONS = {
     "examples": "the runs consumed different batches",
     "tokens": "the runs consumed different batches",

@@ -16,7 +16,7 @@ class ScheduleSettings:
     warmup_steps. The rate changes only every `every` steps, such as once per epoch; `warmup_steps` is a multiple of it.
     """
 
-    uses_total: ClassVar[bool] = True  # whether the factors depend on `total_steps`
+    uses_total_steps: ClassVar[bool] = True  # whether the factors depend on `total_steps`
     sets_momentum: ClassVar[bool] = False  # whether the schedule also sets the optimizer's momentum
 
     kind: str = key(CURVE)

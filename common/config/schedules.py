@@ -23,7 +23,7 @@ from common.errors import UserError
 class ConstantSettings(ScheduleSettings):
     """Stay at `optimizer.learning_rate`."""
 
-    uses_total = False
+    uses_total_steps = False
 
     @override
     def compute_factor(self, step: int, total: int) -> float:
@@ -57,7 +57,7 @@ class CosineSettings(ScheduleSettings):
 class CosineRestartsSettings(ScheduleSettings):
     """Fall along half a cosine again and again. Each cycle is `cycle_multiplier` times as long as the one before."""
 
-    uses_total = False
+    uses_total_steps = False
 
     first_cycle_steps: int = key(CURVE, at_least=1, unit="steps")
     cycle_multiplier: float = key(CURVE, at_least=1)
@@ -92,7 +92,7 @@ class PolynomialSettings(ScheduleSettings):
 class StepSettings(ScheduleSettings):
     """Multiply the rate by `gamma` after every `step_size` updates."""
 
-    uses_total = False
+    uses_total_steps = False
 
     step_size: int = key(CURVE, at_least=1, unit="steps")
     gamma: float = key(CURVE, at_least=0)
@@ -106,7 +106,7 @@ class StepSettings(ScheduleSettings):
 class MultiStepSettings(ScheduleSettings):
     """Multiply the rate by `gamma` after each number of updates in `milestones`."""
 
-    uses_total = False
+    uses_total_steps = False
 
     milestones: list[int] = key(CURVE, unit="steps")
     gamma: float = key(CURVE, at_least=0)
@@ -124,7 +124,7 @@ class MultiStepSettings(ScheduleSettings):
 class ExponentialSettings(ScheduleSettings):
     """Multiply the rate by `gamma` over `decay_steps` updates: by the same root of `gamma` at each update."""
 
-    uses_total = False
+    uses_total_steps = False
 
     gamma: float = key(CURVE, at_least=0)
     decay_steps: int = key(CURVE, at_least=1, unit="steps")
@@ -141,7 +141,7 @@ class PiecewiseSettings(ScheduleSettings):
     As in Keras, the update with a boundary's number, from 0, still has the factor before the boundary.
     """
 
-    uses_total = False
+    uses_total_steps = False
 
     boundaries: list[int] = key(CURVE, unit="steps")
     factors: list[float] = key(CURVE)
@@ -165,7 +165,7 @@ class PiecewiseSettings(ScheduleSettings):
 class InverseSqrtSettings(ScheduleSettings):
     """Fall with the inverse square root of the step. `timescale: null` means `warmup_steps`, or 10,000 without any."""
 
-    uses_total = False
+    uses_total_steps = False
 
     timescale: int | None = key(CURVE, at_least=1, unit="steps")
 
@@ -183,7 +183,7 @@ class PlateauSettings(ScheduleSettings):
     or a difference. `cooldown` evaluations after each reduction do not count. `common.training.plateau` has the rule.
     """
 
-    uses_total = False
+    uses_total_steps = False
 
     factor: float = key(CURVE, at_least=0, below=1)
     patience: int = key(CURVE, at_least=0, unit="evaluations")

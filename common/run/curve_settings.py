@@ -45,7 +45,7 @@ def check_resume(config: Config, cache: Cache, checkpoint: Checkpoint) -> None:
         )
     # Keys of the checkpoint that this version of Lockstep no longer knows still count.
     keys = [key for key in {**saved, **wanted} if key != DATA and (key not in table or table[key].scope is CURVE)]
-    if saved.get("schedule.kind") == wanted["schedule.kind"] and not config.schedule.uses_total:
+    if saved.get("schedule.kind") == wanted["schedule.kind"] and not config.schedule.uses_total_steps:
         keys.remove(TOTAL_STEPS)  # this schedule does not read it
     if differing := [key for key in keys if saved.get(key) != wanted.get(key)]:
         listed = ", ".join(f"{key} ({wanted.get(key)}, not {saved.get(key)})" for key in differing)

@@ -48,7 +48,7 @@ def complete_config(config: Config, split: Split, parameters: int) -> Config:
     if schedule.warmup_start is not None and not schedule.warmup_steps:
         raise UserError(f"schedule.warmup_start={schedule.warmup_start}: needs schedule.warmup_steps of at least 1")
     if (
-        schedule.uses_total
+        schedule.uses_total_steps
         and schedule.total_steps < config.train.steps
         and schedule.warmup_steps >= schedule.total_steps
     ):

@@ -60,7 +60,7 @@ def test_an_unfinished_last_line_is_left_out(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ('{"step": 5, "loss": "1"}', "'loss' must be a number, found '1'"),
-        ('{"step": 5}', "'loss' must be a number, found 'nothing'"),
+        ('{"step": 5}', "'loss' is missing; it must be a number"),
         ('{"step": 5.5, "loss": 1}', "a row must be a JSON object with a whole number 'step', found 5.5"),
         ('{"step": -1, "loss": 1}', "a row must be a JSON object with a whole number 'step', found -1"),
         ("[]", "a row must be a JSON object with a whole number 'step', found None"),

@@ -271,7 +271,7 @@ def test_epochs_are_not_steps(make_run: MakeRun, load: Load) -> None:
     comparison = compare([load_run(make_run("a")), load("history.json", {"loss": LOSSES})], TOLERANCES)
     assert comparison.verdict == "not comparable"
     [reason] = comparison.pairs[0].reasons
-    assert reason.startswith("no common steps: rows of torch ddp x2 are steps, rows of mine are epochs, and no file")
+    assert reason.startswith("no common steps: torch ddp x2 has a row for each step, mine for each epoch, and no file")
 
 
 @pytest.mark.slow

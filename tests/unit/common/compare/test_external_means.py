@@ -116,7 +116,7 @@ def test_two_files_with_different_means(tmp_path: Path) -> None:
     fives = load(tmp_path, "fives.json", make_trainer_state((4, 10, 20), 17))
     [pair] = compare_runs(tens, fives).pairs
     assert pair.steps == 1 and pair.max_loss_difference == 0  # at step 20, since both have the mean of 11 to 20
-    assert "compared at the 1 steps at which both have the mean of the same steps" in pair.notes
+    assert "compared at the 1 steps at which the losses of both runs are means over the same steps" in pair.notes
 
 
 @pytest.mark.parametrize(

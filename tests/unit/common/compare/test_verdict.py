@@ -138,7 +138,7 @@ def test_a_malformed_row_is_named(make_run: MakeRun) -> None:
     lines = (b / "metrics.jsonl").read_text().splitlines()
     lines[4] = lines[4].replace('"loss"', '"los"')
     (b / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(UserError, match=r"b/metrics\.jsonl:5: 'loss' must be a number"):
+    with pytest.raises(UserError, match=r"b/metrics\.jsonl:5: 'loss' is missing; it must be a number"):
         compare_runs([a, b], TOLERANCES)
 
 
