@@ -18,7 +18,7 @@ class FusedOptimizer:
     Attributes:
         scalar_count: The number of scalars of an update.
         slot_count: The number of slots of each parameter; TensorFlow's SGD has one even without momentum.
-        slot_factors: For each slot, the quotient of its values and the values of PyTorch's slot.
+        torch_slot_ratios: For each slot, its values divided by the values of PyTorch's slot.
     """
 
     scalar_count = 3
@@ -26,11 +26,13 @@ class FusedOptimizer:
     def __init__(self, config: Config, dtype: type[np.floating]) -> None:
         """Prepare to update variables of a data type."""
         self.config, settings = config, config.optimizer
-        self.slot_factors = [1.0]
+        self.torch_slot_ratios = [1.0]
         if settings.kind != "sgd":
             assert settings.beta1 is not None and settings.beta2 is not None
-            self.slot_factors = [_compute_rounding_factor(beta, dtype) for beta in (settings.beta1, settings.beta2)]
-        self.slot_count = len(self.slot_factors)
+            self.torch_slot_ratios = [
+                _compute_rounding_factor(beta, dtype) for beta in (settings.beta1, settings.beta2)
+            ]
+        self.slot_count = len(self.torch_slot_ratios)
 
     def compute_scalars(self, rate: Scalar, weight_decay: float, step: Scalar) -> list[Scalar]:
         """Return the learning rate, epsilon and decay that the fused operations need in update `step`.
@@ -48,7 +50,7 @@ class FusedOptimizer:
         if settings.kind == "sgd":
             return [rate, 0.0, decay]
         assert settings.beta1 is not None and settings.beta2 is not None and settings.epsilon is not None
-        first_factor, second_factor = self.slot_factors
+        first_factor, second_factor = self.torch_slot_ratios
         correction = (1 - settings.beta2**step) ** 0.5 * math.sqrt(second_factor)
         return [rate * correction / (1 - settings.beta1**step) / first_factor, settings.epsilon * correction, decay]
 
@@ -58,7 +60,7 @@ class FusedOptimizer:
         gradient: tf.Tensor,
         slots: Sequence[tf.Variable],
         scalars: Sequence[tf.Tensor],
-        decays: bool,
+        has_weight_decay: bool,
     ) -> None:
         """Update a variable and its slots in a replica.
 
@@ -69,15 +71,15 @@ class FusedOptimizer:
             gradient: The gradient, summed over the replicas.
             slots: The slots of the variable.
             scalars: The result of `compute_scalars`, in the gradient's type.
-            decays: Whether there is weight decay.
+            has_weight_decay: Whether the weight decay is not 0.
         """
         rate, epsilon, decay = scalars
-        if decays and self.config.optimizer.kind == "adamw":
+        if has_weight_decay and self.config.optimizer.kind == "adamw":
             # A subtraction, because 1 - decay is exact, and because an assignment would undo other workers' updates.
             tf.raw_ops.ResourceApplyGradientDescent(
                 var=parameter.handle, alpha=1 - decay, delta=parameter, use_locking=True
             )
-        elif decays:
+        elif has_weight_decay:
             gradient += parameter * decay
         if self.config.optimizer.kind == "sgd":
             tf.raw_ops.ResourceApplyMomentum(

@@ -44,7 +44,7 @@ class _Slot:
     name: str
     parameter: NamedParameter | TransformedParameter
     shards: list[tf.Variable]  # one for each shard of the parameter
-    factor: float  # quotient of the values of this slot and the values of PyTorch's slot
+    torch_ratio: float  # values of this slot divided by the values of PyTorch's slot
 
 
 class Optimizer:
@@ -181,9 +181,10 @@ class Optimizer:
             return norm
         for index, gradient in enumerate(gradients):
             parameter, slots = self.parameters[index], [slot[index] for slot in self._slots]
-            row, decays = rows[self._group_indices[index]], self._groups[self._group_indices[index]].weight_decay
+            group_index = self._group_indices[index]
+            row, has_weight_decay = rows[group_index], self._groups[group_index].weight_decay != 0
             with tf.device(parameter.device) if self.on_servers else nullcontext():
-                self._rule.step(parameter, tf.convert_to_tensor(gradient), slots, row, bool(decays))
+                self._rule.step(parameter, tf.convert_to_tensor(gradient), slots, row, has_weight_decay)
         return norm
 
     def _apply_native(self, gradients: Sequence[Gradient]) -> None:
@@ -205,7 +206,9 @@ class Optimizer:
         for slot in self._find_slots():
             shards = [variable.numpy() for variable in slot.shards]
             whole = np.concatenate(shards) if len(shards) > 1 else shards[0]
-            slot.parameter.to_torch(whole / np.float64(slot.factor) if slot.factor != 1 else whole, arrays[slot.name])
+            slot.parameter.to_torch(
+                whole / np.float64(slot.torch_ratio) if slot.torch_ratio != 1 else whole, arrays[slot.name]
+            )
         return {f"{slot}.{name}": array for slot, by_name in arrays.items() for name, array in by_name.items()}
 
     def load(self, slots: Mapping[str, np.ndarray], position: Position) -> None:
@@ -225,7 +228,7 @@ class Optimizer:
             # PyTorch has no slots of the terms of a sum that it does not train.
             untrained = slot.parameter.shapes.keys() - slot.parameter.updated_shapes.keys()
             zeros = {name: np.zeros(slot.parameter.shapes[name]) for name in untrained}
-            whole = slot.parameter.to_keras(zeros | by_slot[slot.name]) * slot.factor
+            whole = slot.parameter.to_keras(zeros | by_slot[slot.name]) * slot.torch_ratio
             bounds = np.cumsum([variable.shape[0] for variable in slot.shards[:-1]], dtype=int)
             shards = np.split(whole, bounds) if len(bounds) else [whole]  # a scalar cannot be split
             for variable, shard in zip(slot.shards, shards, strict=True):
@@ -236,25 +239,25 @@ class Optimizer:
         for (slot, name), variable in self._layout_slots.items():
             yield _Slot(slot, NamedParameter(name, variable, tuple(variable.shape), None), [variable], 1.0)
         # SGD without momentum has no slot in PyTorch, but one in TensorFlow's operation.
-        slots = list(zip(self.settings.slots, self._slots, self._compute_slot_factors(), strict=False))
+        slots = list(zip(self.settings.slots, self._slots, self._compute_torch_slot_ratios(), strict=False))
         if AVERAGE in self.config.slots:
             slots.append((AVERAGE, self._average.averages, 1.0))
-        for name, all_shards, factor in slots:
+        for name, all_shards, ratio in slots:
             shards = iter(all_shards)
             for parameter in self._find_parameters():
-                yield _Slot(name, parameter, [next(shards) for _ in _get_shards(parameter.variable.value)], factor)
+                yield _Slot(name, parameter, [next(shards) for _ in _get_shards(parameter.variable.value)], ratio)
 
-    def _compute_slot_factors(self) -> list[float]:
-        """Return the factor of each slot: its values divided by the values of PyTorch's slot.
+    def _compute_torch_slot_ratios(self) -> list[float]:
+        """Return for each slot its values divided by the values of PyTorch's slot.
 
         The momentum of Keras's SGD includes the negative learning rate, and the momentum of its RMSprop the learning
         rate. The slots of the fused Adam include a rounding factor.
         """
         if self._native is None:
-            return self._rule.slot_factors
+            return self._rule.torch_slot_ratios
         rate = self.rate * self.plateau_factor or 1.0  # 1 for a rate of 0: it is a divisor
-        factors = {"momentum_buffer": -rate if self.settings.kind == "sgd" else rate}
-        return [factors.get(slot, 1.0) for slot in self.settings.slots]
+        ratios = {"momentum_buffer": -rate if self.settings.kind == "sgd" else rate}
+        return [ratios.get(slot, 1.0) for slot in self.settings.slots]
 
 
 def _get_shards(variable: tf.Variable) -> list[tf.Variable]:

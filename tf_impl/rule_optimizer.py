@@ -10,7 +10,10 @@ from tf_impl.fused_optimizer import Scalar
 
 
 class RuleOptimizer:
-    """An optimizer whose update is one of these rules. It updates one variable at a time.
+    """An optimizer whose update is a rule of common.training.optimizer_rules. It updates one variable at a time.
+
+    Its attributes and methods are those of `FusedOptimizer`. A scalar is a number that an update needs and that may
+    depend on the step, such as the learning rate.
 
     Attributes:
         rule: The rule of the next update. A schedule that cycles the momentum replaces it.
@@ -22,11 +25,11 @@ class RuleOptimizer:
         self.slot_count, self.scalar_count = len(config.optimizer.slots), self.rule.scalar_count
         if config.schedule.sets_momentum:
             self.scalar_count += 1
-        self.slot_factors = [1.0] * self.slot_count  # the slots have the values of PyTorch's slots
+        self.torch_slot_ratios = [1.0] * self.slot_count  # the slots are equal to PyTorch's
 
     def compute_scalars(self, rate: Scalar, weight_decay: float, step: Scalar) -> list[Scalar]:
-        """Return the scalars of the update with number `step`, from 1. A momentum of the schedule is the last one."""
-        assert isinstance(rate, float) and isinstance(step, int), "only fused operations compute them in a step"
+        """Return the scalars of update `step`, from 1. If the schedule sets the momentum, it is the last scalar."""
+        assert isinstance(rate, float) and isinstance(step, int), "only FusedOptimizer computes scalars from tensors"
         scalars: list[Scalar] = [*self.rule.compute_scalars(rate, weight_decay, step)]
         if self.config.schedule.sets_momentum:
             settings = self.rule.settings
@@ -39,7 +42,7 @@ class RuleOptimizer:
         gradient: tf.Tensor,
         slots: Sequence[tf.Variable],
         scalars: Sequence[tf.Tensor],
-        decays: bool,
+        has_weight_decay: bool,
     ) -> None:
         """Update a variable and its slots in a replica.
 
@@ -50,7 +53,7 @@ class RuleOptimizer:
             gradient: The gradient, summed over the replicas.
             slots: The slots of the variable.
             scalars: The result of `compute_scalars`, in the gradient's type.
-            decays: Whether there is weight decay; without it the decay among the scalars is 0.
+            has_weight_decay: Not needed here: without weight decay, the decay among the scalars is 0.
         """
         dtype = gradient.dtype
         before = [tf.raw_ops.ReadVariableOp(resource=slot.handle, dtype=dtype) for slot in slots]
