@@ -54,7 +54,11 @@ def sum_losses(task: TaskFunctions, outputs: tf.Tensor, batch: MicroBatch) -> tf
 
 
 def backward(
-    model: keras.Model, task: TaskFunctions, shard: list[MicroBatch], weight: tf.Tensor, parameters: list[tf.Variable]
+    model: keras.Model,
+    task: TaskFunctions,
+    shard: list[MicroBatch],
+    loss_divisor: tf.Tensor,
+    parameters: list[tf.Variable],
 ) -> tuple[tf.Tensor, list[Gradient]]:
     """Compute the gradients of a shard, summed over its micro-batches.
 
@@ -62,7 +66,7 @@ def backward(
         model: The model.
         task: The functions of the task.
         shard: The micro-batches of this replica.
-        weight: The divisor of the losses, `GlobalBatch.weight`.
+        loss_divisor: The divisor of the sum of losses, `GlobalBatch.weight`.
         parameters: The variables to differentiate by.
 
     Returns:
@@ -74,7 +78,7 @@ def backward(
     for micro_batch in shard:
         with tf.GradientTape() as tape:
             outputs = compute_outputs(model, micro_batch, training=True)
-            loss = sum_losses(task, outputs, micro_batch) / tf.cast(weight, outputs.dtype)
+            loss = sum_losses(task, outputs, micro_batch) / tf.cast(loss_divisor, outputs.dtype)
         losses.append(loss)
         gradients.append(tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO))
     if len(shard) == 1:

@@ -55,7 +55,11 @@ def sum_losses(task: TaskFunctions, outputs: torch.Tensor, batch: MicroBatch) ->
 
 
 def backward(
-    model: Callable[..., torch.Tensor], task: TaskFunctions, shard: list[MicroBatch], weight: float, precision: str
+    model: Callable[..., torch.Tensor],
+    task: TaskFunctions,
+    shard: list[MicroBatch],
+    loss_divisor: float,
+    precision: str,
 ) -> torch.Tensor:
     """Add the gradients of a shard to `parameter.grad` of all parameters, one micro-batch after the other.
 
@@ -63,7 +67,7 @@ def backward(
         model: The model, in training mode.
         task: The functions of the task.
         shard: The micro-batches of this replica.
-        weight: The divisor of the losses, `GlobalBatch.weight`.
+        loss_divisor: The divisor of the sum of losses, `GlobalBatch.weight`.
         precision: The config key `train.precision`.
 
     Returns:
@@ -73,7 +77,7 @@ def backward(
     losses = []
     for micro_batch in shard:
         with record_function("forward"):
-            loss = sum_losses(task, compute_outputs(model, micro_batch, precision), micro_batch) / weight
+            loss = sum_losses(task, compute_outputs(model, micro_batch, precision), micro_batch) / loss_divisor
         # In the backward pass, activation checkpointing computes layers again.
         with record_function("backward"), keep_float64() if precision == "float64" else nullcontext():
             loss.sum().backward()

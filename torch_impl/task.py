@@ -59,14 +59,14 @@ class TaskFunctions:
 def build_task_functions(
     task: TaskSettings,
     hf_config: HfConfig | None = None,
-    make_sum: Callable[[], SumOverReplicas] = lambda: lambda tensor: tensor,
+    make_sum_function: Callable[[], SumOverReplicas] = lambda: lambda tensor: tensor,
 ) -> TaskFunctions:
     """Return the functions of a task. Raise UserError if the user's own loss function cannot be imported.
 
     Args:
         task: The settings of the task.
         hf_config: The config of the model. It has the layouts of several outputs.
-        make_sum: A function that returns the sum over all replicas, for a task that compares examples.
+        make_sum_function: Returns a function that sums a tensor over all replicas, for a task that compares examples.
     """
     if isinstance(task, ClassificationSettings):
         return _build_classification(task)
@@ -82,7 +82,7 @@ def build_task_functions(
     if isinstance(task, ContrastiveSettings):
         assert hf_config is not None
         (layout,) = hf_config["output_layouts"]
-        return _build_contrastive(task, OutputLayout(**layout), make_sum())
+        return _build_contrastive(task, OutputLayout(**layout), make_sum_function())
     return _build_language_model()
 
 

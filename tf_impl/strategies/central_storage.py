@@ -41,8 +41,8 @@ class CentralStorage(Strategy[CentralStorageSettings]):
             [build_input_signature(config, split, rank, self.world_size, evaluates) for rank in range(self.world_size)]
             for split, evaluates in ((context.inputs.cache.train, False), (context.inputs.cache.validation, True))
         )
-        weight = tf.TensorSpec([], tf.float64)
-        self.train_step = SizedStep(self._train_step, train_shards, weight, SCALARS)
+        loss_divisor = tf.TensorSpec([], tf.float64)
+        self.train_step = SizedStep(self._train_step, train_shards, loss_divisor, SCALARS)
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shards])
 
     @override
@@ -56,13 +56,13 @@ class CentralStorage(Strategy[CentralStorageSettings]):
         return [to_tensors(batch.shard(replica, self.world_size)) for replica in range(self.world_size)]
 
     def _train_step(
-        self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
+        self, shards: list[list[MicroBatch]], loss_divisor: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
+        """Make one update. loss_divisor: `GlobalBatch.weight`; scalars: see `Optimizer.compute_scalars`."""
 
         def replica_step() -> tuple[tf.Tensor, list[tf.Tensor]]:
             loss, gradients = backward(
-                self.model, self.task, select_replica_shard(shards), weight, self.optimizer.parameters
+                self.model, self.task, select_replica_shard(shards), loss_divisor, self.optimizer.parameters
             )
             return loss, self.optimizer.densify(gradients)
 

@@ -43,8 +43,8 @@ class Mirrored(Strategy[MirroredSettings]):
         dependent_buffers = find_changing_buffers(self.model, dependent=True).values()
         self.average_buffers = build_averaging(self.strategy, dependent_buffers)
         self.check_equal_buffers = build_buffer_check(self.strategy, self.model)
-        weight = tf.TensorSpec([], tf.float64)
-        self.train_step = SizedStep(self._train_step, train_shards, weight, SCALARS)
+        loss_divisor = tf.TensorSpec([], tf.float64)
+        self.train_step = SizedStep(self._train_step, train_shards, loss_divisor, SCALARS)
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shards])
 
     @override
@@ -59,13 +59,13 @@ class Mirrored(Strategy[MirroredSettings]):
         return [to_tensors(batch.shard(replica, self.world_size), self.compiled) for replica in range(self.world_size)]
 
     def _train_step(
-        self, shards: list[list[MicroBatch]], weight: tf.Tensor, scalars: tf.Tensor
+        self, shards: list[list[MicroBatch]], loss_divisor: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
+        """Make one update. loss_divisor: `GlobalBatch.weight`; scalars: see `Optimizer.compute_scalars`."""
 
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
             loss, gradients = backward(
-                self.model, self.task, select_replica_shard(shards), weight, self.optimizer.parameters
+                self.model, self.task, select_replica_shard(shards), loss_divisor, self.optimizer.parameters
             )
             gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
             loss, *gradients = sum_over_replicas([loss, *gradients])

@@ -53,8 +53,8 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
         dependent_buffers = find_changing_buffers(self.model, dependent=True).values()
         self.average_buffers = build_averaging(self.strategy, dependent_buffers)
         self.check_equal_buffers = build_buffer_check(self.strategy, self.model)
-        weight = tf.TensorSpec([], tf.float64)
-        self.train_step = SizedStep(self._train_step, train_shard, weight, SCALARS)
+        loss_divisor = tf.TensorSpec([], tf.float64)
+        self.train_step = SizedStep(self._train_step, train_shard, loss_divisor, SCALARS)
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shard])
 
     @override
@@ -66,12 +66,12 @@ class MultiWorker(Strategy[MultiWorkerSettings]):
             yield StepResult(batch, loss, grad_norm)
 
     def _train_step(
-        self, shard: list[MicroBatch], weight: tf.Tensor, scalars: tf.Tensor
+        self, shard: list[MicroBatch], loss_divisor: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
+        """Make one update. loss_divisor: `GlobalBatch.weight`; scalars: see `Optimizer.compute_scalars`."""
 
         def replica_step() -> tuple[tf.Tensor, tf.Tensor]:
-            loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
+            loss, gradients = backward(self.model, self.task, shard, loss_divisor, self.optimizer.parameters)
             gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
             replica = tf.distribute.get_replica_context()
             loss, gradients = replica.all_reduce(SUM, (loss, gradients), self.options)

@@ -40,8 +40,8 @@ class Single(Strategy[SettingsT]):
             build_input_signature(config, split, rank=0, evaluates=evaluates)
             for split, evaluates in ((context.inputs.cache.train, False), (context.inputs.cache.validation, True))
         )
-        weight = tf.TensorSpec([], tf.float64)
-        self.train_step = SizedStep(self._train_step, train_shard, weight, SCALARS)
+        loss_divisor = tf.TensorSpec([], tf.float64)
+        self.train_step = SizedStep(self._train_step, train_shard, loss_divisor, SCALARS)
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shard])
 
     @override
@@ -52,10 +52,10 @@ class Single(Strategy[SettingsT]):
             yield StepResult(batch, loss, grad_norm)
 
     def _train_step(
-        self, shard: list[MicroBatch], weight: tf.Tensor, scalars: tf.Tensor
+        self, shard: list[MicroBatch], loss_divisor: tf.Tensor, scalars: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one update. weight: divisor of the loss; scalars: learning rate, epsilon and decay of the optimizer."""
-        loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
+        """Make one update. loss_divisor: `GlobalBatch.weight`; scalars: see `Optimizer.compute_scalars`."""
+        loss, gradients = backward(self.model, self.task, shard, loss_divisor, self.optimizer.parameters)
         gradients = self.optimizer.densify(gradients, keep_large_sparse=True)
         return loss, self.optimizer.update(gradients, scalars)
 

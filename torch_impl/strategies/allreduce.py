@@ -49,10 +49,10 @@ class AllReduce(Strategy[AllReduceSettings]):
         dist.barrier()  # NCCL's first operation requires all ranks, but a message has only two
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        make_sum = partial(make_sum_over_ranks, config.cluster.timeout)
-        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum)
+        make_sum_function = partial(make_sum_over_ranks, config.cluster.timeout)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_function)
         if config.model.has_global_batch_norm:
-            synchronize_batch_norm(self.model, make_sum())
+            synchronize_batch_norm(self.model, make_sum_function())
         buckets = make_buckets(list(trainable_parameters(self.model).values()), self.settings.bucket_cap_mb)
         self.reducer = Reducer(buckets, self.settings.algorithm, self.settings.overlap)
         self.optimizer = Optimizer(config, trainable_parameters(self.model))

@@ -59,13 +59,13 @@ class DDP(Strategy[DdpSettings]):
         atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        make_sum = partial(make_sum_over_ranks, config.cluster.timeout)
-        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum)
+        make_sum_function = partial(make_sum_over_ranks, config.cluster.timeout)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_function)
         if config.model.has_global_batch_norm:
-            synchronize_batch_norm(self.model, make_sum())
+            synchronize_batch_norm(self.model, make_sum_function())
         if self.settings.comm_hook == "none":
             use_sparse_gradients(self.model)
-        self.model.register_forward_hook(make_reaching_hook(self.model))
+        self.model.register_forward_hook(make_dependency_hook(self.model))
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; torch 2.11 has only this name
             warnings.simplefilter("ignore", FutureWarning)
             self.replica = DistributedDataParallel(
@@ -84,7 +84,7 @@ class DDP(Strategy[DdpSettings]):
 
     def _make_comm_hook(self, name: str) -> tuple[object, CommHook]:
         """Return the state of the hook that averages a bucket, and the hook. name: `strategy.comm_hook`."""
-        if name == "powersgd":  # compresses to rank 1 from step 2 on, including float64 and small gradients
+        if name == "powersgd":  # compresses all gradients, as matrices, to rank 1 from step 2 on
             return powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
         if name == "none" and self.device.type == "cpu":
             memory = open_shared_memory(self.config.cluster.timeout)
@@ -104,13 +104,14 @@ class DDP(Strategy[DdpSettings]):
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            weight = batch.weight / self.world_size  # DDP divides the sum of the ranks' gradients by the world size
+            # DDP divides the sum of the ranks' gradients by the world size, so the divisor of the losses is smaller.
+            loss_divisor = batch.weight / self.world_size
             with self.replica.no_sync():
                 losses = [
-                    backward(self.replica, self.task, [micro_batch], weight, self.precision)
+                    backward(self.replica, self.task, [micro_batch], loss_divisor, self.precision)
                     for micro_batch in shard[:-1]
                 ]
-            losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
+            losses.append(backward(self.replica, self.task, shard[-1:], loss_divisor, self.precision))
             loss = torch.stack(losses).sum(0) / self.world_size
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)
@@ -157,7 +158,7 @@ class DDP(Strategy[DdpSettings]):
         }
 
 
-def make_reaching_hook(model: Module) -> Callable[[Module, object, torch.Tensor], torch.Tensor]:
+def make_dependency_hook(model: Module) -> Callable[[Module, object, torch.Tensor], torch.Tensor]:
     """Return a forward hook that makes the outputs of the model depend on every trainable parameter.
 
     DDP waits for the gradients of all these parameters. Without the hook, DDP fails if the loss does not depend on one
@@ -168,14 +169,14 @@ def make_reaching_hook(model: Module) -> Callable[[Module, object, torch.Tensor]
     sparse = {module.weight for module in embeddings if module.sparse}.intersection(parameters)
     dense = [parameter for parameter in parameters if parameter not in sparse]
 
-    def reach_parameters(model: Module, args: object, outputs: torch.Tensor) -> torch.Tensor:
-        reached: torch.Tensor = _ReachParameters.apply(outputs, len(sparse), *sparse, *dense)
-        return reached
+    def depend_on_parameters(model: Module, args: object, outputs: torch.Tensor) -> torch.Tensor:
+        returned: torch.Tensor = _DependOnParameters.apply(outputs, len(sparse), *sparse, *dense)
+        return returned
 
-    return reach_parameters
+    return depend_on_parameters
 
 
-class _ReachParameters(torch.autograd.Function):
+class _DependOnParameters(torch.autograd.Function):
     """Returns the outputs unchanged, and passes an undefined gradient to every parameter.
 
     An undefined gradient (None) adds nothing to the gradient of a parameter. DDP accepts None except for parameters

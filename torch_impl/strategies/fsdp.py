@@ -65,10 +65,10 @@ class FSDP(Strategy[FsdpSettings]):
         self.precision = config.train.precision
         # `_shard` moves the model to the device layer by layer.
         self.model = build_model(config, replace(context.inputs.initial, is_deferred=True))
-        make_sum = partial(make_sum_over_ranks, config.cluster.timeout)
-        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum)
+        make_sum_function = partial(make_sum_over_ranks, config.cluster.timeout)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_function)
         if config.model.has_global_batch_norm:
-            synchronize_batch_norm(self.model, make_sum())
+            synchronize_batch_norm(self.model, make_sum_function())
         self.shards = self.world_size // self.settings.copies  # number of parts into which each parameter is divided
         self.shard = self.rank % self.shards  # index of this rank's part
         self.calls = 0  # a hash of the sequence of all calls of layers so far

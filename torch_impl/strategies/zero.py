@@ -28,7 +28,7 @@ from torch_impl.models import build_model, trainable_parameters
 from torch_impl.models.weights import read_weights
 from torch_impl.optimizer import Groups, Optimizer
 from torch_impl.step import backward, compute_evaluation_sums, evaluate, seed_dropout
-from torch_impl.strategies.ddp import make_reaching_hook
+from torch_impl.strategies.ddp import make_dependency_hook
 from torch_impl.strategies.held_bytes import gather_held_bytes
 from torch_impl.strategies.loss_sums import sum_over_ranks
 from torch_impl.strategies.whole_arrays import allocate_whole_arrays
@@ -54,11 +54,11 @@ class Zero(Strategy[ZeroSettings]):
         atexit.register(dist.destroy_process_group)  # the group's threads must end before the interpreter does
         self.precision = config.train.precision
         self.model = build_model(config, context.inputs.initial).to(self.device)
-        make_sum = partial(make_sum_over_ranks, config.cluster.timeout)
-        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum)
+        make_sum_function = partial(make_sum_over_ranks, config.cluster.timeout)
+        self.task = build_task_functions(config.task, context.inputs.initial.hf_config, make_sum_function)
         if config.model.has_global_batch_norm:
-            synchronize_batch_norm(self.model, make_sum())
-        self.model.register_forward_hook(make_reaching_hook(self.model))
+            synchronize_batch_norm(self.model, make_sum_function())
+        self.model.register_forward_hook(make_dependency_hook(self.model))
         with warnings.catch_warnings():  # torch 2.13 renames broadcast_buffers; torch 2.11 has only this name
             warnings.simplefilter("ignore", FutureWarning)
             self.replica = DistributedDataParallel(
@@ -75,13 +75,14 @@ class Zero(Strategy[ZeroSettings]):
         for batch in batches:
             seed_dropout(self.config, batch.step, self.rank)
             shard = to_tensors(batch.shard(self.rank, self.world_size), self.device)
-            weight = batch.weight / self.world_size  # DDP divides the sum of the ranks' gradients by the world size
+            # DDP divides the sum of the ranks' gradients by the world size, so the divisor of the losses is smaller.
+            loss_divisor = batch.weight / self.world_size
             with self.replica.no_sync():
                 losses = [
-                    backward(self.replica, self.task, [micro_batch], weight, self.precision)
+                    backward(self.replica, self.task, [micro_batch], loss_divisor, self.precision)
                     for micro_batch in shard[:-1]
                 ]
-            losses.append(backward(self.replica, self.task, shard[-1:], weight, self.precision))
+            losses.append(backward(self.replica, self.task, shard[-1:], loss_divisor, self.precision))
             loss = torch.stack(losses).sum(0) / self.world_size
             grad_norm = self.optimizer.update(batch.step)
             average_buffers(self.model, dist.all_reduce, self.world_size)

@@ -33,8 +33,8 @@ from tf_impl.task import build_task_functions
 from tf_impl.training_state import collect_state, load_state
 
 SHARD_BYTES = 64 << 10  # smaller variables are not divided over the servers
-# Types of the arguments of compiled steps: the weight of a batch, a learning rate, and the key of a batch in the log.
-WEIGHT, RATE, KEY = tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.int64)
+# Types of the arguments of compiled steps: the divisor of the losses, a learning rate, the key of a batch in the log.
+LOSS_DIVISOR, RATE, KEY = tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.float64), tf.TensorSpec([], tf.int64)
 
 ClusterCoordinator: TypeAlias = tf.distribute.coordinator.ClusterCoordinator
 RemoteValue: TypeAlias = tf.distribute.coordinator.RemoteValue
@@ -60,8 +60,8 @@ class ParameterServer(Strategy[ParameterServerSettings]):
             self.version = tf.Variable(np.int64(0), trainable=False)  # number of updates so far
         self.log = UpdateLog(config.train.steps * self.settings.updates_per_batch, self.world_size)
         shard = build_input_signature(config, context.inputs.cache.train)
-        self.update_step = tf.function(self._update_step, [shard, WEIGHT, RATE, KEY])
-        self.gradient_step = tf.function(self._gradient_step, [shard, WEIGHT])
+        self.update_step = tf.function(self._update_step, [shard, LOSS_DIVISOR, RATE, KEY])
+        self.gradient_step = tf.function(self._gradient_step, [shard, LOSS_DIVISOR])
         self.apply_step = tf.function(self._apply_step)
         evaluation_shard = build_input_signature(config, context.inputs.cache.validation, evaluates=True)
         self.evaluation_step = tf.function(self._evaluation_step, [evaluation_shard])
@@ -104,7 +104,9 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         arguments = (shard, batch.weight, rate, self.log.key_of(batch))
         return self.coordinator.schedule(self.update_step, arguments)
 
-    def _update_step(self, shard: list[MicroBatch], weight: tf.Tensor, rate: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    def _update_step(
+        self, shard: list[MicroBatch], loss_divisor: tf.Tensor, rate: tf.Tensor, key: tf.Tensor
+    ) -> tf.Tensor:
         """Read the variables, compute the gradients and update the variables. This runs on a worker.
 
         The worker writes to the log before and after the update, so that an update that a crash interrupts can be seen.
@@ -114,7 +116,7 @@ class ParameterServer(Strategy[ParameterServerSettings]):
         """
         version_read = self.version.read_value()
         with tf.control_dependencies([version_read]):
-            loss, gradients = self._gradient_step(shard, weight)
+            loss, gradients = self._gradient_step(shard, loss_divisor)
         # `number` is the number of earlier updates. The operation reads the version and adds 1 to it at once, so no two
         # updates get the same number.
         with tf.control_dependencies(gradients):
@@ -142,8 +144,8 @@ class ParameterServer(Strategy[ParameterServerSettings]):
                 time.sleep(1)
         return read()
 
-    def _gradient_step(self, shard: list[MicroBatch], weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = backward(self.model, self.task, shard, weight, self.optimizer.parameters)
+    def _gradient_step(self, shard: list[MicroBatch], loss_divisor: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = backward(self.model, self.task, shard, loss_divisor, self.optimizer.parameters)
         # The coordinator of a synchronous run can only add dense gradients.
         return loss, self.optimizer.densify(gradients, keep_large_sparse=not self.settings.synchronous)
 
