@@ -1,4 +1,4 @@
-"""Search for the predictions of the examples of a global batch among those of a micro-batch.
+"""Search in the predictions of a micro-batch for the examples of a global batch.
 
 The place of an example is the index of its prediction in the micro-batch. A replica returns the prediction of each
 example that it computed, and 0 for all others. The sum over all replicas then has every example exactly once, because

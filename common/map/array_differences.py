@@ -83,7 +83,7 @@ def _compute_magnitudes(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _find_large(a: np.ndarray, b: np.ndarray, largest: float) -> np.ndarray | None:
-    """Return a mask of the elements of which one is far larger than the small ones, or None if there are none."""
+    """Return a mask of the pairs of elements that are far larger than the small ones, or None if there are none."""
     count = small_count = 0
     for x, y in _iterate_blocks(a, b):
         magnitudes = _compute_magnitudes(x, y)

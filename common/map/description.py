@@ -168,7 +168,7 @@ class RecordedCall:
 
 
 def name_call(path: str, count: int) -> str:
-    """Return the path of a layer with the number of its call, if `count` earlier calls make it not the first one."""
+    """Return the path of a layer, and the number of its call if there were earlier calls. count: their number."""
     return f"{path} (call {count + 1})" if count else path
 
 
@@ -194,7 +194,7 @@ class GradientSummary:
 class ComputedPass:
     """A forward pass in float64, with the results that the caller asked for.
 
-    The gradients are those of a scalar: the sum of all elements of the floating-point outputs, each times a random
+    Gradients are computed of one scalar: the sum of all elements of the floating-point outputs, each times a random
     factor. The factors of an output are called its projection.
 
     Attributes:
@@ -203,7 +203,7 @@ class ComputedPass:
         calls: The calls of layers by path, in the order in which they returned.
         gradients: Summaries of the gradients of that scalar by the name of the variable.
         updated: All variables after the pass, by name.
-        changed: The names of those that the pass changed.
+        changed: The names of the variables that the pass changed.
     """
 
     outputs: Arrays

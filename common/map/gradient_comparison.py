@@ -1,4 +1,4 @@
-"""Comparison of the gradients of a PyTorch and a Keras model, those of some variables at a time.
+"""Comparison of the gradients of a PyTorch and a Keras model, a few variables at a time.
 
 All gradients take as much memory as the model. They stay in the processes of the models, which first send only the size
 and a checksum of each.

@@ -1,8 +1,8 @@
 """Layer norms over several axes, such as those of an image.
 
 PyTorch's scale has the axes (channels, height, width), and Keras's (height, width, channels). The sizes usually show
-whether the axes have another order. If all sizes are equal, axes that a convolution of the model has are those of an
-image. The proof shows whether that is right.
+whether the axes have another order. If all sizes are equal, the axes count as those of an image if the model has
+convolutions of images with as many axes. The proof shows whether that is right.
 """
 
 from collections.abc import Sequence

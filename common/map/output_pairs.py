@@ -70,7 +70,7 @@ def draw_projections(
 ) -> tuple[Arrays, Arrays]:
     """Draw a random factor for each element of the floating-point outputs: the projections of the outputs.
 
-    The sum of all elements times their factors is the scalar of which both models compute gradients.
+    Both models compute the gradients of one scalar: the sum of all elements times their factors.
 
     Returns:
         The factors in PyTorch's layout by PyTorch's names, and the same factors in Keras's layout by Keras's names.

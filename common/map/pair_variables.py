@@ -184,8 +184,8 @@ def _complete_steps(
 ) -> ParameterTransformation:
     """Complete a map file's transformation that names sources without steps.
 
-    The steps are those of the automatic pair of the variable, if it has the same sources. Otherwise the axes are
-    reversed if only that fits the shape of the Keras variable.
+    If the automatic pair of the variable has the same sources, its steps are used. Otherwise the axes are reversed if
+    only that fits the shape of the Keras variable.
     """
     if transformation.steps:
         return transformation

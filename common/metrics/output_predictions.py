@@ -65,7 +65,7 @@ def _split_columns(values: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[
 
 
 def _take_shapes(predictions: Predictions, layout: OutputLayout) -> Predictions:
-    """Return the labels of an output in its shape and type, and the outputs in the shape of as many labels."""
+    """Return the labels of an output in their shape and type, and the outputs in the same shape if the sizes agree."""
     shape = [] if layout.labels == ONE_LABEL else layout.labels
     labels = predictions.labels.reshape(-1, *shape).astype(np.int32 if layout.is_integer else np.float32)
     outputs = predictions.outputs

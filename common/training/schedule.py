@@ -15,9 +15,9 @@ def compute_learning_rate(config: Config, step: int) -> float:
     The rate is `optimizer.learning_rate` times the factor of the schedule. In the first `warmup_steps` updates it rises
     in a straight line to the first rate of the schedule: update s has s / warmup_steps of that rate, or with
     `warmup_start` f, f + (1 - f) (s - 1) / warmup_steps. The schedule counts the updates after the warm-up from 0. With
-    `every` N, updates 1 to N have the same rate, then N + 1 to 2 N, and so on: that of the first of them, or in a
-    warm-up without `warmup_start`, that of the last. With `schedule=plateau`, the caller multiplies the result by the
-    factor of the plateaus so far.
+    `every` N, updates 1 to N have the same rate, then N + 1 to 2 N, and so on. Each group has the rate of its first
+    update, or in a warm-up without `warmup_start` that of its last update. With `schedule=plateau`, the caller
+    multiplies the result by the factor of the plateaus so far.
     """
     schedule, base = config.schedule, config.optimizer.learning_rate
     after_warmup, total = _locate_step(config, step)

@@ -1,4 +1,4 @@
-"""Writer of a block of a stream: it checks the examples as those of a cache, and stores them in the same types."""
+"""Writer of a block of a stream. It checks and stores the examples in the same way as the writer of a cache."""
 
 import tempfile
 from pathlib import Path

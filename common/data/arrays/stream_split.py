@@ -86,7 +86,7 @@ class StreamSplit(ArraySplit):
 
     @contextmanager
     def open_blocks(self, checksums: Mapping[str, str]) -> Iterator[None]:
-        """Keep the directory of the blocks for one run: remove those of an earlier command, and all of them at the end.
+        """Keep the directory of the blocks for one run. Remove all blocks at the start and at the end.
 
         Args:
             checksums: The checksums of the blocks that were read until the checkpoint, which they must still have.
