@@ -177,8 +177,8 @@ class SideComparison:
 
         The whole batch is one shard. A computes it three times: unchanged, with weights moved by rounding, and layer by
         layer, with the weights and the input of each layer moved by rounding. B computes it unchanged, and layer by
-        layer, with A's array as the input of each layer. A "call" is what a layer received and returned. The calls in
-        `replacements` replace those of the layers of a model.
+        layer, with A's array as the input of each layer. A "call" is what a layer received and returned. A layer with a
+        call in `replacements` receives and returns these arrays instead of its own.
         """
         weights, batch = self.a.states[0].weights, self.a.batches[0]
         shard = batch.shard(0, 1)
@@ -228,7 +228,7 @@ def _perturb_weights(weights: Mapping[str, np.ndarray], precision: str) -> dict[
 
 
 def _select_weights(weights: Mapping[str, np.ndarray], weights_b: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return weights for B's model: those of A; those of B for parameters that A lacks or has in another shape."""
+    """Return weights for B's model: A's weights, but B's for parameters that A lacks or has in another shape."""
     return {
         name: weights[name] if name in weights and weights[name].shape == array.shape else array
         for name, array in weights_b.items()

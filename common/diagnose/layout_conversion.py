@@ -206,10 +206,10 @@ def _receive_the_same(layer: LayerMatch, other: LayerMatch, a: Observation, b: O
 def select_replacements(
     layers: Sequence[LayerMatch], calls: Mapping[str, RecordedCall], b: Observation
 ) -> dict[str, RecordedCall]:
-    """Return the calls of A whose arrays replace those of B's layers, by the path in B.
+    """Return the calls of A whose arrays B's layers receive and return instead of their own, by the path in B.
 
-    If a layer of A corresponds to several layers of B, those that receive the input get A's input, and the last one
-    returns A's output.
+    If a layer of A corresponds to several layers of B, the layers that receive the input get A's input, and the last
+    layer returns A's output.
 
     Args:
         layers: Pairs of layers.

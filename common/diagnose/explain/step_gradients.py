@@ -1,4 +1,4 @@
-"""Gradients of one training step: those of the replicas' shards, and those that the optimizer's update used.
+"""Gradients of one training step: the gradients of all shards, and the gradients that the update used.
 
 A shard is a replica's part of a global batch. The slots are the optimizer's arrays by "slot.parameter", such as Adam's
 first moment "exp_avg.fc.weight". They accumulate gradients, so that a step's gradient can be recovered from their

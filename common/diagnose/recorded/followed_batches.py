@@ -200,7 +200,7 @@ class FollowedBatches:
             leaf: The name of the leaf.
             array: The script's own array.
             arrays: The recorded arrays by name.
-            matches: Their names by those of the arrays that they replace.
+            matches: The name of the recorded array by the name of the leaf that it replaces.
             named: Names of recorded arrays that have the key of the array that they replace, so that they fit no other.
         """
         directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]

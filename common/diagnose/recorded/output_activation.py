@@ -71,9 +71,9 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
 
 
 def _align_with_logits_of_keras(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
-    """Return the other side's logits as probabilities if those of a Keras model equal them; else None.
+    """Return the other side's logits as probabilities if a Keras model returns equal probabilities; else None.
 
-    A loss of Keras that takes logits finds those of a model that ends in softmax or sigmoid.
+    If a Keras model ends in softmax or sigmoid, a loss that takes logits computes from the logits before that layer.
     """
     for kind, form in [] if side.is_torch else find_forms(side):
         if form == LOGITS and _are_in_form(outputs, (kind, PROBABILITIES)):

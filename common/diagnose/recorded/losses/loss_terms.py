@@ -106,9 +106,9 @@ def _number_titles(terms: Sequence[Term]) -> list[Term]:
 
 
 def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
-    """Explain losses that differ though the outputs and the labels are equal by the terms of both; none if unknown.
+    """Explain by their terms why losses differ although the outputs and the labels are equal; none if unknown.
 
-    The formulas of losses explain those of one term.
+    A loss with a single term is explained by its formula instead.
 
     Args:
         pair: The records.
@@ -120,7 +120,7 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
     counts = [len(side.batches.list_micro_batches(step)) for side in pair.sides]
     if counts[0] != counts[1]:
         if any(len({*count_labels(side, step)}) > 1 for side in pair.sides):
-            return []  # the means over micro-batches of several sizes are not those of the step
+            return []  # the mean of a step is not the mean over micro-batches of several sizes
         # A script may divide by the number of micro-batches
         scaled_a, scaled_b = (
             [x.scale(factor) for factor in sorted({1, count})] for x, count in zip((a, b), counts, strict=True)
@@ -185,7 +185,7 @@ def _describe_functions(side: RecordedSide, step: int) -> str:
 
 
 def _pair_terms(a: Sequence[Term], b: Sequence[Term], tolerance: float) -> list[tuple[Term, Term]]:
-    """Pair terms of the same kind: those of equal values and shares first, then of one of both, then in their order."""
+    """Pair terms of the same kind: first with equal value and share, then with either, then in their order."""
     pairs: list[tuple[Term, Term]] = []
     for is_counterpart in (
         lambda x, y: max(abs(x.value - y.value), abs(x.share - y.share)) <= tolerance,

@@ -87,6 +87,6 @@ def explain_input_as_label(array: ArrayPair, arrays: Sequence[ArrayPair]) -> Exp
     for name, label, other_label in (("B", array.b, array.a), ("A", array.a, array.b)) if array.is_label else ():
         same = [x for x in inputs if np.allclose(x.a, label, rtol=1e-5, atol=1e-7)]
         if same and not np.allclose(same[0].a, other_label, rtol=1e-5, atol=1e-7):
-            sentence = f"differs: the labels of {name} are the {same[0].title}, and those of the other side are not"
+            sentence = f"differs: only the labels of {name} are the {same[0].title}"
             return Explanation("input_as_label", sentence)
     return None

@@ -80,7 +80,7 @@ class DifferingSection:
     def has_equal_sizes(self) -> bool:
         """Return whether the results of the first operations have the same sizes.
 
-        Results of other sizes may also be those of a script that reduces an array in several steps.
+        If the sizes differ, one script may reduce an array in several steps.
         """
         return self.first is not None and self.a.count_elements(self.first[0]) == self.b.count_elements(self.first[1])
 

@@ -32,7 +32,7 @@ class TensorMatches:
 
     @cached_property
     def matched(self) -> tuple[frozenset[int], frozenset[int]]:
-        """The numbers of the tensors of A, and of those of B, that have a counterpart."""
+        """The numbers of A's tensors that have a counterpart in B, and of B's tensors that have one in A."""
         return self._list_matched(self._a, self._b), self._list_matched(self._b, self._a)
 
     def _list_matched(self, tensors: np.ndarray, others: np.ndarray) -> frozenset[int]:

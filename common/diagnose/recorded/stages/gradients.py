@@ -194,7 +194,7 @@ def _explain_unequal_batches(pair: RecordPair, step: int) -> Explanation | None:
 def _explain_second_division(pair: RecordPair, step: int, larger: RecordedSide, factor: float) -> Explanation | None:
     """Check whether the side with the smaller gradients divides its loss twice by the number of micro-batches.
 
-    Its losses do not follow from its outputs, and those of the side with the larger gradients do.
+    The recorded losses of that side do not follow from its outputs; the losses of the other side do.
     """
     other = pair.b if larger is pair.a else pair.a
     if other.get_facts(step)["micro_batches"] != larger.get_facts(step)["micro_batches"]:
