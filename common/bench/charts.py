@@ -25,13 +25,14 @@ def build_bar_charts(result: BenchResult) -> list[BarChart]:
     charts = [
         _build_bars(
             "Speed",
-            f"Examples per second over those of {reference} in the same round: median and quartiles.",
+            f"Speed divided by the speed of {reference} in the same round: median and quartiles.",
             [contestant["ratio"] for contestant in contestants],
             "{:.2f}".format,
         ),
         _build_bars(
             "Utilisation",
-            "Useful operations over the rate of matrix products in the same round: median and quartiles.",
+            "Useful operations per second, divided by the rate of matrix products in the same round: median and "
+            "quartiles.",
             [contestant["utilisation"] for contestant in contestants],
             "{:.0%}".format,
         ),

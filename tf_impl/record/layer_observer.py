@@ -102,7 +102,7 @@ class LayerObserver:
         return lambda layer, *args, **kwargs: self.call(original, layer, args, kwargs)
 
     def _note_draws(self, layer: Layer, path: str, states: list[np.ndarray]) -> None:
-        """Remember `states`, those of a layer's generators before its call, if the call has changed them."""
+        """Remember `states`, the states of a layer's generators before its call, if the call has changed them."""
         if any(map(np.any, map(np.subtract, states, _read_states(layer)))):
             self.draws[path] = states
 
@@ -256,9 +256,10 @@ def describe_layers(observed: LayerObserver | None, names: Mapping[int, str]) ->
 
 
 def _order_heads(observed: LayerObserver, facts: Sequence[LayerFacts], names: Sequence[str]) -> list[LayerFacts]:
-    """Return the layers, with those of a functional model that receive one tensor in the order of their variables.
+    """Return the layers in their order, but sort layers of a functional model that receive the same tensor.
 
-    Keras calls them in an order of its own, such as the second of two heads before the first one.
+    Keras calls such layers in any order, such as the second of two heads before the first one. They are sorted by the
+    order of their variables.
 
     Args:
         observed: The observer of the pass.

@@ -59,7 +59,7 @@ class Patches:
         self.replace(owner, name, call)
 
     def wrap_methods(self, owner: object, names: Iterable[str], replacement: Callable[..., object]) -> None:
-        """Replace those of an object's methods that it has, likewise."""
+        """Replace the methods with these names, as `wrap` does. Skip names that the object lacks."""
         for name in names:
             if hasattr(owner, name):
                 self.wrap(owner, name, replacement)

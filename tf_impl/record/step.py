@@ -185,7 +185,7 @@ class Step:
 
     @property
     def micro_batches(self) -> list[MicroBatch]:
-        """All micro-batches, those of the first replica first.
+        """All micro-batches in the order of the replicas.
 
         Without a gradient of this model, a forward pass belongs to the loss of another model, as in a GAN.
         """

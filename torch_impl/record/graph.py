@@ -64,7 +64,7 @@ def list_marks(items: Iterable[HasMarks]) -> set[Mark]:
 
 
 def find_marks(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> set[Mark]:
-    """Return those of `marks` on whose nodes the tensors depend."""
+    """Return the marks whose nodes the tensors depend on."""
     unvisited: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     visited: set[object] = set()
     missing, found = {*marks}, set()
@@ -100,7 +100,7 @@ def find_functions(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> 
 def _join(
     node: Any, parents: Sequence[object], below: Mapping[object, dict[Mark, set[str]]]  # noqa: ANN401  of any class
 ) -> dict[Mark, set[str]]:  # fmt: skip
-    """Return the functions between a node and each mark below it, from those of its parents."""
+    """Return the functions between a node and each mark below it. `below` has the same for its parents."""
     dependent = [below[parent] for parent in parents if below[parent]]
     if not dependent:
         return {}
