@@ -33,8 +33,8 @@ from common.diagnose.explain.time_axis import explain_time_axis
 from common.diagnose.explain.vector_functions import AXES_OF_VECTORS, explain_vector_function, find_vector_function
 from common.diagnose.explain.window_pooling import find_window_pooling
 from common.diagnose.findings import Explanation
-from common.diagnose.layout_conversion import unpack_tokens
 from common.diagnose.rounding import is_close
+from common.diagnose.unpadded_tokens import unpack_tokens
 
 
 def explain_code(section: CodeSection) -> list[Explanation]:

@@ -10,7 +10,7 @@ import numpy as np
 from common.diagnose.explain.attention import find_attention
 from common.diagnose.explain.code_section import EARLIER_LAYERS, CodeSection
 from common.diagnose.findings import Explanation
-from common.diagnose.layout_conversion import unpack_tokens
+from common.diagnose.unpadded_tokens import unpack_tokens
 
 PROJECTIONS = 3  # query, key and value
 MOST_SCORES = 2**23  # largest number of scores of a head; more do not fit into memory

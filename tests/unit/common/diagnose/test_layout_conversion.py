@@ -11,9 +11,9 @@ from common.diagnose.layout_conversion import (
     list_comparable_calls,
     list_crossed_layers,
     perturb_calls,
-    unpack_tokens,
 )
 from common.diagnose.observation import Observation
+from common.diagnose.unpadded_tokens import unpack_tokens
 from common.map.description import MOST_CALLS, RecordedCall, name_call
 
 X = np.arange(48.0).reshape(2, 3, 8)

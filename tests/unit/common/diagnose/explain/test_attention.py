@@ -6,7 +6,7 @@ from scipy.special import softmax
 
 from common.diagnose.explain import attention
 from common.diagnose.explain.attention import find_attention
-from common.diagnose.layout_conversion import unpack_tokens
+from common.diagnose.unpadded_tokens import unpack_tokens
 
 STREAM = np.random.default_rng(0)
 REAL = (np.arange(6) < np.array([3, 6, 2, 5])[:, None]).astype(int)

@@ -8,10 +8,11 @@ from scipy.special import softmax
 
 from common.diagnose.findings import EQUAL, Stage
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import convert_calls, list_comparable_calls, unpack_tokens
+from common.diagnose.layout_conversion import convert_calls, list_comparable_calls
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import Observation, measure_perturbation
 from common.diagnose.stages.activations import compare_layers
+from common.diagnose.unpadded_tokens import unpack_tokens
 from common.map.description import MOST_CALLS, RecordedCall, name_call
 
 STREAM = np.random.default_rng(0)
