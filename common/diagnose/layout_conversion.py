@@ -19,6 +19,7 @@ from common.map.description import MOST_CALLS, RecordedCall, drop_call_number, n
 from common.map.reshaped_features import has_moved
 
 RECURRENT = ("LSTM", "GRU", "RNN")
+WITH_CHANNELS = ("convolution", "transposed convolution", "batch norm")  # kinds of layers
 
 
 def convert_layout(
@@ -60,6 +61,25 @@ def convert_layout(
     if not fitting and array.ndim != target.ndim:
         fitting = [array.reshape(target.shape)]
     return _choose_closest(fitting, target)
+
+
+def _convert_channels(
+    array: np.ndarray | None, target: np.ndarray | None, other: np.ndarray | None, other_target: np.ndarray | None
+) -> np.ndarray | None:
+    """Return A's array of a layer whose other array alone shows where the channels are; None if it does not.
+
+    Args:
+        array: What A's layer received, or what it returned.
+        target: The same of B.
+        other: What A's layer returned, or what it received.
+        other_target: The same of B.
+    """
+    arrays = [x for x in (array, target, other, other_target) if x is not None and x.ndim > 2]
+    if len(arrays) < 4 or len({x.ndim for x in arrays}) > 1:
+        return None
+    layouts, other_layouts = _list_layouts(arrays[0])[:3], _list_layouts(arrays[2])[:3]
+    fitting = [x for x, moved in zip(layouts, other_layouts, strict=True) if moved.shape == arrays[3].shape]
+    return fitting[0] if len(fitting) == 1 and fitting[0].shape == arrays[1].shape else None
 
 
 def _list_layouts(array: np.ndarray) -> list[np.ndarray]:
@@ -111,6 +131,11 @@ def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) 
             divided_a, divided_b = a.reshaped_shapes.get(name_a), b.reshaped_shapes.get(name_b)
             output_shape = divided_a if has_moved(divided_a, divided_b) or has_moved(divided_b, divided_a) else None
         returned = convert_layout(call_a.returned, call_b.returned, output_shape)
+        if layer.kind in WITH_CHANNELS and not has_indices:
+            arrays = call_a.received, call_b.received, call_a.returned, call_b.returned
+            by_returned, by_received = _convert_channels(*arrays), _convert_channels(*arrays[2:], *arrays[:2])
+            received = received if by_returned is None else by_returned
+            returned = returned if by_received is None else by_received
         # A recurrent layer may return one state in A and all states in B
         is_known = returned is not None or layer.kind in RECURRENT
         if (received is not None or has_indices) and is_known:

@@ -138,3 +138,14 @@ def test_each_call_of_a_layer_is_converted_like_the_first() -> None:
     assert converted.keys() == {"dense", "dense (call 2)"}
     for path, call in converted.items():
         np.testing.assert_array_equal(call.received, calls_b[path].received)
+
+
+def test_the_output_of_a_convolution_shows_the_channels_of_an_input_of_equal_sizes() -> None:
+    """B receives other numbers, to which no layout of A's is close."""
+    stream = np.random.default_rng(0)
+    received, other, returned = stream.standard_normal((3, 2, 4, 4, 4))
+    returned = returned[:, :3]
+    a = Observation([], [], {"conv": RecordedCall(received, returned)}, {}, {})
+    b = Observation([], [], {"conv": RecordedCall(other, np.zeros((2, 4, 4, 3)))}, {}, {})
+    converted = convert_calls([LayerMatch("convolution", "conv", "conv", "conv")], a, b)["conv"].received
+    assert converted is not None and np.array_equal(converted, received.transpose(0, 2, 3, 1))
