@@ -16,6 +16,7 @@ from tf_impl.record.tensors import is_number
 
 Layer = Any  # of Keras 2 or Keras 3; `keras.Layer` is one of them
 KERAS_LAYER = re.compile(r"(tf_)?keras\.(src\.)?layers\.(?!layer$)")  # the modules of Keras's own layers
+KERAS_REGULARIZER = re.compile(r"(tf_)?keras\.(src\.)?regularizers\b")
 RECURRENT_KINDS = {"LSTM", "GRU", "SimpleRNN", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
 COMPOSITE_KINDS = {"MultiHeadAttention", "GroupedQueryAttention", "Bidirectional"}
 INTERNAL_ATTRIBUTES = {"built", "name", "supports_masking", "autocast", "stateful", "trainable", "supports_jit"}
@@ -90,12 +91,17 @@ def describe_layer(layer: Layer, path: str, names: Mapping[int, str]) -> LayerFa
 
 
 def _simplify(name: str, value: Any) -> object:  # noqa: ANN401  an attribute of any layer
-    """Return the name of an activation, the factors of a regularizer as [l1, l2], or else the value itself."""
+    """Return the name of an activation, the factors of a regularizer as [l1, l2], or else the value itself.
+
+    Another regularizer than L1 and L2, such as one of the script's own, is the name of its class.
+    """
     if name.endswith("activation"):
         return getattr(value, "__name__", value)
-    if name.endswith("_regularizer") and hasattr(value, "get_config"):
-        config = value.get_config()
-        return [float(config.get(factor) or 0.0) for factor in ("l1", "l2")]
+    if name.endswith("_regularizer") and value is not None:
+        factors = [getattr(value, factor, None) for factor in ("l1", "l2")]
+        if factors == [None, None] or not KERAS_REGULARIZER.match(type(value).__module__):
+            return type(value).__name__
+        return [float(factor or 0.0) for factor in factors]
     return value
 
 

@@ -40,9 +40,10 @@ def compute_penalty(side: RecordedSide, step: int) -> float:
 
 
 def list_activity_regularizers(sides: Iterable[RecordedSide]) -> list[str]:
-    """Return the paths of the layers that have an activity regularizer with a factor other than 0."""
-    factors = [(layer["path"], layer["attributes"].get("activity_regularizer")) for x in sides for layer in x.layers]
-    return sorted({path for path, factor in factors if np.any(np.asarray(factor or 0, np.float64))})
+    """Return the paths of the layers that have an activity regularizer: one of the script's own, or L1 or L2 not 0."""
+    attribute = "activity_regularizer"
+    regularizers = [(layer["path"], layer["attributes"].get(attribute)) for x in sides for layer in x.layers]
+    return sorted({path for path, x in regularizers if isinstance(x, str) or np.any(np.asarray(x or 0, np.float64))})
 
 
 def compare_regularizers(stage: Stage, pair: RecordPair) -> None:
