@@ -4,9 +4,11 @@ A is the reference record of a diagnosis, and B the record that is compared with
 the same numbers, in any order of their axes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import product
 
 from common.diagnose.recorded.operations.operation_names import is_selection, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
@@ -98,6 +100,35 @@ class DifferingSection:
             [x for x, taken in zip(a, of_a, strict=True) if all(are_other_selections(taken, y) for y in of_b)],
             [x for x, taken in zip(b, of_b, strict=True) if all(are_other_selections(taken, y) for y in of_a)],
         )
+
+    def find_omitted(self) -> tuple[int, Operation] | None:
+        """Return the first operation that only one side computes, after the index of that side; None if none is known.
+
+        The other side computes the next operation from what the omitted one receives, and otherwise from equal tensors.
+        """
+        for index, (longer, shorter) in enumerate(((self.a, self.b), (self.b, self.a))):
+            names, other_names = (Counter(map(normalize_name, side.operations)) for side in (longer, shorter))
+            for first in longer.first_operations[:MOST_COMPARED]:
+                if names[normalize_name(first)] > other_names[normalize_name(first)] and any(
+                    self._takes_place(index, first, following, counterpart)
+                    for following in longer.list_users(first)[:MOST_COMPARED]
+                    for counterpart in shorter.first_operations[:MOST_COMPARED]
+                    if normalize_name(following) == normalize_name(counterpart)
+                ):
+                    return index, first
+        return None
+
+    def _takes_place(self, side: int, omitted: Operation, following: Operation, counterpart: Operation) -> bool:
+        """Check whether an operation of the other side equals one that follows on an omitted one of side 0 or 1."""
+        longer, shorter = (self.a, self.b)[side], (self.b, self.a)[side]
+        inputs = longer.list_tensors(following)
+        for received in longer.list_tensors(omitted):
+            replaced = [received if tensor in omitted["outputs"] else tensor for tensor in inputs]
+            lists = replaced, shorter.list_tensors(counterpart)
+            equal, others = _count_equal(*(lists[::-1] if side else lists), self.matches)
+            if equal and not others:
+                return True
+        return False
 
     def begins_with(self, operations: Sequence[Operation], side: int) -> bool:
         """Check whether the difference begins at operations that have no counterpart: the other side omits them.
@@ -212,6 +243,10 @@ def _find_first(
             is_same = bool(equal) and not others and normalize_name(of_a) == normalize_name(of_b)
             scores.append(((is_same, equal, -others), (of_a, of_b)))
     (is_same, equal, others), pair = max(scores, key=lambda score: score[0], default=((False, 0, 0), None))
+    for of_a, of_b in product(a.first_losses[:MOST_COMPARED], b.first_losses[:MOST_COMPARED]) if not is_same else ():
+        equal_floats, other_floats = _count_equal(a.list_floats(of_a), b.list_floats(of_b), matches)
+        if normalize_name(of_a) == normalize_name(of_b) and equal_floats and not other_floats:
+            return (of_a, of_b), True
     if not is_same and (replaced := _find_replaced(a, b, matches.are_equal)) is not None:
         return replaced, True
     if not is_same and (replaced := _find_replaced(b, a, lambda x, y: matches.are_equal(y, x))) is not None:

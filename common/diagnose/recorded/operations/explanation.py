@@ -43,9 +43,37 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
         The explanation; None if the operations do not show the difference.
     """
     section = _find_section(pair, name_a, name_b)
-    if section is None or section.is_layer:  # a layer that computes something else is explained by its settings
+    if section is None:
+        return _explain_order(pair, place, name_a, name_b)
+    if section.is_layer:  # a layer that computes something else is explained by its settings
         return None
     return _explain_section(section, place)
+
+
+def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
+    """Name the operations that put the numbers of a tensor into another order; None if it has other numbers."""
+    traces, names = _read_traces(pair), (name_a, name_b)
+    numbers = [] if traces is None else [trace["names"].get(name) for trace, name in zip(traces, names, strict=True)]
+    if traces is None or None in numbers:
+        return None
+    matches = TensorMatches(traces[0]["tensors"], traces[1]["tensors"], _find_tolerance(pair))
+    sides = [SectionSide(trace, x, ()) for trace, x in zip(traces, numbers, strict=True) if x is not None]
+    words = _describe_layouts(sides, [[side.target] for side in sides])
+    if not words or not matches.are_equal(sides[0].target, sides[1].target):
+        return None
+    return Explanation("operation", f"{place}: the same numbers are in another order: {words}", confirmed=False)
+
+
+def _describe_layouts(sides: Sequence[SectionSide], tensors: Sequence[Sequence[int]]) -> str:
+    """Return words for the operations of each side that give tensors their order; empty if both have none."""
+    operations = [side.list_layouts(x) for side, x in zip(sides, tensors, strict=True)]
+    if not any(operations):
+        return ""
+    parts = [
+        f"{name} computes {_describe_lines(side, listed) if listed else 'nothing'}"
+        for name, side, listed in zip("AB", sides, operations, strict=True)
+    ]
+    return " and ".join(parts)
 
 
 def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: str) -> Explanation:
@@ -139,16 +167,24 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
     if section.first is not None and section.has_same_operation:
         words_a, words_b = _describe_lines(section.a, section.first[:1]), _describe_lines(section.b, section.first[1:])
         sentence = f"{place}: {EQUAL_TENSORS} A computes {words_a}, and B {words_b}"
+        broadcasts = [side.describe_broadcast(x) for side, x in zip((section.a, section.b), section.first, strict=True)]
+        if not section.has_equal_sizes and any(broadcasts) and not all(broadcasts):
+            name, words = next((name, words) for name, words in zip("AB", broadcasts, strict=True) if words)
+            return Explanation("operation", f"{sentence}: {words} in {name}, by broadcasting")
         if not section.has_other_arguments:
             sentence += f": {OTHER_REASONS}{_describe_reorderings(section)}"
         return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
-    a, b = section.list_unaligned()
+    omitted = section.find_omitted()
+    a, b = section.list_unaligned() if omitted is None else ([], [])
+    if omitted is not None:
+        index, operation = omitted
+        (b if index else a).append(operation)
     if a and not b:
         sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"
-        return Explanation("missing_operation", sentence, confirmed=section.begins_with(a, 0))
+        return Explanation("missing_operation", sentence, confirmed=omitted is not None or section.begins_with(a, 0))
     if b and not a:
         sentence = f"{place}: B also computes {_describe_lines(section.b, b)}"
-        return Explanation("added_operation", sentence, confirmed=section.begins_with(b, 1))
+        return Explanation("added_operation", sentence, confirmed=omitted is not None or section.begins_with(b, 1))
     is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)
     words = f"{EQUAL_TENSORS} A computes" if is_exact else "A computes"
     sentence = f"{place}: {words} {_describe_lines(section.a, a)}, and B {_describe_lines(section.b, b)}"
@@ -159,6 +195,9 @@ def _describe_reorderings(section: DifferingSection) -> str:
     """Return words for the operations through which only one script changes the order of numbers."""
     sides = zip("AB", (section.a, section.b), section.reorderings, strict=True)
     words = [f"{name} computes {_describe_lines(side, operations)}" for name, side, operations in sides if operations]
+    if not words and section.first is not None:
+        inputs = [operation["inputs"] for operation in section.first]
+        words = [*filter(None, [_describe_layouts((section.a, section.b), inputs)])]
     return f"; before, {' and '.join(words)}" if words else ""
 
 

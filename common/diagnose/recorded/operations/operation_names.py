@@ -27,6 +27,13 @@ SPELLINGS = {
     for name in names
 }
 
+# Operations that put the numbers of tensors into another shape or another order, in one spelling
+LAYOUTS = (
+    *("reshape", "view", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "moveaxis", "t"),
+    *("stack", "cat", "unbind", "unstack"),
+)
+ELEMENTWISE = ("add", "sub", "mul", "div", "maximum")  # operations of two tensors, in one spelling
+
 
 def is_selection(operation: Operation) -> bool:
     """Check whether an operation returns the elements at a recorded index, in whatever way it is written."""

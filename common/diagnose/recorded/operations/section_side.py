@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from common.diagnose.recorded.operations.operation_names import is_selection
+from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, LAYOUTS, is_selection, normalize_name
 from common.diagnose.recorded.operations.selections import Selection, find_selection
 from common.recording.operation_format import Operation, OperationTrace
 
@@ -57,6 +57,21 @@ class SectionSide:
         selections = [(x, self.find_selection(x)) for x in producers if is_selection(x)]
         return [x for x, selection in selections if selection is not None and selection.is_reordering]
 
+    def list_layouts(self, tensors: Sequence[int]) -> list[Operation]:
+        """Return the operations that gave tensors their shape and order, also before functions of one tensor."""
+        unvisited, visited, indices = [*tensors], set(), set()
+        while unvisited:
+            index = self._producers.get(unvisited.pop())
+            if index is None or index in visited:
+                continue
+            visited.add(index)
+            operation = self._trace["operations"][index]
+            if normalize_name(operation) in LAYOUTS:
+                indices.add(index)
+            if index in indices or len(self.list_tensors(operation)) == 1:
+                unvisited += operation["inputs"]
+        return [self._trace["operations"][index] for index in sorted(indices)]
+
     @cached_property
     def first_operations(self) -> list[Operation]:
         """The operations that receive no result of another one of the section."""
@@ -66,10 +81,44 @@ class SectionSide:
             if all(tensor in self._matched or tensor not in self._producers for tensor in operation["inputs"])
         ]
 
+    def list_users(self, operation: Operation) -> list[Operation]:
+        """Return the operations of the section that receive a result of another one."""
+        return [x for x in self.operations if not {*operation["outputs"]}.isdisjoint(x["inputs"])]
+
+    @cached_property
+    def first_losses(self) -> list[Operation]:
+        """The loss functions that receive no floating-point result of another operation of the section.
+
+        The form of their labels and lengths, which are integers, is another one in each framework.
+        """
+        return [
+            operation
+            for operation in self.operations
+            if normalize_name(operation).endswith("loss")
+            and all(tensor in self._matched or tensor not in self._producers for tensor in self.list_floats(operation))
+        ]
+
+    def list_floats(self, operation: Operation) -> list[int]:
+        """Return the floating-point inputs of an operation that are no numbers of the code."""
+        return [x for x in self.list_tensors(operation) if "float" in self._trace["tensors"][x]["dtype"]]
+
     @cached_property
     def received(self) -> set[int]:
         """The tensors that the operations receive."""
         return {tensor for operation in self.operations for tensor in operation["inputs"]}
+
+    def may_receive_labels(self, count: int) -> bool:
+        """Check whether functions outside of layers receive an array without a name, as large as one of labels.
+
+        Layers receive such arrays, too: moving statistics that an earlier call has changed.
+
+        Args:
+            count: The number of examples.
+        """
+        functions = [x for x in self.operations if not x["layer"] and not self.find_layer(x)]
+        sources = {x for operation in functions for x in operation["inputs"]} - self._producers.keys() - self._named
+        sizes = [math.prod(self._trace["tensors"][x]["shape"]) for x in sources]
+        return any(size >= count and size % count == 0 for size in sizes)
 
     @property
     def received_selections(self) -> list[Operation]:
@@ -146,6 +195,15 @@ class SectionSide:
     def count_elements(self, operation: Operation) -> list[int]:
         """Return the number of elements of each result of an operation."""
         return [math.prod(self._trace["tensors"][output]["shape"]) for output in operation["outputs"]]
+
+    def describe_broadcast(self, operation: Operation) -> str:
+        """Return the shapes of inputs that an operation broadcasts to a larger result; empty if there are none."""
+        shapes = [self._trace["tensors"][x]["shape"] for x in operation["inputs"]]
+        results = [self._trace["tensors"][x]["shape"] for x in operation["outputs"]]
+        if len(shapes) != 2 or len(results) != 1 or normalize_name(operation) not in ELEMENTWISE:
+            return ""
+        is_larger = math.prod(results[0]) > max(map(math.prod, shapes))
+        return f"{shapes[0]} and {shapes[1]} give {results[0]}" if is_larger else ""
 
     def _is_number(self, tensor: int) -> bool:
         is_single = math.prod(self._trace["tensors"][tensor]["shape"]) == 1

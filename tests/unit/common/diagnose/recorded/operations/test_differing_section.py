@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
+from common.diagnose.recorded.operations.section_side import SectionSide
 from common.recording.index_notation import write_index
 from common.recording.operation_format import OperationTrace
 from tests.unit.common.diagnose.recorded.operations.traces import Script
@@ -173,3 +174,14 @@ def test_selection_of_a_known_tensor_is_compared(is_reversed: bool) -> None:
     assert [operation["arguments"]["index"] for operation in section.first] == [write_index(x) for x in indices]
     assert section.has_same_operation
     assert section.has_other_arguments
+
+
+@pytest.mark.parametrize(("shape", "may_be_labels"), [((16,), True), ((2,), False), ((), False), ((16, 3), True)])
+def test_an_array_without_a_name_may_be_labels_if_it_is_as_large(shape: tuple[int, ...], may_be_labels: bool) -> None:
+    """A constant of two numbers, for example, is none for 16 examples."""
+    script = Script(x=LOG_PROBABILITIES)
+    outputs = script.call("exp", np.exp, script.inputs["x"])
+    loss = script.call("own_loss", lambda x, y: np.mean(x) * np.sum(y), outputs, to_tensor(np.ones(shape)))
+    trace = script.finish(loss)
+    assert trace["loss"] is not None
+    assert SectionSide(trace, trace["loss"], ()).may_receive_labels(16) is may_be_labels

@@ -152,8 +152,8 @@ def test_results_that_are_not_finite_are_not_confirmed() -> None:
     assert "exp2" in explanation.sentence
 
 
-def test_one_of_two_equal_operations_is_not_confirmed() -> None:
-    """B lacks the first of two additions: by their names it might be the second, too."""
+def test_one_of_two_equal_operations_is_known_by_its_tensors() -> None:
+    """B lacks the first of two additions: the second one adds the same tensor on both sides."""
 
     def add(*names: str) -> OperationTrace:
         script = Script(x=LOGITS, left=LOGITS**2, right=np.abs(LOGITS))
@@ -165,7 +165,8 @@ def test_one_of_two_equal_operations_is_not_confirmed() -> None:
 
     explanation = _explain(add("left", "right"), add("right"))
     assert explanation is not None
-    assert not explanation.confirmed
+    assert explanation.confirmed
+    assert "B does not compute add" in explanation.sentence
 
 
 def test_input_in_another_form_is_not_unused() -> None:
@@ -285,3 +286,49 @@ def test_equal_indices_of_other_notation_are_not_blamed(index: Any, name: str) -
     assert not explanation.confirmed
     assert "are not recorded differ; before, B computes x[::-1, ::-1] in " in explanation.sentence
     assert _explain(_index(np.s_[:, -1]), _index(index, name)) is None
+
+
+def test_a_broadcast_that_only_one_script_computes_is_named() -> None:
+    """B subtracts [8] from [8, 1]."""
+    outputs, targets = LOGITS[:, :1], LOGITS[:, 1]
+
+    def square(has_axis: bool) -> OperationTrace:
+        script = Script(outputs=outputs if has_axis else outputs[:, 0], targets=targets)
+        difference = script.call("sub", np.subtract, script.inputs["outputs"], script.inputs["targets"])
+        return script.finish(script.call("square", lambda x: np.mean(x**2), difference))
+
+    explanation = _explain(square(has_axis=False), square(has_axis=True))
+    assert explanation is not None
+    assert explanation.confirmed
+    assert explanation.sentence.endswith("[8, 1] and [8] give [8, 8] in B, by broadcasting")
+
+
+def test_operations_that_change_the_order_are_named() -> None:
+    """B exchanges the axes before it flattens."""
+
+    def flatten(axes: tuple[int, int]) -> OperationTrace:
+        script = Script(x=LOGITS)
+        moved = script.call("permute", lambda x: np.transpose(x, axes), script.inputs["x"])
+        flat = script.call("reshape", np.ravel, moved)
+        return script.finish(script.call("max", np.max, script.name("layer/head/input", flat)))
+
+    pair = make_pair(flatten((0, 1)), flatten((1, 0)))
+    explanation = explain_operations(pair, "head", "layer/head/input", "layer/head/input")
+    assert explanation is not None
+    assert explanation.sentence.startswith("head: the same numbers are in another order: A computes permute in ")
+    assert " and B computes permute in " in explanation.sentence
+    assert not explanation.confirmed
+
+
+def test_a_loss_function_is_named_though_the_form_of_its_labels_differs() -> None:
+    def lose(factor: float, labels: np.ndarray) -> OperationTrace:
+        script = Script(x=LOGITS, y=labels)
+        classes = script.call("cast", lambda y: y.astype(np.int64).ravel(), script.inputs["y"])
+        loss = script.call("ctc_loss", lambda x, y: factor * np.sum(x), script.inputs["x"], classes)
+        trace = script.finish(loss)
+        trace["tensors"][trace["operations"][0]["outputs"][0]]["dtype"] = "int64"
+        return trace
+
+    explanation = _explain(lose(1.0, np.arange(8)), lose(2.0, np.arange(4)[:, None]))
+    assert explanation is not None
+    assert ": from tensors with the same numbers A computes ctc_loss in " in explanation.sentence
