@@ -8,7 +8,7 @@ from common.diagnose.recorded.example_rows import join_examples
 from common.diagnose.recorded.matched_arrays import are_copies, is_constant
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, POSITIVE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.errors import UserError
+from common.errors import UserError, escape_control_characters, one_line
 
 Arrays = dict[str, np.ndarray]
 LATER_CALL = "input (call "  # the begin of the names of the inputs of later calls of the model
@@ -20,6 +20,8 @@ class FollowedArrays:
     def __init__(self, side: RecordedSide) -> None:
         """Prepare to read. side: the record."""
         self._directory, self._batches = side.record.directory, side.batches
+        note = next(iter(side.record.notes), "record another loop of the script")
+        self._reason = escape_control_characters(one_line(note))
         self._constant: set[int] = set()  # identities of the labels that are constant in each micro-batch
         self.read = lru_cache(1)(self._read)
 
@@ -37,9 +39,8 @@ class FollowedArrays:
         for number, call in enumerate(later, start=2):
             arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}
         if not inputs:
-            raise UserError(
-                f"{self._directory}: has no whole inputs of step {step}; record it with a larger max_bytes="
-            )
+            advice = "record it with a larger max_bytes=" if self._batches.has_abridged_inputs(step) else self._reason
+            raise UserError(f"{self._directory}: has no whole inputs of step {step}; {advice}")
         labels = {name: array for name, array in self._read_labels(step).items() if name not in inputs}
         # A model that reconstructs its input may flatten it for the loss
         copies = {name: next((x for x in arrays.values() if are_copies(x, array)), array)

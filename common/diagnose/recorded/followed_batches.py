@@ -22,6 +22,7 @@ from common.diagnose.recorded.matched_arrays import (
     match_in_order,
     unflatten,
 )
+from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import Sizes, find_sizes_of_template, put_examples_first, put_time_first
@@ -214,6 +215,7 @@ class FollowedBatches:
         may_be_label = array.ndim == 1 or array.dtype.kind != "f" or _get_key(leaf) in LABEL_NAMES
         excluded = {*named, *(name for name in own_arrays if not name.startswith(LATER_CALL))}
         is_known = any(name.startswith("label ") or (name in own_arrays and not may_be_label) for name in arrays)
+        is_known |= self._has_no_labels()
         if (
             is_known
             and are_used
@@ -231,6 +233,14 @@ class FollowedBatches:
             f"{directory}: has nothing for {_describe(leaf, array)} of the script's batch, "
             f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
         )
+
+    def _has_no_labels(self) -> bool:
+        """Check whether the operations of the followed script show that its loss needs nothing but outputs."""
+        trace = self._side.record.ranks[0].operations
+        if trace is None or not trace["complete"] or trace["loss"] is None:
+            return False
+        count = self._arrays.count_rows(self._side.record.steps[0])[0]
+        return not SectionSide(trace, trace["loss"], ()).may_receive_labels(count)
 
     def _exclude_constants(self, fits: Callable[[np.ndarray, np.ndarray], bool]) -> Callable[..., bool]:
         """Return a check by which labels that the followed script made replace no continuous values."""

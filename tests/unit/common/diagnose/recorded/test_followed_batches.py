@@ -284,3 +284,20 @@ def test_a_batch_that_may_have_the_time_or_the_examples_first_is_refused(tmp_pat
     filled = batches.fill({"0": np.zeros((7, 6), int), "1": np.zeros((7, 6), int)}, 0, 1)
     assert filled is not None
     np.testing.assert_array_equal(filled["0"], tokens[:6].T)
+
+
+@pytest.mark.parametrize("has_no_labels", [True, False])
+def test_an_array_that_no_loss_needs_keeps_its_values(
+    has_no_labels: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader also yields classes, and the operations of the followed script show that its loss needs none."""
+    batches = write_record(tmp_path, {"0": IMAGES}, {})
+    monkeypatch.setattr(batches, "_has_no_labels", lambda: has_no_labels)
+    batch = {"0": IMAGES.transpose(0, 3, 1, 2), "1": LABELS}
+    if not has_no_labels:
+        with pytest.raises(UserError, match=r"has nothing for 1 int64\[12\] of the script's batch"):
+            batches.fill(batch, 0, 1)
+        return
+    filled = batches.fill(batch, 0, 1)
+    assert filled is not None and [*filled] == ["0"]
+    assert "1 of the script's batch is not replaced" in batches.notes[0]
