@@ -47,6 +47,7 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
     descriptions = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
     stage.add_mismatch("clipping")
     has_effect = any(side.gradients.read(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
+    has_effect |= any(_find_unseen_clipping(pair, side) is not None for side in pair.sides)
     cause, side_name = "clipping_norm", "b"
     if a is None or b is None:
         cause, side_name = "not_clipped", "a" if a is None else "b"
@@ -78,7 +79,36 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
         if any(gradient.any() for gradient in before.values()):  # a loss of 0 has nothing to clip
             clipping = _explain_change(before, after)
             return replace(clipping, limit=None) if side.gradients.are_abridged(step) else clipping
-    return None
+    return _find_unseen_clipping(pair, side)
+
+
+def _find_unseen_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
+    """Return how a script clips, by the gradients of the other one before clipping; None if they do not show it.
+
+    A recorder does not see the gradients before a clipping that the script computes itself. One factor for all
+    gradients may have other reasons, and several may not.
+    """
+    step = pair.steps[0]
+    other = pair.b if side is pair.a else pair.a
+    gradients = {x.name: x.gradients.read(step) if x is side else x.gradients.read_reduced(step) for x in pair.sides}
+    before, after, kept_norms = {}, {}, []
+    for match in pair.models.variables:
+        arrays = {
+            "a": match.read_a(gradients["a"], is_gradient=True),
+            "b": match.read_b(gradients["b"], is_gradient=True),
+        }
+        known, received = arrays[other.name], arrays[side.name]
+        if known is None or received is None or known.shape != received.shape:
+            return None
+        if is_close(known, received, CLOSE):
+            kept_norms.append(float(np.linalg.norm(known)))
+        else:
+            before[match.title], after[match.title] = known, received
+    clipping = _explain_change(before, after) if len(before) > 1 else None
+    if clipping is None or clipping.kind != PER_VARIABLE or clipping.limit is None:
+        return None
+    is_above = all(float(np.linalg.norm(array)) > clipping.limit for array in before.values())
+    return clipping if is_above and max(kept_norms, default=0.0) <= clipping.limit * (1 + CLOSE) else None
 
 
 def _explain_change(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> Clipping:

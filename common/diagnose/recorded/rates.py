@@ -115,7 +115,9 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
         not np.allclose(other_rates, other_rates[0], rtol=CLOSE),
     )
     if varies and not is_constant and steps > 2 and _are_repeated(rates, other_rates):
-        return "updates_per_schedule_step", "the optimizer steps twice for each step of the scheduler"
+        words = "the optimizer steps twice for each step of the scheduler"
+        is_late = np.allclose(rates[1:], other_rates[:-1], rtol=CLOSE)
+        return "updates_per_schedule_step", f"{words}, or the schedule is a step late" if is_late else words
     if steps > 2 and _are_repeated(other_rates, rates):
         return None  # the other side has the mistake
     twice = other_rates[::2]

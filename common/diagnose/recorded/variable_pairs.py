@@ -63,6 +63,7 @@ class VariableMatch:
         read_a: Function from A's arrays by name to the pair's array in the common layout; None if it is missing.
         read_b: The same function for B's arrays.
         write_b: Function that writes an array in the common layout into B's arrays by name, in place.
+        is_sum: Whether one side adds its variables of the pair, such as the two biases of PyTorch's LSTM.
     """
 
     title: str
@@ -71,6 +72,7 @@ class VariableMatch:
     read_a: ReadArray
     read_b: ReadArray
     write_b: WriteArray
+    is_sum: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,9 +234,10 @@ def _match_frameworks(pair: VariablePair, a_is_torch: bool) -> VariableMatch:
 
     read_keras, write_keras = _read_by_name(pair.keras), _write_by_name((pair.keras,))
     title = join_titles(names[0], pair.keras) if a_is_torch else join_titles(pair.keras, names[0])
+    is_sum = transformation.joined == "+"
     if a_is_torch:
-        return VariableMatch(title, names, (pair.keras,), read_torch, read_keras, write_keras)
-    return VariableMatch(title, (pair.keras,), names, read_keras, read_torch, transformation.to_torch)
+        return VariableMatch(title, names, (pair.keras,), read_torch, read_keras, write_keras, is_sum)
+    return VariableMatch(title, (pair.keras,), names, read_keras, read_torch, transformation.to_torch, is_sum)
 
 
 def _pair_layers_by_path(a: RecordedModel, b: RecordedModel) -> list[LayerMatch]:

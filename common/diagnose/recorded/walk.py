@@ -52,10 +52,12 @@ UNEXPLAINED = (
     "recurrent_layer",
     "state_not_carried",
 )
+CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # they scale each gradient by a factor of its own
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
 # Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", PENALTY)
 LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
+OUTPUT = "output "  # the begin of the names of outputs in the stage "activations"
 MASK_CAUSE, EPSILON_CAUSE = "mask_zero", "own_epsilon"
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
@@ -83,7 +85,7 @@ def diagnose_records(
         if compare is compare_losses:
             _drop_penalty_without_effect(pair)
         if compare is compare_gradients:
-            _drop_settings_without_effect(pair)
+            _drop_differences_without_effect(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
     _drop_needless_causes(pair)
@@ -118,16 +120,24 @@ def _drop_penalty_without_effect(pair: RecordPair) -> None:
         stage.checks = [check for check in stage.checks if not check.tensor.startswith("regularizer ")]
 
 
-def _drop_settings_without_effect(pair: RecordPair) -> None:
-    """Remove differing settings of loss functions from which the scripts compute the same loss and gradients.
+def _drop_differences_without_effect(pair: RecordPair) -> None:
+    """Remove differing outputs and settings of loss functions that give equal losses and gradients.
 
-    A sum that the script divides by the number of examples is the mean, for example.
+    A sum that the script divides by the number of examples is the mean, for example, and the softmax of a model may be
+    a part of the other script's loss.
     """
     if any(pair.get_stage(name).verdict != EQUAL or pair.get_stage(name).omission for name in ("loss", "gradients")):
         return
     stage = pair.get_stage("hyperparameters")
     stage.causes = [cause for cause in stage.causes if cause.tensor != "loss"]
     stage.checks = [check for check in stage.checks if not check.tensor.startswith("loss: ")]
+    stage = pair.get_stage("activations")
+    are_outputs = all(check.tensor.startswith(OUTPUT) for check in stage.checks if check.begins_here)
+    causes = {cause.cause for cause in stage.causes if cause.tensor.startswith(OUTPUT)}
+    if are_outputs and causes == {"activation"}:
+        stage.causes = [cause for cause in stage.causes if not cause.tensor.startswith(OUTPUT)]
+        stage.checks = [check for check in stage.checks if not check.tensor.startswith(OUTPUT)]
+        stage.note = stage.note or "the outputs differ, and the losses and gradients do not: each loss takes its form"
 
 
 def _confirm_hyperparameters(pair: RecordPair) -> None:
@@ -184,6 +194,8 @@ def _drop_needless_causes(pair: RecordPair) -> None:
             reasons = explaining - pair.update_causes if stage.name in BEFORE_UPDATE else explaining
             is_unexplained = not cause.confirmed and cause.cause in UNEXPLAINED
             if reasons and (is_unexplained or cause.cause in OPERATION_CAUSES):
+                continue
+            if cause.cause == "scaled_gradient" and not explaining.isdisjoint(CLIPPING_CAUSES):
                 continue
             if cause.cause == PENALTY and not cause.confirmed and has_other_explanation:
                 continue

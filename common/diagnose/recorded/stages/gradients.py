@@ -60,6 +60,8 @@ def read_paired_gradients(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the gradients of both sides in the common layout, by the title of the variable.
 
+    Weight decay that one script adds to them is subtracted or added.
+
     Args:
         pair: The records.
         step: The step.
@@ -73,6 +75,10 @@ def read_paired_gradients(
         a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
         if a is not None and b is not None and a.shape == b.shape:
             pairs[match.title] = a.astype(np.float64), b.astype(np.float64)
+            if decay := pair.script_decays.get(match.title):
+                weight = match.read_a(pair.a.read_weights(step - 1))
+                assert weight is not None  # `find_script_decays` has read it
+                pairs[match.title] = a.astype(np.float64), b.astype(np.float64) - decay * weight
     return pairs
 
 

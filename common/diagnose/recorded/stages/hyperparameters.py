@@ -18,6 +18,7 @@ from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
+from common.diagnose.recorded.stages.script_decays import find_script_decays
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import LayerFacts
 
@@ -36,6 +37,7 @@ Values = Sequence[object]  # the value in A and the value in B
 def compare_hyperparameters(pair: RecordPair) -> Stage:
     """Compare all hyperparameters. Each that differs is a cause; the stage "optimizer" may confirm it."""
     stage = Stage("hyperparameters")
+    pair.script_decays = find_script_decays(pair)
     stage.checks.append(TensorCheck("optimizer, schedule, loss function and layers", 0.0))
     _compare_parameters(stage, pair)
     count = len(stage.causes)
@@ -59,6 +61,8 @@ def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
         optimizer, other_optimizer = facts[index], facts[1 - index]
         if optimizer is None or other_optimizer is None:
             continue
+        if not any(group["parameters"] for group in optimizer["groups"]):
+            continue  # the recorder has seen no gradient, which shows the parameters of a Keras optimizer
         for key, cause, words in (
             ("frozen", NOT_TRAINED, "is frozen"),
             ("missing", "missing_in_optimizer", "is not among the parameters of the optimizer"),
@@ -74,12 +78,17 @@ def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
 
 
 def _is_trained(pair: RecordPair, index: int, name: str) -> bool:
-    """Check whether the counterpart of a variable of side 0 or 1 has gradients and is updated on the other side."""
-    other = pair.sides[1 - index]
+    """Check whether the counterpart of a variable of side 0 or 1 has gradients and is updated on the other side.
+
+    Return False for a term of a sum of which another term is trained: the sum is trained.
+    """
+    side, other = pair.sides[index], pair.sides[1 - index]
     used = pair.find_used(other)
     settings = {name for name in read_optimizer_settings(other) if used is None or name in used}
     for match in pair.models.variables:
         names, counterparts = (match.names_a, match.names_b) if index == 0 else (match.names_b, match.names_a)
+        if name in names and match.is_sum and not side.trainable.isdisjoint(names):
+            return False
         if name in names:
             return any(counterpart in settings and counterpart in other.trainable for counterpart in counterparts)
     return False
@@ -108,6 +117,8 @@ def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
         if a is None or b is None:
             continue
         for name, values in _list_differences(a, b):
+            if name == "weight_decay" and match.title in pair.script_decays:
+                continue
             differences.setdefault((name, str(values[0]), str(values[1])), []).append(match.title)
     compared = sum(match.names_a[0] in settings[0] for match in pair.models.variables)
     decaying = {side.name for side, values in zip(pair.sides, settings, strict=True) if _has_decay(values)}
@@ -239,7 +250,8 @@ def _compare_modes(stage: Stage, pair: RecordPair) -> None:
         mistake = (
             f"in {name}, {paths[0]} is in evaluation mode" if side.is_training else f"{name} trains in evaluation mode"
         )
-        sentence = f"{mistake}: call model.train() before each epoch; {paths[0]} computes something else"
+        call = "model.train() before each epoch" if side.is_torch else "the model with training=True"
+        sentence = f"{mistake}: call {call}; {paths[0]} computes something else"
         stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
 
 

@@ -1,7 +1,7 @@
 """Diagnoses of records with planted mistakes: the first cause that is named, and clean pairs without any."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from common.diagnose.recorded.losses.loss_settings import read_loss_settings
 from common.diagnose.recorded.walk import _drop_needless_causes, diagnose_records
 from common.recording.record_format import RECORD
 from common.recording.record_reader import open_record
+from common.recording.record_writer import RecordWriter
 from tests.unit.common.recording.numpy_script import (
     Arrays,
     NumpyScript,
@@ -99,6 +100,95 @@ CLEAN |= {
 def test_clean_pairs(name: str, tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, *CLEAN[name])
     assert [(cause.cause, cause.sentence) for cause in diagnosis.causes] == []
+    assert diagnosis.is_equal
+
+
+# What a script does itself in place of its optimizer
+
+
+class DecayByScript(NumpyScript):
+    """A script that adds the weight decay to its gradients. Its optimizer has none."""
+
+    def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
+        self.decay = 0.0
+        super().update(step, weights, slots, gradients)
+        self.decay = 0.01
+
+    def backward(self, weights: Arrays, calls: Arrays, outputs_gradient: np.ndarray) -> Arrays:
+        gradients = super().backward(weights, calls, outputs_gradient)
+        return {name: x + np.float32(0.01) * weights[name] for name, x in gradients.items()}
+
+    def _describe(self, writer: RecordWriter) -> None:
+        self.decay = 0.0
+        super()._describe(writer)
+        self.decay = 0.01
+
+
+class PenaltyInLoss(DecayByScript):
+    """A script that adds the weight decay to its loss."""
+
+    def _compute_rank(self, weights: Arrays, *batch: np.ndarray) -> tuple[Arrays, Arrays, list[float | None]]:
+        arrays, gradients, losses = super()._compute_rank(weights, *batch)
+        penalty = 0.005 * sum(float(np.square(x).sum()) for x in weights.values())
+        return arrays, gradients, [penalty + (loss or 0.0) for loss in losses]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_weight_decay_that_a_script_adds_itself_is_no_difference(
+    optimizer: str, is_first: bool, tmp_path: Path
+) -> None:
+    scripts = [DecayByScript(optimizer=optimizer), NumpyScript(optimizer=optimizer)]
+    diagnosis = diagnose(tmp_path, *(scripts if is_first else scripts[::-1]))
+    assert [cause.sentence for cause in diagnosis.causes] == []
+    assert diagnosis.is_equal
+
+
+@pytest.mark.parametrize("b", [PenaltyInLoss(optimizer="sgd"), NumpyScript(optimizer="sgd", decay=0.0)])
+def test_weight_decay_in_the_loss_or_nowhere_is_a_difference(b: NumpyScript, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, NumpyScript(optimizer="sgd"), b)
+    assert diagnosis.causes[0].cause == "no_weight_decay"
+
+
+class ClippedUnseen(NumpyScript):
+    """A script that clips each gradient by its own norm in a way that no recorder sees."""
+
+    def accumulate(self, gradients: Sequence[Arrays]) -> Arrays:
+        clipped = super().accumulate(gradients)
+        factors = {name: min(1, 0.1 / float(np.linalg.norm(x))) for name, x in clipped.items()}
+        return {name: x * np.float32(factors[name]) for name, x in clipped.items()}
+
+
+@pytest.mark.parametrize("a", [NumpyScript(max_norm=0.1), NumpyScript()])
+def test_clipping_of_each_variable_is_known_by_the_other_scripts_gradients(a: NumpyScript, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, a, ClippedUnseen())
+    assert [cause.cause for cause in diagnosis.causes] == ["clipped_per_variable" if a.max_norm else "not_clipped"]
+    assert "clipped to the norm of each variable 0.1 in B" in diagnosis.causes[0].sentence
+
+
+class LabelsAsInput(NumpyScript):
+    """A script whose model computes the loss, so that it receives the labels."""
+
+    def _compute_rank(self, weights: Arrays, *batch: np.ndarray) -> tuple[Arrays, Arrays, list[float | None]]:
+        arrays, gradients, losses = super()._compute_rank(weights, *batch)
+        return {name.replace("/label/0", "/input/labels"): x for name, x in arrays.items()}, gradients, losses
+
+
+class ProbabilitiesAsOutput(NumpyScript):
+    """A script whose model ends in softmax. Its loss is the same."""
+
+    def _compute_rank(self, weights: Arrays, *batch: np.ndarray) -> tuple[Arrays, Arrays, list[float | None]]:
+        arrays, gradients, losses = super()._compute_rank(weights, *batch)
+        return arrays | {"batch/0/output/0": softmax(arrays["batch/0/output/0"], 1)}, gradients, losses
+
+
+@pytest.mark.parametrize("script", [LabelsAsInput, ProbabilitiesAsOutput])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_belongs_to_the_model_or_to_the_loss_is_no_difference(
+    script: type[NumpyScript], is_first: bool, tmp_path: Path
+) -> None:
+    diagnosis = diagnose(tmp_path, *([script(), NumpyScript()] if is_first else [NumpyScript(), script()]))
+    assert [cause.sentence for cause in diagnosis.causes] == []
     assert diagnosis.is_equal
 
 
@@ -241,6 +331,9 @@ MISTAKES: dict[str, tuple[str, NumpyScript, NumpyScript]] = {
     "rate scaled by world size": ("learning_rate_scaled", NumpyScript(), NumpyScript(rate=0.02, ranks=2)),
     "scheduler twice": (
         "scheduler_stepped_twice", NumpyScript(rates=SCHEDULE), NumpyScript(rates=[0.01, 0.006, 0.002])
+    ),
+    "scheduler late or seldom": (
+        "updates_per_schedule_step", NumpyScript(rates=SCHEDULE), NumpyScript(rates=[SCHEDULE[0], *SCHEDULE[:-1]])
     ),
     "scheduler first": ("schedule_early", NumpyScript(rates=SCHEDULE), NumpyScript(rates=SCHEDULE[1:])),
     "no scheduler": ("no_schedule", NumpyScript(rates=SCHEDULE), NumpyScript()),
