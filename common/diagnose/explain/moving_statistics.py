@@ -4,7 +4,8 @@ A is the reference run of a diagnosis, and B the run that is compared with it. A
 new = (1 - momentum) * old + momentum * (statistic of the batch).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, is_close
 from common.diagnose.side_run import SideRun
 
-MOMENTA = (0.1, 0.01, 0.001, 0.003, 0.05, 0.2)  # as PyTorch defines the momentum: 1 - Keras's
+MOMENTA = (0.1, 0.01, 0.001, 0.003, 0.05, 0.2)  # usual ones, as PyTorch defines the momentum: 1 - Keras's
+MOST_CALLS = 4  # number of calls of a layer in a forward pass, such as one for each view of an image
 
 
 class VarianceDivisor(NamedTuple):
@@ -66,20 +68,25 @@ def find_momentum_factors(first_steps: Iterable[FirstStep], precision: str) -> d
     return factors
 
 
-def find_variance_divisor(first_steps: Iterable[FirstStep], precision: str, passes: int = 1) -> VarianceDivisor | None:
+def find_variance_divisor(
+    first_steps: Iterable[FirstStep], precision: str, passes: int = 1, momenta: Collection[float] = MOMENTA
+) -> VarianceDivisor | None:
     """Return the first moving variance whose divisor is n on one side and n - 1 on the other.
 
     Args:
         first_steps: The weights in the first compared step.
         precision: Precision of the weights.
-        passes: The number of forward passes in the step, each of which moves the statistics.
+        passes: The number of forward passes in the step, each of which may call a layer several times. Each call moves
+            the statistics.
+        momenta: The momenta that the layers may have, as PyTorch defines them.
     """
     tolerance = FACTOR_TOLERANCE[precision]
     for name, start, after_a, after_b in first_steps:
         if not name.endswith(("running_var", "moving_variance")) or after_a.size < 2:
             continue
-        for momentum in MOMENTA:
-            variance_a, variance_b = (after - (1 - momentum) ** passes * start for after in (after_a, after_b))
+        for momentum, calls in product(momenta, range(1, MOST_CALLS + 1)):
+            kept = (1 - momentum) ** (passes * calls)
+            variance_a, variance_b = (after - kept * start for after in (after_a, after_b))
             factor = float((variance_a * variance_b).sum() / (variance_a * variance_a).sum())
             difference = 1 - min(factor, 1 / factor)  # 1 / n, because the factor is (n - 1) / n or its inverse
             if difference <= tolerance:

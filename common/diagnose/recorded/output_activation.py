@@ -25,6 +25,10 @@ TORCH_FORMS = {  # the form that a loss function of PyTorch takes
     "binary_cross_entropy_with_logits": (BINARY, LOGITS),
     "binary_cross_entropy": (BINARY, PROBABILITIES),
 }
+APPLIED = {  # the kind of output that a function takes, which scripts call between the model and the loss
+    "softmax": CLASSES, "log_softmax": CLASSES, "Softmax": CLASSES, "LogSoftmax": CLASSES, "sigmoid": BINARY,
+    "logsigmoid": BINARY, "Sigmoid": BINARY, "LogSigmoid": BINARY,
+}  # fmt: skip
 EQUAL = 1e-4  # largest relative error of outputs that count as equal here
 SUM_TOLERANCE = 1e-2  # probabilities in bfloat16 may differ from a sum of 1 by this
 ACTIVATIONS: dict[tuple[str, str], Callable[[np.ndarray, int], np.ndarray]] = {  # with the axis of the classes
@@ -48,10 +52,8 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
     """
     if is_close(outputs[0], outputs[1], EQUAL):
         return outputs
-    for index, side in enumerate((a, b)):
-        probabilities = _align_with_logits_of_keras(side, outputs[index], outputs[1 - index])
-        if probabilities is not None:
-            return (outputs[0], probabilities) if index == 0 else (probabilities, outputs[1])
+    if (converted := _convert_logits(a, b, outputs)) is not None:
+        return converted
     candidates = [outputs]
     for forms in product(find_forms(a), find_forms(b)):
         for index, (form, other) in enumerate((forms, forms[::-1])):
@@ -70,6 +72,17 @@ def align_outputs(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, .
     return candidates[-1]
 
 
+def _convert_logits(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...] | None:
+    """Return the outputs with one side's logits as probabilities, if they then equal the other side's; else None."""
+    for index, side in enumerate((a, b)):
+        of_side, of_other = outputs[index], outputs[1 - index]
+        if (probabilities := _align_with_logits_of_keras(side, of_side, of_other)) is not None:
+            return (of_side, probabilities) if index == 0 else (probabilities, of_side)
+        if (probabilities := _apply_function_of_script(side, of_side, of_other)) is not None:
+            return (probabilities, of_other) if index == 0 else (of_other, probabilities)
+    return None
+
+
 def _align_with_logits_of_keras(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
     """Return the other side's logits as probabilities if a Keras model returns equal probabilities; else None.
 
@@ -79,6 +92,24 @@ def _align_with_logits_of_keras(side: RecordedSide, outputs: np.ndarray, other: 
         if form == LOGITS and _are_in_form(outputs, (kind, PROBABILITIES)):
             axis = _find_class_axis(outputs, (kind, PROBABILITIES))
             if is_close(aligned := ACTIVATIONS[kind, PROBABILITIES](other, axis), outputs, EQUAL):
+                return aligned
+    return None
+
+
+def _apply_function_of_script(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
+    """Return a side's logits as probabilities if its script converts them, and they equal the other side's; else None.
+
+    The loss then need not be one of those whose form is known.
+    """
+    trace = side.record.ranks[0].operations
+    if trace is None:
+        return None
+    returned = {number for name, number in trace["names"].items() if name.startswith("batch/0/output/")}
+    kinds = {APPLIED.get(x["name"]) for x in trace["operations"] if not x["layer"] and returned & {*x["inputs"][:1]}}
+    for kind in sorted(kind for kind in kinds if kind is not None):
+        if _are_in_form(other, (kind, PROBABILITIES)):
+            aligned = ACTIVATIONS[kind, PROBABILITIES](outputs, _find_class_axis(other, (kind, PROBABILITIES)))
+            if is_close(aligned, other, EQUAL):
                 return aligned
     return None
 

@@ -19,6 +19,7 @@ from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, r
 from common.diagnose.recorded.carried_states import list_carried_states
 from common.diagnose.recorded.differing_calls import describe_unjoined
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
+from common.diagnose.recorded.joined_outputs import join_outputs
 from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.output_activation import align_outputs
@@ -181,7 +182,7 @@ class _LayerComparison:
             self.stage.omit(sentence, "the outputs of the models are not compared")
             return
         outputs_a, outputs_b = (self._read_outputs(side, step) for side in self.pair.sides)
-        arrays, *_ = pair_arrays(outputs_a, outputs_b)
+        arrays, *_ = pair_arrays(*join_outputs(outputs_a, outputs_b))
         for array in arrays:
             if array.a.shape[1:] != array.b.shape[1:]:
                 self.stage.add_mismatch(f"output {array.name}", may_begin_here=not self.differs)

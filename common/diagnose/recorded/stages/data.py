@@ -117,12 +117,13 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
     )
     inputs, missing_in_b, missing_in_a = pair_arrays(inputs_a, inputs_b)
     labels_a, labels_b = (side.batches.read_labels(step) for side in pair.sides)
-    for name, source, of_loss, lacking in (
-        *((name, inputs_a, labels_a, "b") for name in missing_in_b),
-        *((name, inputs_b, labels_b, "a") for name in missing_in_a),
+    received = [*labels_a.values(), *labels_b.values()]
+    for name, source, lacking in (
+        *((name, inputs_a, "b") for name in missing_in_b),
+        *((name, inputs_b, "a") for name in missing_in_a),
     ):
-        # A model that computes its own loss receives the labels too
-        if not any(np.array_equal(source[name], label) for label in of_loss.values()):
+        # A model that computes its own loss receives the labels, too; in the other script they may reach only the loss
+        if not any(np.array_equal(source[name], label) for label in received):
             _report_missing(stage, step, name, source[name], lacking)
     labels = pair_arrays(labels_a, labels_b, are_labels=True)[0]
     return inputs + [label for label in labels if is_label(label) and not is_computed(pair, label)]

@@ -8,6 +8,7 @@ import numpy as np
 from common.diagnose.explain.moving_statistics import is_moving_statistic
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds, find_weight_precision
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.stages.initial_weights import explain_weight
 
 
@@ -71,6 +72,10 @@ def _explain(stage: Stage, weights_a: dict[str, np.ndarray], differing: dict[str
 
 def _report_unpaired(stage: Stage, pair: RecordPair) -> None:
     """Add the trainable variables without a counterpart as causes, unless no loss depends on them."""
+    unseen = [side.title for side in pair.sides if not any(side.batches.count_examples(pair.steps[0]))]
+    if unseen and pair.a.is_torch != pair.b.is_torch:
+        stage.omit(f"the forward pass of {unseen[0]} is not recorded, so that its layers cannot be paired")
+        return
     for side, lacking, names in ((pair.a, "b", pair.models.unpaired_a), (pair.b, "a", pair.models.unpaired_b)):
         used = pair.find_used(side) or set()
         trained = [name for name in names if name in side.trainable & used and not is_moving_statistic(name)]
@@ -80,4 +85,25 @@ def _report_unpaired(stage: Stage, pair: RecordPair) -> None:
             sentence = f"{', '.join(trained[:3])}: the model of {lacking.upper()} has no counterpart"
             if len(trained) > 3:
                 sentence += f", as for {len(trained) - 3} more"
-            stage.add_cause("missing_parameter", lacking, trained[0], sentence)
+            if tied := _find_tied(pair, side, trained):
+                sentence = f"{trained[0]} is trained separately in {side.name.upper()}: {lacking.upper()} ties {tied}"
+                stage.add_cause("tied_on_one_side", side.name, trained[0], sentence)
+            else:
+                stage.add_cause("missing_parameter", lacking, trained[0], sentence)
+
+
+def _find_tied(pair: RecordPair, side: RecordedSide, trained: list[str]) -> str:
+    """Return the names of the variables that the other side ties, if one of its layers is a side's single variable.
+
+    Args:
+        pair: The records.
+        side: The side whose variable has no counterpart.
+        trained: The names of its variables without counterpart.
+    """
+    model, other = side.record.facts["model"], (pair.b if side is pair.a else pair.a).record.facts["model"]
+    if len(trained) > 1 or model is None or other is None:
+        return ""
+    shape = sorted(model["variables"][trained[0]]["shape"])
+    shapes = {name: sorted(facts["shape"]) for name, facts in other["variables"].items()}
+    fitting = [names for names in other["tied"] if any(shapes.get(name) == shape for name in names)]
+    return " and ".join(sorted(fitting[0])) if len(fitting) == 1 else ""

@@ -8,6 +8,7 @@ reproduces both updates, the remaining difference comes from rounding. Elements 
 import numpy as np
 
 from common.diagnose.explain.moving_statistics import (
+    MOMENTA,
     FirstStep,
     find_momentum_factors,
     find_variance_divisor,
@@ -15,6 +16,7 @@ from common.diagnose.explain.moving_statistics import (
     name_moving_variance,
 )
 from common.diagnose.findings import EQUAL, Stage, TensorCheck
+from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import list_place_effects
@@ -156,19 +158,28 @@ def _explain(
         stage.add_cause("moving_statistics", "b", name, sentence)
         return
     passes = {_count_passes(side, pair.equal_steps[0]) for side in pair.sides}
-    if len(passes) == 1 and (divisor := find_variance_divisor(first_steps, precision, passes.pop())):
+    momenta = {*MOMENTA, *(momentum for match in pair.models.layers for momentum in _list_momenta(match))}
+    if len(passes) == 1 and (divisor := find_variance_divisor(first_steps, precision, passes.pop(), momenta)):
         sentence = f"in B {divisor.name} moves towards {divisor.factor:.6g} times A's variance: one divides by n - 1"
         stage.add_cause("biased_variance", "b", divisor.name, sentence)
         return
     checks = [check for check in stage.checks if check.begins_here] if may_begin_here else []
-    added = _find_added_variables(pair, first_steps)
-    if checks and (title := _get_title(checks[0])) in added:
+    if added := _find_added_variables(pair, first_steps) if may_begin_here else {}:
+        # A first step is often small beside the weights, so that their difference would count as rounding
+        title = next(iter(added))
+        stage.add_mismatch(f"step {pair.equal_steps[0]}: {title}")
         stage.add_cause("added_variables", "b", title, added[title])
         first_tensors = {f"step {pair.equal_steps[0]}: {step.name}" for step in first_steps if step.name not in added}
         checks = [check for check in checks if check.tensor in first_tensors]  # later steps inherit the difference
     if checks:
         sentence = f"{checks[0].tensor} differs by {checks[0].difference:.1e}, and no earlier stage explains that"
         stage.add_cause("unexplained", "b", checks[0].tensor, sentence, confirmed=False)
+
+
+def _list_momenta(match: LayerMatch) -> list[float]:
+    """Return the momenta of two layers of BatchNorm as PyTorch defines them; none of other layers."""
+    values = [settings.get("momentum") for settings in (match.settings_a, match.settings_b)]
+    return [float(value) for value in values if isinstance(value, int | float)]
 
 
 def _count_passes(side: RecordedSide, step: int) -> int:

@@ -21,7 +21,8 @@ LOSSES: dict[str, tuple[bool, str, dict[str, object]]] = {
 
 def build_side(is_torch: bool, name: str, arguments: dict[str, object]) -> Any:
     loss = {"name": name, "arguments": arguments}
-    return SimpleNamespace(is_torch=is_torch, record=SimpleNamespace(facts={"loss": loss}))
+    ranks = [SimpleNamespace(operations=None)]
+    return SimpleNamespace(is_torch=is_torch, record=SimpleNamespace(facts={"loss": loss}, ranks=ranks))
 
 
 @pytest.mark.parametrize("b", LOSSES)
@@ -65,3 +66,19 @@ def test_keras_takes_the_logits_before_the_softmax_of_a_model() -> None:
     np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12)
     other = LOGITS + 1, FORMS["probabilities"][::-1]
     assert align_outputs(*sides, other) == other
+
+
+@pytest.mark.parametrize("name", ["log_softmax", "Softmax"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_logits_that_the_script_converts_equal_probabilities(name: str, is_first: bool) -> None:
+    """Neither loss is one whose form is known, such as CTC."""
+    unknown = build_side(True, "ctc_loss", {}), build_side(False, "own", {})
+    operation = {"name": name, "layer": "", "inputs": [3]}
+    trace = {"names": {"batch/0/output/0": 3}, "operations": [operation]}
+    unknown[0].record.ranks[0].operations = trace
+    outputs = FORMS["logits"], FORMS["probabilities"]
+    sides, outputs = (unknown, outputs) if is_first else (unknown[::-1], outputs[::-1])
+    aligned = align_outputs(*sides, outputs)
+    np.testing.assert_allclose(aligned[0], aligned[1])
+    operation["layer"] = "head"  # the model's own activation follows on other outputs
+    assert align_outputs(*sides, outputs) == outputs

@@ -12,6 +12,8 @@ from common.diagnose.explain.moving_statistics import FirstStep
 from common.diagnose.findings import DIFFERS, Stage
 from common.diagnose.recorded.layer_epsilons import compare_own_epsilons
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.stages.hyperparameters import _is_trained
+from common.diagnose.recorded.stages.initial_weights import _report_unpaired
 from common.diagnose.recorded.stages.loss import find_side_formulas
 from common.diagnose.recorded.stages.state import _explain
 from common.diagnose.recorded.walk import _begins_at, _drop_needless_causes
@@ -94,11 +96,10 @@ BIAS = SimpleNamespace(names_a=("bias",), names_b=("bias_ih", "bias_hh"), title=
 def test_a_sum_of_two_biases_explains_no_other_variable(
     factor: float, kernel: float, later: float, expected: list[tuple[str, str]], is_first: bool
 ) -> None:
-    if kernel and not is_first:
-        expected = expected[1:]
     matches = [BIAS, KERNEL] if is_first else [KERNEL, BIAS]
     pair = cast(
-        "Any", SimpleNamespace(models=SimpleNamespace(variables=[GAIN, *matches]), equal_steps=[1, 2], sides=())
+        "Any",
+        SimpleNamespace(models=SimpleNamespace(variables=[GAIN, *matches], layers=[]), equal_steps=[1, 2], sides=()),
     )
     start, change = np.ones(3), np.array([0.1, -0.2, 0.0])
     moves = {"bias": (change, factor * change), "kernel": (change, change + kernel)}
@@ -140,3 +141,60 @@ def test_the_classes_of_pixels_may_have_the_second_axis(axis: int, has_axis: boo
     writer.write_step(facts, arrays)
     writer.close(complete=True)
     assert find_side_formulas(RecordedSide("a", open_record(tmp_path)), 1, "float64") == ["cross entropy, sum"]
+
+
+@pytest.mark.parametrize(
+    ("is_sum", "trainable", "expected"), [(True, {"bias_ih"}, False), (True, set(), True), (False, {"bias_ih"}, True)]
+)
+def test_a_frozen_term_of_a_trained_sum_is_no_mistake(is_sum: bool, trainable: set[str], expected: bool) -> None:
+    """PyTorch's LSTM trains one bias, as Keras's does, if a script freezes the other one."""
+    match = SimpleNamespace(**vars(BIAS), is_sum=is_sum)
+    group = {"hyperparameters": {}, "parameters": ["bias"]}
+    keras = SimpleNamespace(optimizer={"name": "keras.Adam", "groups": [group]}, trainable={"bias"}, is_torch=False)
+    torch = SimpleNamespace(trainable=trainable)
+    models = SimpleNamespace(variables=[match])
+    pair = cast("Any", SimpleNamespace(sides=(keras, torch), models=models, find_used=lambda side: None))
+    assert _is_trained(pair, 1, "bias_hh") is expected
+
+
+def test_a_sum_that_moves_less_than_rounding_is_named() -> None:
+    """The first update of a bias of 1 is small beside it."""
+    match = SimpleNamespace(**vars(BIAS))
+    models = SimpleNamespace(variables=[match], layers=[])
+    pair = cast("Any", SimpleNamespace(models=models, equal_steps=[1], sides=()))
+    stage, start = Stage("state", precision="float32"), np.ones(3)
+    stage.compare_arrays("step 1: bias", start + 1e-3, start + 2e-3, 1e-4)
+    assert not stage.checks[0].differs
+    _explain(stage, pair, [FirstStep("bias", start, start + 1e-3, start + 2e-3)], may_begin_here=True, is_frozen=False)
+    assert [cause.cause for cause in stage.causes] == ["added_variables"]
+    assert stage.verdict == "differs"
+
+
+@pytest.mark.parametrize(("shape", "cause"), [([6, 4], "tied_on_one_side"), ([6, 5], "missing_parameter")])
+def test_a_variable_that_the_other_side_ties(shape: list[int], cause: str) -> None:
+    facts = [
+        {"variables": {"wte": {"shape": [4, 6]}}, "tied": [["wte", "head"]]},
+        {"variables": {"dense/kernel": {"shape": shape}}, "tied": []},
+    ]
+    sides = [
+        SimpleNamespace(
+            name=name, title=name, is_torch=name == "a", trainable={"dense/kernel"},
+            record=SimpleNamespace(facts={"model": model}),
+            batches=SimpleNamespace(count_examples=lambda step: [8]),
+        )
+        for name, model in zip("ab", facts, strict=True)
+    ]  # fmt: skip
+    models = SimpleNamespace(unpaired_a=[], unpaired_b=["dense/kernel"])
+    pair = cast(
+        "Any",
+        SimpleNamespace(
+            a=sides[0], b=sides[1], sides=sides, steps=[1], models=models, find_used=lambda side: {"dense/kernel"}
+        ),
+    )
+    stage = Stage("initial weights")
+    _report_unpaired(stage, pair)
+    assert [known.cause for known in stage.causes] == [cause]
+    sides[1].batches.count_examples = lambda step: [0]
+    unseen = Stage("initial weights")
+    _report_unpaired(unseen, pair)
+    assert unseen.omission == "the forward pass of b is not recorded, so that its layers cannot be paired"

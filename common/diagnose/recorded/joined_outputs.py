@@ -1,0 +1,49 @@
+"""Outputs that one model returns as one array, and the other as several.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+
+import numpy as np
+
+from common.map.array_differences import relative_difference
+
+Arrays = Mapping[str, np.ndarray]
+MOST_PARTS = 4  # number of outputs of which every order is tried
+
+
+def join_outputs(a: Arrays, b: Arrays) -> tuple[Arrays, Arrays]:
+    """Join the outputs of the side that returns several, if the other one returns one array of their size.
+
+    They are joined along the axis and in the order in which they are closest to that array. A detector, for example,
+    may return boxes and classes, or both in the last axis.
+
+    Args:
+        a: The outputs of A by name, each with an example in each row.
+        b: The outputs of B.
+
+    Returns:
+        The outputs of both sides; those that do not fit are returned unchanged.
+    """
+    if len(a) == 1 < len(b) <= MOST_PARTS:
+        (name, whole), *_ = a.items()
+        joined = _join([*b.values()], whole)
+        return a, b if joined is None else {name: joined}
+    if len(b) == 1 < len(a) <= MOST_PARTS:
+        (name, whole), *_ = b.items()
+        joined = _join([*a.values()], whole)
+        return a if joined is None else {name: joined}, b
+    return a, b
+
+
+def _join(parts: Sequence[np.ndarray], whole: np.ndarray) -> np.ndarray | None:
+    """Return the parts as one array of the shape of `whole`; None if no axis gives it."""
+    candidates: list[np.ndarray] = []
+    for axis in range(1, whole.ndim if all(part.ndim == whole.ndim for part in parts) else 1):
+        shapes = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
+        has_size = sum(part.shape[axis] for part in parts) == whole.shape[axis]
+        if has_size and shapes == {(*whole.shape[:axis], *whole.shape[axis + 1 :])}:
+            candidates += [np.concatenate(order, axis) for order in permutations(parts)]
+    return min(candidates, key=lambda joined: relative_difference(whole, joined), default=None)
