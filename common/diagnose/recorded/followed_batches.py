@@ -111,7 +111,7 @@ class FollowedBatches:
         has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
         weights = find_class_weights(examples) if has_further else {}
         names = self._match({name: leaf for name, leaf in examples.items() if name not in weights}, arrays)
-        filled = {leaf: self._convert(leaf, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
+        filled = {leaf: self._convert(leaf, name, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
         filled |= {leaf: self._weigh(leaf, rule, filled) for leaf, rule in weights.items()}
         filled = {
             leaf: array.reshape(-1) if original_shapes[leaf] != leaves[leaf].shape else array
@@ -261,15 +261,19 @@ class FollowedBatches:
             )
         return weights
 
-    def _convert(self, leaf: str, array: np.ndarray, template: np.ndarray) -> np.ndarray:
-        """Return recorded examples in the layout and the type of the script's array."""
+    def _convert(self, leaf: str, name: str, array: np.ndarray, template: np.ndarray) -> np.ndarray:
+        """Return recorded examples with a name in the layout and the type of the script's array."""
         converted = convert_to_layout(array, template)
         cast = converted.astype(template.dtype)
         is_lossless = converted.ndim == template.ndim and np.array_equal(convert_to_layout(converted, array), array)
-        if not is_lossless or (template.dtype.kind != "f" and not np.array_equal(cast, converted)):
+        sizes = converted.shape[1:], template.shape[1:]  # a part of labels has fewer values: boxes without classes
+        is_label = name.startswith("label ") and len(sizes[0]) > 1 and array.dtype.kind == "f"
+        is_part = is_label and sizes[0][:-1] == sizes[1][:-1] and sizes[0] != sizes[1]
+        if is_part or not is_lossless or (template.dtype.kind != "f" and not np.array_equal(cast, converted)):
             raise UserError(
-                f"{self._side.record.directory}: its values do not fit {_describe(leaf, template)} of the script's "
-                "batch; prepare the batches before the loop, so that the loop gets what the model receives"
+                f"{self._side.record.directory}: its values {array.dtype}{list(array.shape)} do not fit "
+                f"{_describe(leaf, template)} of the script's batch; prepare the batches before the loop, so that the "
+                "loop gets what the model and the loss receive"
             )
         return cast
 

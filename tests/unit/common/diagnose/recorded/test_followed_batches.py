@@ -301,3 +301,13 @@ def test_an_array_that_no_loss_needs_keeps_its_values(
     filled = batches.fill(batch, 0, 1)
     assert filled is not None and [*filled] == ["0"]
     assert "1 of the script's batch is not replaced" in batches.notes[0]
+
+
+def test_a_part_of_the_labels_is_refused(tmp_path: Path) -> None:
+    """The followed script cuts boxes from labels that also have classes."""
+    boxes = np.random.default_rng(0).random((EXAMPLES, 6, 4)).astype(np.float32)
+    batches = write_record(tmp_path, {"0": IMAGES}, {"target": boxes})
+    with pytest.raises(
+        UserError, match=r"its values float32\[12, 6, 4\] do not fit 1 float32\[12, 6, 5\] of the script's"
+    ):
+        batches.fill({"0": IMAGES, "1": np.zeros((EXAMPLES, 6, 5), np.float32)}, 0, 1)
