@@ -152,7 +152,7 @@ def test_equal_sums_are_equal(other: LossFunction, tmp_path: Path) -> None:
         (leave_out, "missing_loss_term", "the loss of A has 0.5 times the squared error", True),
         (replace, "loss_terms", " + 0.5 times the absolute error (0.8", True),
         (add(penalty=0.1), "added_operation", "B also computes", True),
-        (receive_another, "loss_terms", "compare what the functions receive", False),
+        (receive_another, "added_operation", "B also computes sigmoid", True),
         (mask, "loss_weight", "a script reduces it itself, perhaps with a mask", False),
     ],
 )
