@@ -293,7 +293,7 @@ def test_an_array_that_no_loss_needs_keeps_its_values(
     """A loader also yields classes, and the operations of the followed script show that its loss needs none."""
     batches = write_record(tmp_path, {"0": IMAGES}, {})
     monkeypatch.setattr(batches, "_has_no_labels", lambda: has_no_labels)
-    batch = {"0": IMAGES.transpose(0, 3, 1, 2), "1": LABELS}
+    batch: dict[str, np.ndarray] = {"0": IMAGES.transpose(0, 3, 1, 2), "1": LABELS}
     if not has_no_labels:
         with pytest.raises(UserError, match=r"has nothing for 1 int64\[12\] of the script's batch"):
             batches.fill(batch, 0, 1)

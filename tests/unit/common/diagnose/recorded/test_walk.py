@@ -166,8 +166,8 @@ def test_clipping_of_each_variable_is_known_by_the_other_scripts_gradients(a: Nu
     assert "clipped to the norm of each variable 0.1 in B" in diagnosis.causes[0].sentence
 
 
-class LabelsAsInput(NumpyScript):
-    """A script whose model computes the loss, so that it receives the labels."""
+class LabelsOnlyAsInput(NumpyScript):
+    """A script without a loss function: its model receives the labels."""
 
     def _compute_rank(self, weights: Arrays, *batch: np.ndarray) -> tuple[Arrays, Arrays, list[float | None]]:
         arrays, gradients, losses = super()._compute_rank(weights, *batch)
@@ -182,7 +182,7 @@ class ProbabilitiesAsOutput(NumpyScript):
         return arrays | {"batch/0/output/0": softmax(arrays["batch/0/output/0"], 1)}, gradients, losses
 
 
-@pytest.mark.parametrize("script", [LabelsAsInput, ProbabilitiesAsOutput])
+@pytest.mark.parametrize("script", [LabelsOnlyAsInput, ProbabilitiesAsOutput])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_what_belongs_to_the_model_or_to_the_loss_is_no_difference(
     script: type[NumpyScript], is_first: bool, tmp_path: Path
