@@ -5,7 +5,7 @@ The command compares two short training runs, its sides: A is the reference, and
 - KEY=VALUE: an option of this command, or else a config key of both training runs;
 - a.KEY=VALUE or b.KEY=VALUE: a config key of one side; Hydra's + and ~ may precede it; device is short for
   train.device;
-- a run directory, of which there are two: the finished runs that A and B repeat.
+- the directory of a finished run that a side repeats. There are two such arguments, A's and then B's, or none.
 """
 
 import os
@@ -147,7 +147,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[DiagnoseOptions, list[Sid
 
 
 def _sort_arguments(arguments: Sequence[str]) -> SortedArguments:
-    """Sort arguments KEY=VALUE. Those of a side lose the prefix a. or b."""
+    """Sort arguments KEY=VALUE. Remove the prefix a. or b. from the arguments of a side."""
     result = SortedArguments([], [], {name: [] for name in SIDE_NAMES})
     for argument in arguments:
         key = argument.partition("=")[0]
@@ -163,7 +163,9 @@ def _sort_arguments(arguments: Sequence[str]) -> SortedArguments:
 
 
 def _drop_trusted_code(shared: Sequence[str], repeated: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the user's overrides of both sides without those by which the user only agrees to run the code of a run.
+    """Return the user's overrides of both sides without the overrides that name code.
+
+    By naming the code of a run, the user only agrees to run it.
 
     Args:
         shared: The user's overrides.
@@ -271,7 +273,7 @@ def check_interpreters(sides: Sequence[SideArguments]) -> None:
 
 
 def _add_train_overrides(options: DiagnoseOptions, name: str, overrides: list[str]) -> list[str]:
-    """Return a side's overrides, and those that make it train a few steps and save a checkpoint after each.
+    """Return a side's overrides and additional ones: train a few steps, and save a checkpoint after each step.
 
     The learning rate follows the schedule of a run of the length that the user sets, not the schedule of the few steps.
     """

@@ -75,7 +75,7 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
 
     Args:
         directory: The run directory.
-        repeated: The directory of the repeated run, whose interpreter and devices may not be those of this command.
+        repeated: The directory of the repeated run. Its interpreter and devices may differ from this command's.
     """
     summary: Mapping[str, object] = read_final_summary(directory) or {}
     versions, machine = (_to_mapping(summary.get(key)) for key in ("versions", "hardware"))
@@ -87,7 +87,7 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
     if "lockstep" not in present:  # a checkout has no version
         versions.pop("lockstep", None)
     present_machine = {**hardware.describe_hardware(), **_to_mapping(repeated_summary.get("hardware"))}
-    # Earlier versions recorded neither the model of the processor nor that of the GPUs.
+    # Earlier versions recorded neither the model of the processor nor the models of the GPUs.
     if machine.get("processor") == machine.get("machine"):
         machine["processor"] = present_machine["processor"]
     machine.setdefault("gpu", present_machine["gpu"])

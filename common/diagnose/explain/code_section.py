@@ -75,7 +75,7 @@ class CodeSection:
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
-        """Arrays [n, tokens] of zeros and ones: those of the batch, and one that shows which token ids are not 0."""
+        """Masks [n, tokens] by name: the batch's arrays of zeros and ones, and which token ids are not 0."""
         return list_masks(self.batch)
 
     @property

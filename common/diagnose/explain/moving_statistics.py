@@ -51,10 +51,10 @@ def name_moving_variance(name: str) -> str:
 
 
 def find_momentum_factors(first_steps: Iterable[FirstStep], precision: str) -> dict[str, float]:
-    """Return the moving statistics whose change in B's first step is a multiple of A's, with the factor.
+    """Return factors by the name of a moving statistic: its change in B's first step is the factor times A's change.
 
-    Only the momentum explains a single factor for all elements: a difference of the activations changes each element
-    in another way.
+    Statistics with the factor 1, or without such a factor, are left out. Only the momentum explains a single factor
+    for all elements: a difference of the activations changes each element in another way.
     """
     factors = {}
     for name, start, after_a, after_b in first_steps:
@@ -76,7 +76,7 @@ def find_variance_divisor(
     Args:
         first_steps: The weights in the first compared step.
         precision: Precision of the weights.
-        passes: The number of forward passes in the step, each of which may call a layer several times. Each call moves
+        passes: The number of forward passes in the step. A pass may call a layer several times, and each call moves
             the statistics.
         momenta: The momenta that the layers may have, as PyTorch defines them.
     """

@@ -51,7 +51,10 @@ def explain_whole_attention(
 
 
 def _choose_memories(x: np.ndarray, memories: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return `x` and the distinct memories, first those with another number of tokens; at most MOST_MEMORIES arrays."""
+    """Return `x` and the distinct memories, at most MOST_MEMORIES arrays.
+
+    Memories with another number of tokens than `x` come before memories with the same number.
+    """
     distinct: dict[tuple[tuple[int, ...], int], np.ndarray] = {}
     for array in (x, *memories):
         if array.ndim == 3:

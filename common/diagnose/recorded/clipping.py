@@ -83,10 +83,10 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
 
 
 def _find_unseen_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
-    """Return how a script clips, by the gradients of the other one before clipping; None if they do not show it.
+    """Return how a script clips, by the other script's gradients before clipping; None if these do not show it.
 
-    A recorder does not see the gradients before a clipping that the script computes itself. One factor for all
-    gradients may have other reasons, and several may not.
+    A recorder does not see the gradients before a clipping that the script computes itself. A single factor for all
+    gradients may have other reasons than clipping. Several factors may not.
     """
     step = pair.steps[0]
     other = pair.b if side is pair.a else pair.a
@@ -112,10 +112,10 @@ def _find_unseen_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | No
 
 
 def _explain_change(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> Clipping:
-    """Return the clipping that turns gradients into those that the optimizer received.
+    """Return the clipping that turns the gradients `before` into the gradients `after`.
 
     Args:
-        before: Gradients before they were clipped; those that clipping left unchanged are missing.
+        before: Gradients before clipping, without the gradients that clipping left unchanged.
         after: Gradients that the optimizer received.
     """
     pairs = [(array.astype(np.float64), after[name].astype(np.float64)) for name, array in before.items()]

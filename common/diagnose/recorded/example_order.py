@@ -45,10 +45,11 @@ class ArrayPair:
 def pair_arrays(
     a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], are_labels: bool = False
 ) -> tuple[list[ArrayPair], list[str], list[str]]:
-    """Pair the arrays of two batches by name, and the others by equal values, by size, and by the closest values.
+    """Pair the arrays of two batches by name. Pair the remaining arrays by equal values, by size and by closest values.
 
     Names do not suffice: frameworks sort a model's outputs differently, and a loss may also receive lengths or weights.
-    The names of several labels do not count: they are those of arguments, in the order in which losses are called.
+    If a batch has several labels, their names do not count: they are the names of the arguments of loss functions, in
+    the order in which the functions are called.
 
     Returns:
         The pairs, and the names of the arrays of A and of B that have no counterpart.

@@ -107,7 +107,7 @@ class FollowedBatches:
         if self._position == total:
             self._steps, self._position = self._steps[1:], 0
         examples = {name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}
-        # Otherwise the record has an array for each of them, and labels may follow from an input as weights do
+        # Otherwise the record has an array for each of these leaves, and labels may follow from an input as weights do
         has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
         weights = find_class_weights(examples) if has_further else {}
         names = self._match({name: leaf for name, leaf in examples.items() if name not in weights}, arrays)
@@ -145,9 +145,9 @@ class FollowedBatches:
         """Return the sizes of the script's batch if it has the time first. Raise UserError if that is not certain.
 
         Args:
-            leaves: The script's own arrays.
-            arrays: The recorded ones.
-            counts: The numbers of examples of recorded batches. Another number may be that of the script's time steps.
+            leaves: The arrays of the script's batch.
+            arrays: The arrays of the recorded batch.
+            counts: The numbers of examples of recorded batches. Another length may be the number of time steps.
         """
         sizes = find_sizes_of_template(leaves.values(), arrays.values()) if self.may_have_time_first else None
         if sizes is not None and self._time_sizes is None and sizes[1] not in counts:

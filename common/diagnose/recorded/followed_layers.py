@@ -24,7 +24,7 @@ class FollowedLayers:
 
         Args:
             side: The record as side "a".
-            layers: Pairs of its layers and those of the script.
+            layers: Pairs of a layer of the record and a layer of the script.
         """
         self._matches = {match.path_b: match for match in layers if not (match.entries_a or match.entries_b)}
         calls = side.read_layer_calls(side.record.steps[0])

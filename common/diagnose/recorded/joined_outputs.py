@@ -11,21 +11,21 @@ import numpy as np
 from common.map.array_differences import relative_difference
 
 Arrays = Mapping[str, np.ndarray]
-MOST_PARTS = 4  # number of outputs of which every order is tried
+MOST_PARTS = 4  # largest number of outputs that are tried in every order
 
 
 def join_outputs(a: Arrays, b: Arrays) -> tuple[Arrays, Arrays]:
-    """Join the outputs of the side that returns several, if the other one returns one array of their size.
+    """Join one side's several outputs if the other side returns a single array of the same total size.
 
-    They are joined along the axis and in the order in which they are closest to that array. A detector, for example,
-    may return boxes and classes, or both in the last axis.
+    The outputs are joined along the axis and in the order in which they are closest to that array. A detector, for
+    example, may return boxes and classes, or both in the last axis.
 
     Args:
         a: The outputs of A by name, each with an example in each row.
         b: The outputs of B.
 
     Returns:
-        The outputs of both sides; those that do not fit are returned unchanged.
+        The outputs of both sides. Outputs that do not fit are returned unchanged.
     """
     if len(a) == 1 < len(b) <= MOST_PARTS:
         (name, whole), *_ = a.items()

@@ -23,12 +23,14 @@ def match_in_order(
     arrays: Mapping[str, np.ndarray],
     fits: Callable[[np.ndarray, np.ndarray], bool],
 ) -> dict[str, str]:
-    """Return the name of the first unused recorded array that fits, for each leaf that one of them fits.
+    """Return the name of the first unused recorded array that fits a leaf, by the name of the leaf.
+
+    A leaf that no unused array fits is left out.
 
     Args:
         leaves: Arrays of the script's batch.
         arrays: Recorded arrays.
-        fits: Checks whether a recorded array may replace one of the script's.
+        fits: Checks whether a recorded array may replace an array of the script's batch.
     """
     matches: dict[str, str] = {}
     for leaf, template in leaves.items():
@@ -43,12 +45,12 @@ def match_by_values(
     arrays: Mapping[str, np.ndarray],
     fits: Callable[[np.ndarray, np.ndarray], bool],
 ) -> dict[str, str]:
-    """Return the matches in order, or others if only those have equal ranges of values.
+    """Return the matches in order, or matches in another order if only these pair arrays with equal ranges of values.
 
     Args:
         leaves: Arrays of the script's batch.
         arrays: Recorded arrays.
-        fits: Checks whether a recorded array may replace one of the script's.
+        fits: Checks whether a recorded array may replace an array of the script's batch.
     """
     in_order = match_in_order(leaves, arrays, fits)
     if len(arrays) == 1 or not any(_have_other_ranges(leaves[leaf], arrays[name]) for leaf, name in in_order.items()):

@@ -157,7 +157,7 @@ class RecordPair:
         return {name for arrays in gradients for name, array in arrays.items() if array.any()}
 
     def name_sampled(self, kind: str, *steps: int) -> str:
-        """Name a variable of which a record has only a sample, so that it may differ; empty if there is none.
+        """Return the title of a variable that may differ because a record has only a sample of it; empty if none may.
 
         Args:
             kind: "weight" or "gradient".
@@ -232,7 +232,7 @@ class RecordPair:
 
 
 def _hash_samples(side: RecordedSide, kind: str, step: int) -> dict[str, str]:
-    """Return the hash of each whole variable or gradient of which a record has only a sample, by name."""
+    """Return the hashes of the sampled variables or gradients by name. A hash covers the whole array."""
     start, abridged = f"{kind}/", side.open_file(step).abridged
     return {name.removeprefix(start): abridged[name]["sha256"] for name in abridged if name.startswith(start)}
 

@@ -1,8 +1,8 @@
 """The batches of a record: what the model received and returned, and the labels, with an example in each row.
 
-The examples of a step are those of all micro-batches of all processes, in the order of the processes. A micro-batch is
-named by its process and its number, from 0, within the step of the process. An array is abridged if the record holds
-only a sample of its elements, because the whole array did not fit.
+The examples of a step are the examples of all its micro-batches in all processes, in the order of the processes. A
+micro-batch is named by its process and its number, from 0, within the step of the process. An array is abridged if the
+record holds only a sample of its elements, because the whole array did not fit.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The gradients of a record: those that the optimizer received, and those before clipping and before reduction."""
+"""The gradients of a record: as the optimizer received them, before clipping, and before the reduction."""
 
 from functools import cached_property
 

@@ -98,7 +98,7 @@ class RecordedSide:
         return self.open_file(step).select("weight")
 
     def open_file(self, step: int) -> TensorFile:
-        """Open the file of a step, or that of the start of the record for an earlier step."""
+        """Open the file of a step. For a step before the first recorded one, open the file of the initial state."""
         rank = self.record.ranks[0]
         first = min(facts["step"] for facts in rank.facts["steps"])
         return rank.start if step < first else rank.open_step(step)

@@ -25,7 +25,7 @@ NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a ch
 
 
 def compare_with_rule(stage: Stage, side: RecordedSide, recorded: RecordedUpdate) -> None:
-    """Compare the weights and slots after an update of one side with those that its optimizer's formula gives."""
+    """Compare one side's weights and slots after an update with the values that its optimizer's formula gives."""
     update, algorithm = recorded.update, recorded.settings.algorithm
     place = f"{side.name.upper()}, step {update.step}"
     rounding = CHANGE_EPSILONS * update.machine_epsilon + (0 if side.is_torch else KERNEL_ROUNDING)

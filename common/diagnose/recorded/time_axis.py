@@ -53,7 +53,7 @@ def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> Sizes
 
 
 def put_examples_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """Return an array with the examples first. The first axis may also be that of all time steps of all examples."""
+    """Return an array with the examples first. Time steps and examples may be two axes, or flattened into one."""
     time, examples = sizes
     if array.shape[:2] == sizes:
         return array.swapaxes(0, 1)
@@ -98,7 +98,7 @@ def find_sizes_of_template(leaves: Iterable[np.ndarray], arrays: Iterable[np.nda
 
     Args:
         leaves: Arrays of the script's batch.
-        arrays: Those of a record, with the examples first.
+        arrays: Arrays of a record, with the examples first.
     """
     leaves, arrays = list(leaves), list(arrays)
     known = [array for array in arrays if array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")]

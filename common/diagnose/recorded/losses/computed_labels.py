@@ -23,8 +23,8 @@ MOST_VALUES = 2  # largest number of values of labels that a script makes
 def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """Check whether an operation of A's or of B's script returned a label.
 
-    Labels between which a known mistake leads, such as one-hot labels that are inverted, count as data, and so do those
-    of one or two values, such as the labels of a GAN.
+    Labels count as data in two cases: they differ by a known mistake, such as inverted one-hot labels, or they have
+    only one or two values, such as the labels of a GAN.
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False

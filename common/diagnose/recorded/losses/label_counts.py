@@ -12,9 +12,9 @@ def find_ignored_class(side: RecordedSide) -> object:
 
 
 def count_labels(side: RecordedSide, step: int) -> list[float]:
-    """Return the number of labels of each micro-batch that enter its loss: neither ignored nor negative ones.
+    """Return how many labels of each micro-batch enter its loss. Ignored and negative labels do not.
 
-    If the labels are no classes, or if those of one micro-batch are abridged, examples are counted instead.
+    If the labels are no classes, or if the labels of one micro-batch are abridged, count the examples instead.
     """
     if side.batches.has_abridged_labels(step):
         return [float(count) for count in side.batches.count_examples(step)]

@@ -37,7 +37,7 @@ def _broadcast(weights: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
 
 
 def list_labels(side: RecordedSide, step: int, micro_batch: tuple[int, int]) -> list[np.ndarray]:
-    """Return the labels that the loss function received in a micro-batch, and those that the model received."""
+    """Return the labels that the loss function or the model received in a micro-batch."""
     return [
         *(
             x
@@ -49,9 +49,9 @@ def list_labels(side: RecordedSide, step: int, micro_batch: tuple[int, int]) -> 
 
 
 def list_class_layouts(outputs: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
-    """Return outputs with the classes in the last axis, in each layout that fits the labels; as they are if none does.
+    """Return outputs with the classes in the last axis, once for each layout that fits the labels.
 
-    PyTorch's loss functions have the classes in the second axis.
+    PyTorch's loss functions have the classes in the second axis. If no layout fits, the outputs are returned unchanged.
     """
     moved = np.moveaxis(outputs, 1, -1)
     fitting = [array for array in (outputs, moved) if _shape_labels(labels, array).shape == array.shape[:-1]]
@@ -59,7 +59,7 @@ def list_class_layouts(outputs: np.ndarray, labels: np.ndarray) -> list[np.ndarr
 
 
 def list_label_forms(labels: np.ndarray, outputs: np.ndarray) -> list[np.ndarray]:
-    """Return labels in the shape of the outputs without the classes, and those that are one-hot also as classes."""
+    """Return labels in the shape of the outputs without the classes. Return one-hot labels also as class numbers."""
     labels = _shape_labels(labels, outputs)
     is_one_hot = labels.shape == outputs.shape and labels.ndim > 1 and labels.shape[-1] > 1
     is_one_hot = is_one_hot and bool(np.isin(labels, (0, 1)).all() and (labels.sum(-1) == 1).all())

@@ -133,7 +133,8 @@ class DifferingSection:
     def begins_with(self, operations: Sequence[Operation], side: int) -> bool:
         """Check whether the difference begins at operations that have no counterpart: the other side omits them.
 
-        It then computes the next operation from a tensor that one of them receives, or nothing else.
+        The other side then computes its next operation from a tensor that one of the omitted operations receives, or
+        it computes nothing else.
 
         Args:
             operations: The operations.
@@ -158,10 +159,11 @@ class DifferingSection:
         return _count_equal(a, b, self.matches)[0] > 0
 
     def list_unaligned(self) -> tuple[list[Operation], list[Operation]]:
-        """Return the operations of each side that have no counterpart of the same name in the order of the other's.
+        """Return the operations of each side that have no counterpart of the same name in the other side's order.
 
-        If all have one, the settings or the tensors of some differ, and all operations are returned. They are returned
-        as well if an operation without a counterpart has the name of one with a counterpart: either may be the one.
+        Return all operations if all have a counterpart: the settings or the tensors of some then differ. Also return
+        all if an operation without a counterpart has the name of an operation with a counterpart: the other side may
+        lack either of the two.
         """
         names_a, names_b = ([normalize_name(x) for x in side.operations] for side in (self.a, self.b))
         remaining: list[list[Operation | None]] = [[*self.a.operations], [*self.b.operations]]
@@ -257,9 +259,9 @@ def _find_first(
 def _find_replaced(
     user: SectionSide, other: SectionSide, are_equal: Callable[[int, int], bool]
 ) -> tuple[Operation, Operation] | None:
-    """Return a selection that only a side uses, and the first operation by which the other one selects other elements.
+    """Return a selection that only one side uses, and the first operation that selects differently on the other side.
 
-    The elements that the side uses may be known to the other one, too, which needs them for something else.
+    The other side may also have the selected elements, but need them for something else.
 
     Args:
         user: The side that uses the selection.

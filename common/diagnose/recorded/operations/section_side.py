@@ -185,7 +185,7 @@ class SectionSide:
 
     @cached_property
     def _layers(self) -> dict[int, str]:
-        """The paths of layers by the number of what they returned; of a layer before those that contain it."""
+        """The path of the layer that returned a tensor, by the tensor's number; of nested layers, the inner one."""
         return {
             number: name.removeprefix("layer/").removesuffix("/output")
             for name, number in reversed(self._trace["names"].items())

@@ -54,7 +54,7 @@ class TensorMatches:
         return frozenset(np.flatnonzero(np.isin(groups.reshape(-1), matched)).tolist())
 
     def _compare(self, rows: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Check for each of several rows whether its statistics equal those of one row."""
+        """Return a mask of the `rows` of statistics that equal the single `row` within the tolerance."""
         count, norm = row[0], row[1]
         largest = max(abs(row[3]), abs(row[4]))
         with np.errstate(invalid="ignore", over="ignore"):

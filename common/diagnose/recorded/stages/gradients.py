@@ -60,12 +60,12 @@ def read_paired_gradients(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the gradients of both sides in the common layout, by the title of the variable.
 
-    Weight decay that one script adds to them is subtracted or added.
+    If only one script adds weight decay to its gradients, subtract it from B's gradients or add it to them.
 
     Args:
         pair: The records.
         step: The step.
-        are_clipped: Whether to return the gradients that the optimizers received, and not those before clipping.
+        are_clipped: Whether to return the gradients that the optimizers received, not the gradients before clipping.
     """
     gradients_a, gradients_b = (
         side.gradients.read(step) if are_clipped else side.gradients.read_reduced(step) for side in pair.sides
@@ -85,7 +85,7 @@ def read_paired_gradients(
 def _compare_step(
     stage: Stage, pair: RecordPair, step: int, may_begin_here: bool
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Compare the gradients of a step. Return those that differ."""
+    """Compare the gradients of a step. Return the pairs of gradients that differ."""
     gradients, differing = read_paired_gradients(pair, step), {}
     largest = max((float(np.linalg.norm(a)) for a, _ in gradients.values()), default=0.0)
     smallest = SMALL_GRADIENT_SHARE[pair.precision] * largest
@@ -93,7 +93,7 @@ def _compare_step(
     is_first = step == pair.equal_steps[0]
     earlier = {} if is_first else read_paired_gradients(pair, pair.equal_steps[pair.equal_steps.index(step) - 1])
     for title, (a, b) in gradients.items():
-        # A gradient sums terms of both signs, so that its small elements may be rounding errors of large terms. One
+        # A gradient sums terms of both signs, so its small elements may be rounding errors of large terms. A gradient
         # that was recovered from slots also has the rounding errors of earlier gradients.
         norm = max(smallest, *(float(np.linalg.norm(x)) for x in (a, *earlier.get(title, ())[:1])))
         check = stage.compare_arrays(f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=norm)

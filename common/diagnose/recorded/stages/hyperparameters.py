@@ -80,7 +80,7 @@ def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
 def _is_trained(pair: RecordPair, index: int, name: str) -> bool:
     """Check whether the counterpart of a variable of side 0 or 1 has gradients and is updated on the other side.
 
-    Return False for a term of a sum of which another term is trained: the sum is trained.
+    Return False for a term of a sum if another term of the sum is trained, because the sum is then trained.
     """
     side, other = pair.sides[index], pair.sides[1 - index]
     used = pair.find_used(other)

@@ -1,8 +1,8 @@
 """The stage "reduction": how each script sums the gradients of its processes, and how it clips the sum.
 
 A is the reference record of a diagnosis, and B the record that is compared with it. The reduced gradients are the sum
-or mean over the processes before clipping; the received ones are those that the optimizer received. A shard is the part
-of a batch that one process trains on.
+or mean over the processes before clipping. The received gradients are the gradients that the optimizer received. A
+shard is the part of a batch that one process trains on.
 """
 
 from dataclasses import replace
@@ -213,7 +213,7 @@ def _compare_ranks(stage: Stage, side: RecordedSide, step: int, received: Gradie
 def _build(
     step: int, shards: list[Gradients], weights: list[float], recovered: Gradients, max_norm: float | None
 ) -> StepGradients:
-    """Return the gradients of a step as the diagnosis of runs compares them; `recovered` are those to be explained."""
+    """Return the gradients of a step as the diagnosis of runs compares them. recovered: the gradients to explain."""
     settings = UpdateSettings("sgd", "float32", 1e-30, 0.0, 0.0, 0.0, max_grad_norm=max_norm)
     total = sum_gradients(shards)
     names = [name for name in total if name in recovered]

@@ -30,7 +30,7 @@ ELEMENT_SHARE = 1e-2
 # errors of this size, even if it is 0.
 EARLIER_SHARE = 1e-5
 STEP_NOISE = 2.0**-23  # rounding error of the weights of one step, relative to their norm
-ADDED_SHARE = 1e-2  # relative difference between the movement of a variable and that of the sum of several
+ADDED_SHARE = 1e-2  # largest relative difference between the movements of a variable and of a sum of variables
 # Relative noise of weights whose updates both follow from the formula: Adam moves an element whose gradient holds only
 # rounding errors at random
 RANDOM_MOVE_NOISE = 1e-4
@@ -197,9 +197,9 @@ def _get_title(check: TensorCheck) -> str:
 
 
 def _find_added_variables(pair: RecordPair, first_steps: list[FirstStep]) -> dict[str, str]:
-    """Return sentences about variables that are the sum of several on the other side, each of which moves, by title.
+    """Return sentences about variables that are sums of different numbers of variables in A and in B, by title.
 
-    PyTorch's LSTM, for example, adds two biases.
+    Every term of a sum moves, so a sum of more variables moves farther. PyTorch's LSTM, for example, adds two biases.
     """
     by_title, sentences = {first.name: first for first in first_steps}, {}
     for match in pair.models.variables:
