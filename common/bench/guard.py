@@ -1,8 +1,8 @@
 """A process that kills the processes of a benchmark when the benchmark ends, even if SIGKILL ends it.
 
 The guard reads process ids from a pipe. When the pipe closes, it kills these processes and all their descendants. They
-cannot end by themselves: contestants take turns, those that wait are stopped (SIGSTOP), and a stopped process does not
-notice that its parent has ended.
+cannot end by themselves. Contestants take turns, and a contestant that waits is stopped (SIGSTOP). A stopped process
+does not notice that its parent has ended.
 """
 
 import subprocess

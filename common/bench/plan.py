@@ -48,8 +48,8 @@ class PlannedContestant:
         definition: its definition in the options.
         config: the resolved config of the run of Lockstep, or of the run that its script reproduces.
         command: the command that starts it.
-        useful_flops: the mean floating-point operations of a training example, without those for padding; None if the
-            model is not a BERT.
+        useful_flops: the mean number of floating-point operations for a training example, not counting operations on
+            padding; None if the model is not a BERT.
         tokens: the mean tokens of a training example, without padding; None if the model is not a BERT.
         gradient_bytes: the size of all gradients in float32.
     """

@@ -16,7 +16,7 @@ from common.run.context import RunContext
 
 
 class ErrorMessage(TypedDict):
-    """An error that one process sends to the others. absent: whether it is a PeerTimeout, so a process is missing."""
+    """An error that one process sends to the others. absent: whether a process is missing (PeerTimeout)."""
 
     problem: str
     absent: bool

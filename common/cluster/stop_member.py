@@ -73,7 +73,7 @@ class StopMember:
         self._ended.wait(1.0)
 
     def _listen(self, messages: list[JsonObject]) -> None:
-        """Obey the chief until the connection ends, in a thread. messages: those that arrived with the welcome."""
+        """Obey the chief until the connection ends, in a thread. messages: arrived with the welcome."""
         with suppress(OSError):
             while True:
                 for message in messages:

@@ -172,8 +172,8 @@ class GlobalBatch:
             The arrays of each micro-batch. A row is an example:
                 - All data: `labels` int32 [rows], or the other labels of an `ArraySplit`; `weights` float64 [rows], or
                   [rows, outputs] if there are several outputs.
-                - Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width]. The width is that of the
-                  longest example of the global batch (padding=global) or of the micro-batch. For padding=unpadded,
+                - Text: `input_ids`, `token_type_ids`, `attention_mask` int32 [rows, width]. The width is the length of
+                  the longest example of the global batch (padding=global) or of the micro-batch. For padding=unpadded,
                   `TokenizedSplit.gather_unpadded` describes the arrays.
                 - Images: `images` float32 [rows, height, width, channels].
                 - With aligned dropout: `dropout_keys` int64 [rows], of `derive_example_keys`.

@@ -30,8 +30,8 @@ def weigh_labels(task: TaskSettings, labels: np.ndarray) -> np.ndarray:
 def count_losses(task: TaskSettings, labels: np.ndarray) -> np.ndarray:
     """Return the number of losses that each example adds to a global batch, float64 [n].
 
-    If each label has a loss of its own, it is the sum of the weights of the labels. Otherwise it is 1, or 0 for an
-    example of which all labels are ignored.
+    If each label has a loss of its own, the number is the sum of the weights of the example's labels. Otherwise it is
+    1, or 0 if all labels of the example are ignored.
     """
     axes = tuple(range(1, labels.ndim))
     if task.has_label_losses(labels.ndim, labels.dtype.kind != "f"):

@@ -24,10 +24,10 @@ class AssumedLayout:
         is_gate_last: Whether Keras computes the gate of a gated feed-forward network after its value.
         rows_at_end: Whether a shorter embedding of Keras has the last rows of PyTorch's, not the first ones.
         moves_equal_axes: Whether two axes of equal sizes, which the models flatten, or into which they divide features,
-            are channels and positions if there are convolutions of as many axes. Otherwise they are those of a matrix.
+            are channels and positions if there are convolutions of as many axes. Otherwise they are a matrix's axes.
         transposes_squares: Whether square matrices that are parameters of a class of its own are transposed in Keras.
         gate_order: The order of the gates in recurrences of a class of its own; see `align_own_recurrences`.
-        is_state_first: Whether such recurrences have the matrix of the state before that of the token.
+        is_state_first: Whether such recurrences have the matrix of the state before the matrix of the token.
     """
 
     by_head: bool = False

@@ -1,6 +1,6 @@
 """Alignment of fused projections: one linear layer on one side, two or three layers on the other.
 
-Attention may fuse the projections of query, key and value, and a gated feed-forward network those of gate and value.
+Attention may fuse the projections of query, key and value. A gated feed-forward network may fuse gate and value.
 PyTorch's sublayers (layers, or pieces of a layer that can be paired with Keras's) are split or joined to match Keras's.
 The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs).
 """
@@ -31,8 +31,8 @@ def align_fused_projections(
     Args:
         torch_sublayers: PyTorch's sublayers.
         keras_sublayers: Keras's sublayers.
-        by_head: Whether the outputs of a fused layer are query, key and value of the first head, then those of the
-            second one, and so on. Otherwise they are the queries of all heads first.
+        by_head: Whether a fused layer outputs query, key and value of the first head, then query, key and value of the
+            second head, and so on. Otherwise it outputs the queries of all heads first.
         is_gate_last: Whether Keras computes the gate of a gated feed-forward network after its value.
     """
     torch_sublayers = _join_separate_layers(torch_sublayers, keras_sublayers)

@@ -1,4 +1,4 @@
-"""Layer norms over several axes, such as those of an image.
+"""Layer norms over several axes, such as the axes of an image.
 
 PyTorch's scale has the axes (channels, height, width), and Keras's (height, width, channels). The sizes usually show
 whether the axes have another order. If all sizes are equal, the axes count as those of an image if the model has

@@ -28,7 +28,7 @@ class _OwnCell:
         path: The path of the class.
         signature: The kind and the sizes of the recurrent layers that compute the same.
         members: The sublayers that have the variables.
-        matrices: The matrix of the token and that of the state, as variables of the shape (gates * units, inputs).
+        matrices: The matrices that multiply the token and the state, as variables of the shape (gates * units, inputs).
         biases: The biases: no, one or two.
     """
 
@@ -52,7 +52,7 @@ def align_own_recurrences(
         keras_sublayers: Keras's sublayers.
         gate_order: The order of the gates in all own recurrences with as many gates: order[k] is the block of rows that
             PyTorch's k-th gate reads. Other recurrences have PyTorch's order.
-        is_state_first: Whether the first of two matrices of equal sizes is that of the state, not that of the token.
+        is_state_first: Whether the first of two matrices of equal sizes multiplies the state, not the token.
     """
     for cell in _find_cells(torch_sublayers, keras_sublayers, is_state_first):
         torch_sublayers = _replace(torch_sublayers, cell.members, _join_torch(cell, gate_order))

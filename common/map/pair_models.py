@@ -39,7 +39,7 @@ class PairingRequest:
         arrays: The values of the inputs, with channels last; None if they are drawn.
         prove: Whether to prove that the models compute the same.
         allow_unpaired: Whether to compute models although variables have no counterpart.
-        is_one_factory: Whether both factories are the one of `model.keras`, which builds a Keras model on both sides.
+        is_one_factory: Whether both sides use the factory of `model.keras`, which builds a Keras model on both.
     """
 
     torch: str
@@ -66,8 +66,8 @@ class PairedModels:
         proof: The proof; None if a variable has no counterpart, or if the request asks for no proof.
         dropout_inputs: The arrays that the dropout layers of PyTorch and of Keras receive, by path; empty if a variable
             has no counterpart, unless the request allows that.
-        agree_without_unmatched: Whether both models return the same outputs if the variables that one of them lacks are
-            0; False if there are none, or if both models have variables without a counterpart.
+        agree_without_unmatched: Whether both models return the same outputs if the variables without a counterpart are
+            0. False if there are no such variables, or if both models have some.
     """
 
     torch_description: ModelDescription

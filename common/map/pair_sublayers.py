@@ -47,8 +47,8 @@ def align_sublayers(
 ) -> list[LayerPair]:
     """Pair the sublayers whose signature occurs in both models, but not equally often.
 
-    The pairs are those of the best alignment of both models in the order of execution: known pairs count most, then
-    equal signatures, then equal last words of the paths.
+    The pairs come from the best alignment of both models in the order of execution. Known pairs count most, then equal
+    signatures, then equal last words of the paths.
 
     Args:
         torch_sublayers: All sublayers of PyTorch's model.

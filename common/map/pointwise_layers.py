@@ -4,7 +4,7 @@ A convolution of one channel whose window is as wide as its input computes the s
 whose channels are the columns of the input: Conv2d(1, k, (3, width)) computes what Conv1d(width, k, 3) computes.
 Networks of texts are written in both ways.
 
-The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs); that of a convolution is
+The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs). The size of a convolution is
 (groups, outputs, inputs, *window).
 """
 
@@ -20,8 +20,8 @@ from common.map.transformation import TransformationStep
 def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
     """Return PyTorch's sublayers, with linear layers as convolutions or the reverse.
 
-    A sublayer is changed if, for its size, PyTorch has only the one kind and Keras only the other, equally many. The
-    signature of a sublayer is its kind and size; the steps of a weight transform PyTorch's array to that size.
+    A sublayer is changed if PyTorch has only one kind of its size and Keras only the other kind, in equal numbers.
+    The signature of a sublayer is its kind and size. The steps of a weight transform PyTorch's array to that size.
 
     Args:
         torch_sublayers: PyTorch's sublayers.

@@ -65,7 +65,7 @@ def compute_metrics(config: Config, predictions: Mapping[str, Predictions]) -> d
     """Return the gathered metrics of a run by their names in the rows.
 
     A metric that is not defined for these predictions, or whose function fails, is nan, and a warning says why.
-    predictions: those of each output, as `common.metrics.output_predictions` returns them.
+    predictions: the predictions of each output, as `common.metrics.output_predictions` returns them.
     """
     return {metric.name: _compute(metric, predictions[metric.output]) for metric in list_gathered_metrics(config)}
 

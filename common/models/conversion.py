@@ -32,7 +32,7 @@ class ConvertedOutputs:
 
     Attributes:
         own_types: The difference in the models' own types, usually float32.
-        float64: The difference in float64, after the weights of the source were rounded to those of the target.
+        float64: The difference in float64, after the source's weights were rounded to the target's types.
         rounding: The difference between a side's outputs in its own types and in float64, by the side's title.
     """
 

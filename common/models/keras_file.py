@@ -29,7 +29,7 @@ def read_keras_file(location: str, path: Path, expected: Mapping[str, np.ndarray
             for the file of the model itself.
 
     Raises:
-        UserError: The file is damaged, of Keras 2, or not that of the model.
+        UserError: The file is damaged, of Keras 2, or does not belong to the model.
     """
     with _open_datasets(location, path) as datasets:
         if expected is not None:

@@ -32,8 +32,8 @@ The file of the state before the first step has weight/NAME and slot/NAME/SLOT o
 the file of the first step only. A tensor that is the same as another one of its file, such as the input of a layer and
 the output of the layer before it, is stored once: record.json has its name among the aliases.
 
-Format 1 has gradient_unclipped/NAME in place of clip_factors, gradient_local/NAME in the files of all steps, and
-slot/NAME/SLOT in those of the first and the last one.
+Format 1 has gradient_unclipped/NAME in place of clip_factors. The files of all its steps have gradient_local/NAME. The
+files of the first and the last step have slot/NAME/SLOT.
 
 The files that record run in the environment of the script: they import only NumPy, their framework and each
 other, and run on Python 3.9.

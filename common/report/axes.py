@@ -8,9 +8,10 @@ AXES = ("step", "examples", "tokens", "seconds")
 
 
 def choose_axis(runs: list[Run]) -> str:
-    """Return "examples" if a run is asynchronous, since it shares no steps, or if equal steps differ in examples.
+    """Return the axis on which runs are compared: "examples" or "step".
 
-    The latter holds only if all runs know their examples. Otherwise return "step".
+    Return "examples" if a run is asynchronous, because it shares no steps with another run. Also return "examples" if
+    the numbers of examples at equal steps differ and all runs know their numbers. Otherwise return "step".
     """
     if any(run.is_asynchronous for run in runs):
         return "examples"

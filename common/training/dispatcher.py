@@ -16,7 +16,7 @@ class Dispatcher:
 
     Args:
         batches: the global batches, in the order of the plan.
-        updates_per_batch: number of parts of a global batch, each of which makes one update.
+        updates_per_batch: number of parts of a global batch. Each part makes one update.
         max_in_progress: largest number of batches in progress.
         max_staleness: limit on the staleness of an update; None for no limit.
     """

@@ -4,8 +4,8 @@ A rule computes the change of one parameter with operators and with functions of
 numpy. The numbers that depend on the step are scalars, which `compute_scalars` computes in float64 before the update: a
 compiled float32 step would round them.
 
-With `semantics: aligned` the formulas are those of the documentation of torch.optim, with `keras` those of
-keras.optimizers, with every constant in full precision. Keras itself rounds some of them to float32.
+With `semantics: aligned`, the formulas come from the documentation of torch.optim. With `semantics: keras`, they come
+from keras.optimizers. Every constant has full precision, although Keras itself rounds some constants to float32.
 """
 
 from typing import Any

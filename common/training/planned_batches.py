@@ -1,4 +1,4 @@
-"""The global batches of a run, whose examples the batch plan fixes, and those of an evaluation."""
+"""The global batches of a run, whose examples the batch plan fixes, and the batches of an evaluation."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -58,7 +58,7 @@ class StreamSplit(ArraySplit):
     blocks: dict[int, ArraySplit] = field(default_factory=dict, compare=False)
     lock: Lock = field(default_factory=Lock, compare=False)
 
-    transforms_labels = True  # so that a batch gathers its labels, because `labels` has only those of the first block
+    transforms_labels = True  # a batch must gather its labels, because `labels` has only the labels of the first block
 
     @override
     def __len__(self) -> int:

@@ -26,7 +26,7 @@ class TokenMasking:
 
     A token is chosen with `probability`, except for the tokens of `special`. 80 % of the chosen tokens become
     `mask_token`, 10 % a random token below `vocabulary`, and 10 % stay. All others get the label that the task ignores.
-    If the task has several outputs, the labels are those that an example has one of for each token.
+    If the task has several outputs, the new labels belong to the output that has a label for each token.
     """
 
     training_only: ClassVar[bool] = False  # without it, evaluations would have other labels
@@ -77,7 +77,7 @@ class TokenMasking:
 class SpanCorruption:
     """Cut spans out of the tokens and make them a decoder's targets, as T5 is pretrained (Raffel et al., 2020).
 
-    The share `probability` of the tokens is cut out, in spans of `mean_length` tokens on average, none of which touch.
+    The share `probability` of the tokens is cut out, in spans of `mean_length` tokens on average. No two spans touch.
     The tokens begin with one that stays and end with a span, as in T5. The k-th span is replaced by the token
     `first_sentinel` - k. The labels are, for each span, the same sentinel and the span; `decoder_array` holds them
     moved by one position, after `start_token`. `end_token` ends the tokens and the labels. All examples have the same
