@@ -39,9 +39,9 @@ def build_input_signature(
     Args:
         config: The config of the run.
         split: The split.
-        rank: The replica whose shards the function takes. If all global batches have the same size, the number of
-            examples in a shard is fixed, too. In a long training it is that of most batches: `SizedStep` takes the
-            others. None: shards have any number of examples.
+        rank: The replica whose shards the function takes. None: shards have any number of examples. If all global
+            batches have the same size, the number of examples in a shard is fixed. It is also fixed in a long training
+            run: most shards have this number, and `SizedStep` takes the others.
         world_size: The number of replicas.
         evaluates: Whether the function takes the shards of an evaluation, which may ask for predictions.
     """
@@ -79,7 +79,7 @@ class SizedStep:
         self._smaller = tf.function(step, [tf.nest.map_structure(_open_first_axis, shards), *others])
 
     def __call__(self, shards: Sequence[object], *others: object) -> Any:  # noqa: ANN401  what the step returns
-        """Make a step. The shards are those of all replicas, or the only one."""
+        """Make a step. shards: the shards of all replicas, or the micro-batches of the only shard."""
         step = self._usual if _count_examples(shards) == self._usual_size else self._smaller
         return step(shards, *others)
 

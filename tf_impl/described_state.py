@@ -23,7 +23,7 @@ def get_state(model: keras.Layer) -> dict[str, keras.Variable]:
 
 
 def view_state(model: keras.Layer) -> dict[str, np.ndarray]:
-    """Return these variables by path as arrays. Those of float64 share the memory of their values."""
+    """Return the values of the variables by path. Arrays of float64 share the memory of their variables."""
     return {path: view_tensor(tf.convert_to_tensor(variable.value)) for path, variable in get_state(model).items()}
 
 

@@ -27,8 +27,8 @@ from common.map.keras_classes import KERAS_2, find_keras_class
 from common.map.keras_paths import make_unique
 from common.models.checkpoint_kinds import find_tensorflow_prefix
 
-OLDEST_KERAS = Version("3.6")  # of those that were tried; the layers of Keras 3.3 have no paths
-TENSORFLOW_MODULES = (tf, tensorflow_v2)  # both have all functions; Keras 2 calls those of the second
+OLDEST_KERAS = Version("3.6")  # oldest version that was tried; the layers of Keras 3.3 have no paths
+TENSORFLOW_MODULES = (tf, tensorflow_v2)  # both have all functions; Keras 2 calls the functions of the second
 
 
 class SharedVariable(keras.Variable):
@@ -132,7 +132,7 @@ class KerasTwoModel(keras.Layer):
                 taken = [wrapper.path for wrapper in self._shared.values()]
                 unique_path = make_unique(f"{path}/{name}", taken)
                 wrapper = SharedVariable(variable, unique_path, id(variable) in trained)
-                role = name.removesuffix("_kernel")  # depthwise_regularizer is that of depthwise_kernel
+                role = name.removesuffix("_kernel")  # depthwise_regularizer belongs to depthwise_kernel
                 wrapper.regularizer = getattr(layer, f"{name}_regularizer", getattr(layer, f"{role}_regularizer", None))
                 wrapper.constraint = variable.constraint
                 self._shared[id(variable)] = wrapper

@@ -12,7 +12,7 @@ from tf_impl.fused_optimizer import Scalar
 class RuleOptimizer:
     """An optimizer whose update is a rule of common.training.optimizer_rules. It updates one variable at a time.
 
-    Its attributes and methods are those of `FusedOptimizer`. A scalar is a number that an update needs and that may
+    It has the attributes and methods of `FusedOptimizer`. A scalar is a number that an update needs and that may
     depend on the step, such as the learning rate.
 
     Attributes:

@@ -37,7 +37,7 @@ class StoredModel:
         arrays: Mapping[str, np.ndarray],
         seed: int,
     ) -> None:
-        """Store the arguments. They have the same meaning as those of DescribedModel."""
+        """Store the arguments, which have the same meaning as in DescribedModel."""
         self.key, self.factory, self.arguments, self.seed = key, factory, arguments, seed
         self.inputs, self.arrays = inputs, arrays
 

@@ -240,7 +240,7 @@ def _has_label_losses(task: ClassTaskSettings, labels: tf.Tensor) -> bool:
 def _weigh_labels(task: ClassTaskSettings, labels: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the weight of each label in the loss, and the labels with 0 in place of ignored ones, both [n, labels].
 
-    The weights are those of `common.data.label_weights.weigh_labels`.
+    The weights equal the result of `common.data.label_weights.weigh_labels`.
     """
     labels = _flatten_examples(labels)
     if task.ignore_label is None:

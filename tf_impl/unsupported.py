@@ -18,7 +18,7 @@ def find_unsupported(
 
     Args:
         model: The model, after a forward pass in training mode.
-        buffers: The paths of the variables that forward passes in training mode change, without those of BatchNorm.
+        buffers: The paths of the variables that forward passes in training mode change, except BatchNorm's.
         changed_in_evaluation: The paths of the variables that forward passes in evaluation mode change.
         created: The paths of the variables that the first forward pass in training mode creates.
     """

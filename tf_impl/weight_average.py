@@ -24,7 +24,7 @@ class WeightAverage:
     def update(self, share: tf.Tensor) -> None:
         """Include the weights in the averages after an update. share: the share of these weights in the new average.
 
-        The formula is that of torch.lerp, which is exact for the shares 0 and 1.
+        The formula is the same as in torch.lerp, which is exact for the shares 0 and 1.
         """
         for average, parameter in zip(self.averages, self.parameters, strict=True):
             with tf.device(parameter.device) if self.on_servers else nullcontext():

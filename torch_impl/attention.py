@@ -164,8 +164,8 @@ def unfolded_attention_forward(  # noqa: PLR0913  the signature of transformers
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention step by step: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
-    The signature is that of the attention functions in transformers. Attention with sinks is computed by the model's
-    own function, which draws its own dropout mask. `torch_impl.described_model` reports this mask as not alignable.
+    The attention functions in transformers have the same signature. The model's own function computes attention with
+    sinks and draws its own dropout mask. `torch_impl.described_model` reports this mask as not alignable.
     """
     attribute = _find_dropout_attribute(module)
     assert attribute is not None

@@ -19,8 +19,8 @@ def compute_losses(task: TaskSettings, outputs: torch.Tensor, labels: np.ndarray
 
     Returns:
         The losses by kind: "float32" are computed from float32 outputs, as in training, "float64" from float64 outputs,
-        and "copies I", for every example I, from a batch of copies of this example. The latter differ from the others
-        if the loss of an example depends on the other examples.
+        and "copies I", for every example I, from a batch of copies of this example. The losses of copies differ from
+        the other losses if the loss of an example depends on the other examples.
 
     Raises:
         UserError: The user's loss function failed.

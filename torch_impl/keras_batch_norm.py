@@ -13,7 +13,7 @@ from torch_impl.keras_module import KerasModule
 class AlignedKerasBatchNorm(RowAwareLayer, BatchNormalization):
     """BatchNorm that averages the unbiased variance, as PyTorch does and as Lockstep makes TensorFlow do.
 
-    `sum_over_replicas` returns its argument unless the statistics are those of all replicas.
+    `sum_over_replicas` returns its argument unless the statistics are computed over all replicas.
     """
 
     # Attributes of Keras's layer, which type checkers would take for PyTorch's

@@ -35,7 +35,7 @@ class StoredModel:
         arrays: Mapping[str, np.ndarray],
         seed: int,
     ) -> None:
-        """Store the arguments. They have the same meaning as those of DescribedModel."""
+        """Store the arguments, which have the same meaning as in DescribedModel."""
         self.key, self.factory, self.arguments, self.seed = key, factory, arguments, seed
         self.inputs, self.arrays = inputs, arrays
         torch.backends.mha.set_fastpath_enabled(False)  # the fast path returns zeros for padded positions

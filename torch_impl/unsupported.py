@@ -19,8 +19,8 @@ def find_unsupported(
 
     Args:
         model: The model.
-        buffers: The names of the buffers and parameters that forward passes in training mode change, without those of
-            BatchNorm.
+        buffers: The names of the buffers and parameters that forward passes in training mode change, except the
+            buffers of BatchNorm.
         changed_in_evaluation: The names of the buffers and parameters that forward passes in evaluation mode change.
         created: The names of the buffers and parameters that the first forward pass in training mode creates.
     """

@@ -44,7 +44,7 @@ def find_rank() -> tuple[int, int]:
 
 
 def find_replica() -> int:
-    """Return the number of the replica that computes now, among those of all processes."""
+    """Return the number of the replica that computes now, counted over the replicas of all processes."""
     context = tf.distribute.get_replica_context()
     return 0 if context is None else int(context.replica_id_in_sync_group)
 

@@ -189,7 +189,7 @@ class OperationTracer:
     def _differentiate(
         self, original: Call, tape: object, target: object, sources: object, *args: object, **kwargs: object
     ) -> object:
-        """Compute gradients. They are an operation if a loss may use them, such as those by interpolated images."""
+        """Compute gradients. Record an operation if a loss may use them, such as gradients by interpolated images."""
 
         def compute() -> object:
             return original(tape, target, sources, *args, **kwargs)

@@ -212,7 +212,7 @@ class Recorder:
         self.guard(self._end_step)
 
     def _list_active(self) -> list[Recorder]:
-        """Return the recorders whose steps run, such as those of the models of a GAN."""
+        """Return the recorders whose steps run. Each model of a GAN, for example, has its own recorder."""
         return [recorder for recorder in Recorder._active if recorder.is_recording] or [self]
 
     def _enter(self) -> None:

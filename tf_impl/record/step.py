@@ -72,7 +72,7 @@ class MicroBatch:
 
     Attributes:
         calls: The forward passes. Those on which the loss does not depend are left out once it is differentiated.
-        loss_calls: The calls of losses, likewise.
+        loss_calls: The calls of losses. Calls on which the loss does not depend are left out once it is differentiated.
         labels: What the losses received besides the model's outputs.
         layers: What the layers received and returned in the first forward pass, by the names of a record.
         loss: The loss, without the factor of a loss scale; None until it is differentiated.
@@ -122,7 +122,8 @@ class Step:
         momentums: The momentums before the update, until its gradients overwrite them.
         replicas: The micro-batches of each replica of this process.
         received: The gradients that each replica passed to the optimizer, without the loss scale.
-        unclipped: Likewise, before the script clipped them with clip_by_global_norm; empty if it does not.
+        unclipped: The gradients in `received` before the script clipped them with clip_by_global_norm. Empty if it does
+            not clip them.
         updates: How often the step passed gradients to the optimizer, on the first replica.
         max_norm: The norm to which the script clipped the gradients.
         clip_factors: The factors by which gradients were multiplied before the update, by the name of the variable.

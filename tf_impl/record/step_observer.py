@@ -270,7 +270,7 @@ class StepObserver:
         batch.select_calls(unused)
         self.operations.finish(target, [*map(calls.index, batch.calls)], [*map(loss_calls.index, batch.loss_calls)])
         for loss_call in batch.loss_calls:
-            # A script may create a loss object in each step: those of the first micro-batch describe the loss
+            # A script may create loss objects in each step: the objects of the first micro-batch describe the loss
             if not self._losses or (self.step.number == 1 and batch is self.step.micro_batches[0]):  # type: ignore[union-attr]
                 self._losses.setdefault(id(loss_call.function), loss_call.facts)
         if batch.calls and batch.calls[0].layers is not None and self._used_layers is None:

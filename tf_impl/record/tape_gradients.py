@@ -62,7 +62,7 @@ class TapeGradients:
         self._unclipped.update({id(x): (x, gradient) for x, gradient in zip(clipped, gradients)})  # noqa: B905
 
     def name_unclipped(self, pairs: Sequence[tuple[object, object]], scale: float | None) -> dict[str, Any]:
-        """Return the gradients before clipping, likewise; an empty dictionary if the script clips none of these."""
+        """Return the gradients before clipping, as `name` does; empty if the script clips none of them."""
         if not any(id(gradient) in self._unclipped for gradient, _ in pairs):
             return {}
         return self.name([(self._unclipped.get(id(x), (x, x))[1], variable) for x, variable in pairs], scale)

@@ -84,9 +84,10 @@ def _compute_attention(  # noqa: PLR0913  the signature of transformers
 ) -> tuple[torch.Tensor, None]:
     """Compute attention: [n, heads, tokens, size] -> [n, tokens, heads, size].
 
-    The signature is that of the attention functions in transformers. If `places` is passed, the batch is unpadded and n
-    is 1. If PyTorch has a kernel for unpadded tokens and nothing is dropped, it computes them. Otherwise the tokens are
-    padded to the shape [examples, width] of `attention_mask`, or to that of each of several groups of rows.
+    The attention functions in transformers have the same signature. If `places` is passed, the batch is unpadded and n
+    is 1. If PyTorch has a kernel for unpadded tokens and nothing is dropped, the kernel computes attention. Otherwise
+    the tokens are padded to the shape [examples, width] of `attention_mask`. If its rows are divided into groups, the
+    tokens of a group are padded to the shape of the group.
     """
     is_aligned = dropout > 0 and isinstance(module.dropout, AlignedLayer)
     if places is None and is_aligned:

@@ -1,4 +1,4 @@
-"""The losses of single elements, of which a loss function of PyTorch returns the mean or the sum only."""
+"""The losses of single elements. A loss function of PyTorch returns only their mean or their sum."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class StepObserver:
         self._calls, self._gradients = calls, gradients
         self._notes_of_pass: list[str] = []
         self._loss_calls_of_pass: list[LossCall] = []
-        self._most_loss_calls = MAX_OPERANDS  # number of loss calls after which those of dropped graphs are forgotten
+        self._most_loss_calls = MAX_OPERANDS  # number of loss calls after which calls of dropped graphs are forgotten
         self._used_elsewhere = 0  # micro-batches of this step after which another optimizer updated
 
     def on_loss(self, function: object, result: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class StepObserver:
                     self.operations.name_labels(find_labels(function, args, kwargs))
             self.step.loss_calls += [call] if call is not None else []
             if len(self.step.loss_calls) > self._most_loss_calls:
-                # The script has dropped the graphs of the others, such as those of evaluations
+                # The script has dropped the graphs of other calls, such as calls in evaluations
                 self.step.loss_calls = [known for known in self.step.loss_calls if list_marks([known])]
                 self._most_loss_calls = max(MAX_OPERANDS, 2 * len(self.step.loss_calls))
 
@@ -137,7 +137,7 @@ class StepObserver:
         self.step = Step(number, loss_calls=loss_calls, operands=operands)
 
     def on_other_update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Notice that an optimizer updated: perhaps that of another model, whose loss depends on this one."""
+        """Notice that an optimizer updated. It may train another model, whose loss depends on this model."""
         if optimizer is not self._optimizer and self.step.micro_batches:
             self._used_elsewhere = len(self.step.micro_batches)
             self._calls.records_layers = self.step.number == 1

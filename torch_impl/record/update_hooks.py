@@ -15,7 +15,7 @@ class UpdateHooks:
     """Hooks that can be removed while PyTorch calls them.
 
     PyTorch iterates over the hooks without copying them, so only the last one can be removed during the iteration:
-    each step moves `after` to the end. The hook of all optimizers runs after those of one optimizer.
+    each step moves `after` to the end. The hook of all optimizers runs after the hooks of one optimizer.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class ApplyGradient(Message):
     step: int  # number of the global batch in the plan
     part: int  # index of the part of that batch
     loss: float
-    grad_norm: float  # norm of the gradient of all parameters, not only of those of this server
+    grad_norm: float  # norm of the gradient of all parameters, not only of this server's parameters
     version_read: int  # number of updates that the server had applied to the parameters that the worker read
     worker: int  # index of the worker
 
