@@ -110,7 +110,8 @@ class SectionSide:
     def may_receive_labels(self, count: int) -> bool:
         """Check whether functions outside of layers receive an array without a name, as large as one of labels.
 
-        Layers receive such arrays, too: moving statistics that an earlier call has changed.
+        Layers receive such arrays, too: moving statistics that an earlier call has changed. Without any operation, it
+        is not known what the target was computed from.
 
         Args:
             count: The number of examples.
@@ -118,7 +119,7 @@ class SectionSide:
         functions = [x for x in self.operations if not x["layer"] and not self.find_layer(x)]
         sources = {x for operation in functions for x in operation["inputs"]} - self._producers.keys() - self._named
         sizes = [math.prod(self._trace["tensors"][x]["shape"]) for x in sources]
-        return any(size >= count and size % count == 0 for size in sizes)
+        return not self.operations or any(size >= count and size % count == 0 for size in sizes)
 
     @property
     def received_selections(self) -> list[Operation]:

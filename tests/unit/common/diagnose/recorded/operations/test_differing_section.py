@@ -185,3 +185,8 @@ def test_an_array_without_a_name_may_be_labels_if_it_is_as_large(shape: tuple[in
     trace = script.finish(loss)
     assert trace["loss"] is not None
     assert SectionSide(trace, trace["loss"], ()).may_receive_labels(16) is may_be_labels
+
+
+def test_a_target_without_operations_may_be_computed_from_labels() -> None:
+    trace = Script(x=LOG_PROBABILITIES).finish(to_tensor(1.0))
+    assert SectionSide(trace, 0, ()).may_receive_labels(16)
