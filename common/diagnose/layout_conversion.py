@@ -66,7 +66,7 @@ def convert_layout(
 def _convert_channels(
     array: np.ndarray | None, target: np.ndarray | None, other: np.ndarray | None, other_target: np.ndarray | None
 ) -> np.ndarray | None:
-    """Return A's array of a layer whose other array alone shows where the channels are; None if it does not.
+    """Return A's array of a layer whose other array alone shows the axis of the channels; None if it does not.
 
     Args:
         array: What A's layer received, or what it returned.

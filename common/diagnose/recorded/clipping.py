@@ -47,7 +47,7 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
     descriptions = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
     stage.add_mismatch("clipping")
     has_effect = any(side.gradients.read(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
-    has_effect |= any(_find_unseen_clipping(pair, side) is not None for side in pair.sides)
+    has_effect = has_effect or any(_find_unseen_clipping(pair, side) is not None for side in pair.sides)
     cause, side_name = "clipping_norm", "b"
     if a is None or b is None:
         cause, side_name = "not_clipped", "a" if a is None else "b"

@@ -101,8 +101,8 @@ class DifferingSection:
             [x for x, taken in zip(b, of_b, strict=True) if all(are_other_selections(taken, y) for y in of_a)],
         )
 
-    def find_omitted(self) -> tuple[int, Operation] | None:
-        """Return the first operation that only one side computes, after the index of that side; None if none is known.
+    def find_omitted(self) -> tuple[list[Operation], list[Operation]] | None:
+        """Return the first operation that only one side computes, in that side's list; None if none is known.
 
         The other side computes the next operation from what the omitted one receives, and otherwise from equal tensors.
         """
@@ -115,7 +115,7 @@ class DifferingSection:
                     for counterpart in shorter.first_operations[:MOST_COMPARED]
                     if normalize_name(following) == normalize_name(counterpart)
                 ):
-                    return index, first
+                    return ([first], []) if index == 0 else ([], [first])
         return None
 
     def _takes_place(self, side: int, omitted: Operation, following: Operation, counterpart: Operation) -> bool:

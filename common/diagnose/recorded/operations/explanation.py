@@ -52,14 +52,14 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
 
 def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
     """Name the operations that put the numbers of a tensor into another order; None if it has other numbers."""
-    traces, names = _read_traces(pair), (name_a, name_b)
-    numbers = [] if traces is None else [trace["names"].get(name) for trace, name in zip(traces, names, strict=True)]
-    if traces is None or None in numbers:
+    targets = None if LOSS in (name_a, name_b) else _find_targets(pair, name_a, name_b)  # a loss is one number
+    if targets is None:
         return None
+    traces, numbers = targets
     matches = TensorMatches(traces[0]["tensors"], traces[1]["tensors"], _find_tolerance(pair))
-    sides = [SectionSide(trace, x, ()) for trace, x in zip(traces, numbers, strict=True) if x is not None]
-    words = _describe_layouts(sides, [[side.target] for side in sides])
-    if not words or not matches.are_equal(sides[0].target, sides[1].target):
+    sides = [SectionSide(trace, number, ()) for trace, number in zip(traces, numbers, strict=True)]
+    words = _describe_layouts(sides, [[number] for number in numbers])
+    if not words or not matches.are_equal(*numbers):
         return None
     return Explanation("operation", f"{place}: the same numbers are in another order: {words}", confirmed=False)
 
@@ -98,6 +98,14 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
 
 
 def _find_section(pair: RecordPair, name_a: str, name_b: str) -> DifferingSection | None:
+    targets = _find_targets(pair, name_a, name_b)
+    return None if targets is None else find_section(*targets[0], targets[1], _find_tolerance(pair))
+
+
+def _find_targets(
+    pair: RecordPair, name_a: str, name_b: str
+) -> tuple[tuple[OperationTrace, OperationTrace], tuple[int, int]] | None:
+    """Return the operations of both sides, and the number of a tensor in each; None if one of them is not recorded."""
     traces = _read_traces(pair)
     if traces is None:
         return None
@@ -105,7 +113,7 @@ def _find_section(pair: RecordPair, name_a: str, name_b: str) -> DifferingSectio
         trace["loss"] if name == LOSS else trace["names"].get(name)
         for trace, name in zip(traces, (name_a, name_b), strict=True)
     )
-    return None if a is None or b is None else find_section(*traces, (a, b), _find_tolerance(pair))
+    return None if a is None or b is None else (traces, (a, b))
 
 
 def _find_tolerance(pair: RecordPair) -> float:
@@ -175,10 +183,7 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
             sentence += f": {OTHER_REASONS}{_describe_reorderings(section)}"
         return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
     omitted = section.find_omitted()
-    a, b = section.list_unaligned() if omitted is None else ([], [])
-    if omitted is not None:
-        index, operation = omitted
-        (b if index else a).append(operation)
+    a, b = section.list_unaligned() if omitted is None else omitted
     if a and not b:
         sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"
         return Explanation("missing_operation", sentence, confirmed=omitted is not None or section.begins_with(a, 0))

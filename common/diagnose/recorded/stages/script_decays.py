@@ -19,20 +19,25 @@ def find_script_decays(pair: RecordPair) -> dict[str, float]:
     Return nothing if the first step's gradients do not show that a script adds the decay that its optimizer lacks, or
     if it does so by a penalty in the loss.
     """
-    settings_a, settings_b = (read_optimizer_settings(side) for side in pair.sides)
+    settings = [read_optimizer_settings(side) for side in pair.sides]
+    paired = [
+        (match, a, b)
+        for match in pair.models.variables
+        if (a := settings[0].get(match.names_a[0])) is not None
+        and (b := settings[1].get(match.names_b[0])) is not None
+        and a.weight_decay != b.weight_decay
+    ]
+    if not paired or any(x.decay_matters and x.is_decoupled for _, a, b in paired for x in (a, b)):
+        return {}
     step = pair.steps[0]
     weights_a, gradients_a = pair.a.read_weights(step - 1), pair.a.gradients.read_reduced(step)
     gradients_b = pair.b.gradients.read_reduced(step)
     decays: dict[str, float] = {}
     explained = unexplained = penalty = 0.0  # the first two are sums of squares
-    for match in pair.models.variables:
-        a, b = settings_a.get(match.names_a[0]), settings_b.get(match.names_b[0])
-        if a is None or b is None or a.weight_decay == b.weight_decay:
-            continue
+    for match, a, b in paired:
         weight, gradient_a = match.read_a(weights_a), match.read_a(gradients_a, is_gradient=True)
         gradient_b = match.read_b(gradients_b, is_gradient=True)
-        is_decoupled = any(settings.decay_matters and settings.is_decoupled for settings in (a, b))
-        if is_decoupled or weight is None or gradient_a is None or gradient_b is None:
+        if weight is None or gradient_a is None or gradient_b is None:
             return {}
         if not weight.shape == gradient_a.shape == gradient_b.shape:
             return {}
