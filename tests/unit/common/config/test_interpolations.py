@@ -32,6 +32,7 @@ def test_an_interpolation_that_is_not_escaped(text: str) -> None:
         ("x-${train.seed}-${now:%Y}", "x-${train.seed}-${now:%Y}"),
         ("a${b}", "a\\${b}"),
         ("a\\${b}", "a\\${b}"),
+        ("a\\\\${b}", "a\\\\\\${b}"),
         ("a${", "a\\${"),
         ("${train.seed}${b}", "\\${train.seed}\\${b}"),
     ],
@@ -41,7 +42,13 @@ def test_only_names_of_keys_and_resolvers_are_interpolated(text: str, expected: 
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [("a${b}", "a${b}"), ("runs/$x ${y}, (1)", "runs/$x ${y}, (1)"), ("s${train.seed}", "s7")]
+    ("value", "expected"),
+    [
+        ("a${b}", "a${b}"),
+        ("runs/$x ${y}, (1)", "runs/$x ${y}, (1)"),
+        ("s${train.seed}", "s7"),
+        ("r\\\\${b}", "r\\${b}"),
+    ],
 )
 def test_a_path_is_taken_as_it_stands(value: str, expected: str, tmp_path: Path) -> None:
     """From the command to the file that the processes of the run and later commands read."""
