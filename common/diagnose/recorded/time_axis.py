@@ -94,25 +94,25 @@ def put_time_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
 
 
 def find_sizes_of_template(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> Sizes | None:
-    """Return the sizes of a script's own batch if it has the time first, and None otherwise.
+    """Return (time, examples) of a following script's batch if its arrays must be time-first, otherwise None.
 
     Args:
         leaves: Arrays of the script's batch.
-        arrays: Arrays of a record, with the examples first.
+        arrays: Arrays of a record, examples-first.
     """
     leaves, arrays = list(leaves), list(arrays)
-    known = [array for array in arrays if array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")]
-    # If the record has a number for each example, the script's numbers tell how many examples its batch has
-    has_numbers = any(array.ndim == 1 for array in arrays)
-    counts = {len(leaf) for leaf in leaves if leaf.ndim == 1 and has_numbers}
+    sequence_arrays = [array for array in arrays if array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")]
     for leaf in leaves:
-        if any(leaf.ndim == array.ndim and leaf.shape[1:] == array.shape[1:] for array in known):
+        # An array that fits examples-first shows that the batch is examples-first.
+        if any(leaf.ndim == array.ndim and leaf.shape[1:] == array.shape[1:] for array in sequence_arrays):
             return None
+    # If the record has a 1-D array, such as labels, the lengths of the script's 1-D arrays are its batch size.
+    has_numbers = any(array.ndim == 1 for array in arrays)
+    batch_sizes = {len(leaf) for leaf in leaves if leaf.ndim == 1} if has_numbers else set()
     for leaf in leaves:
-        for array in known:
+        for array in sequence_arrays:
             is_alike = leaf.ndim == array.ndim and leaf.dtype.kind == array.dtype.kind
-            if not is_alike or (leaf.shape[0], *leaf.shape[2:]) != array.shape[1:]:
-                continue
-            if leaf.shape[0] not in counts or leaf.shape[0] == leaf.shape[1]:
+            # leaf [time, n, ...], array [examples, time, ...]
+            if is_alike and (leaf.shape[0], *leaf.shape[2:]) == array.shape[1:] and leaf.shape[0] not in batch_sizes:
                 return leaf.shape[0], leaf.shape[1]
     return None
