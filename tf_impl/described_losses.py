@@ -6,8 +6,8 @@ import tensorflow as tf
 from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
 from tf_impl.batches import to_tensors
-from tf_impl.task import build_task_functions
-from tf_impl.traced_step import compute_compiled_losses
+from tf_impl.task import PerExample, build_task_functions
+from tf_impl.traced_step import compile_losses
 
 
 def compute_losses(
@@ -29,7 +29,7 @@ def compute_losses(
     Raises:
         UserError: The user's loss function failed.
     """
-    functions, count = build_task_functions(task), len(labels)
+    losses, count = compile_losses(build_task_functions(task).losses, has_open_batch), len(labels)
     (batch,) = to_tensors([{"labels": labels}])
     batches = {"float32": (tf.cast(outputs, tf.float32), batch["labels"]), "float64": (outputs, batch["labels"])}
     for index in range(count):
@@ -37,10 +37,14 @@ def compute_losses(
             tf.gather(outputs, [index] * count),
             tf.gather(batch["labels"], [index] * count),
         )
+    return {name: _compute(losses, *arguments) for name, arguments in batches.items()}
+
+
+def _compute(losses: PerExample, outputs: tf.Tensor, labels: tf.Tensor) -> np.ndarray:
     try:
-        return {
-            name: compute_compiled_losses(functions.losses, *arguments, has_open_batch).numpy()
-            for name, arguments in batches.items()
-        }
+        values = losses(outputs, labels)
     except Exception as error:
         raise UserError(f"task.tf: the loss function raised {describe_error(error)}") from error
+    if not isinstance(values, tf.Tensor):
+        raise UserError(f"task.tf: the loss function returns {type(values).__name__}; return a tensor")
+    return values.numpy()

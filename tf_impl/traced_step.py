@@ -64,10 +64,16 @@ def _draws_numbers(graph: tf.Graph) -> bool:
     return any("Random" in node.op or "Multinomial" in node.op for node in nodes)
 
 
-def compute_compiled_losses(
-    losses: PerExample, outputs: tf.Tensor, labels: tf.Tensor, has_open_batch: bool
-) -> tf.Tensor:
-    """Return the losses of a traced function. has_open_batch: whether it takes any number of examples."""
-    count = None if has_open_batch else len(labels)
-    specs = [tf.TensorSpec([count, *tensor.shape[1:]], tensor.dtype) for tensor in (outputs, labels)]
-    return tf.function(losses, specs).get_concrete_function()(outputs, labels)
+def compile_losses(losses: PerExample, any_batch_size: bool) -> PerExample:
+    """Return a loss function that is traced once for each dtype of outputs.
+
+    any_batch_size: whether it is traced for any number of examples, not only for that of its arguments.
+    """
+    function = tf.function(losses)
+
+    def compute_losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        count = None if any_batch_size else len(labels)
+        specs = [tf.TensorSpec([count, *tensor.shape[1:]], tensor.dtype) for tensor in (outputs, labels)]
+        return function.get_concrete_function(*specs)(outputs, labels)
+
+    return compute_losses

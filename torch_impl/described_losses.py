@@ -6,7 +6,7 @@ import torch
 from common.config.tasks import TaskSettings
 from common.errors import UserError, describe_error
 from torch_impl.batches import to_tensors
-from torch_impl.task import build_task_functions
+from torch_impl.task import PerExample, build_task_functions
 
 
 def compute_losses(task: TaskSettings, outputs: torch.Tensor, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -25,12 +25,19 @@ def compute_losses(task: TaskSettings, outputs: torch.Tensor, labels: np.ndarray
     Raises:
         UserError: The user's loss function failed.
     """
-    functions, count = build_task_functions(task), len(labels)
+    losses, count = build_task_functions(task).losses, len(labels)
     (batch,) = to_tensors([{"labels": labels}], torch.device("cpu"))
     batches = {"float32": (outputs.float(), batch["labels"]), "float64": (outputs, batch["labels"])}
     for index in range(count):
         batches[f"copies {index}"] = (outputs[[index] * count], batch["labels"][[index] * count])
+    return {name: _compute(losses, *arguments) for name, arguments in batches.items()}
+
+
+def _compute(losses: PerExample, outputs: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
     try:
-        return {name: functions.losses(*arguments).detach().numpy() for name, arguments in batches.items()}
+        values = losses(outputs, labels)
     except Exception as error:
         raise UserError(f"task.torch: the loss function raised {describe_error(error)}") from error
+    if not isinstance(values, torch.Tensor):
+        raise UserError(f"task.torch: the loss function returns {type(values).__name__}; return a tensor")
+    return values.detach().numpy()

@@ -174,6 +174,9 @@ LOSSES = {  # by the override of a loss function: the error
     f"task.torch={PACKAGE}.custom_torch:compute_losses": None,
     f"task.torch={PACKAGE}.custom_torch:compute_mean_loss": r"mean_loss: returns losses of shape \[\] for 4 examples",
     f"task.torch={PACKAGE}.custom_torch:compute_float32_losses": r"^task.torch: the loss function raised RuntimeError",
+    f"task.torch={PACKAGE}.custom_torch:compute_number": r"^task.torch: the loss function returns float; return a",
+    f"task.tf={PACKAGE}.custom_keras:compute_pair": r"^task.tf: the loss function returns tuple; return a tensor$",
+    f"task.tf={PACKAGE}.custom_keras:compute_losses_of_two_traces": None,
     f"task.tf={PACKAGE}.custom_keras:compute_eager_losses": r"^task.tf: the loss function raised .* \(tests/unit/",
     f"task.tf={PACKAGE}.custom_keras:compute_mean_loss": r"mean_loss: returns losses of shape \[\] for 4 examples",
 }
