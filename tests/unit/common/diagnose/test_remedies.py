@@ -19,7 +19,7 @@ def test_the_document_lists_the_same_remedies() -> None:
     document = (ROOT / "docs/diagnosis.md").read_text()
     table = document.partition("## Causes")[2].partition("## Planted")[0]
     rows = [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines() if line.startswith("| `")]
-    assert {" ".join(re.findall(r"`(\w+)`", names)): remedy for names, _, remedy, *_ in rows} == REMEDY_GROUPS
+    assert {tuple(re.findall(r"`(\w+)`", names)): remedy for names, _, remedy, *_ in rows} == REMEDY_GROUPS
 
 
 def test_every_planted_cause_has_a_remedy() -> None:
