@@ -10,7 +10,7 @@ from common.diagnose.findings import Cause
 REMEDY_GROUPS = {
     ("other_examples", "order_of_examples"): "use the same `train.seed` and the same data files on both sides",
     ("other_inputs_of_call", "some_examples"):
-        "compare what the scripts pass to the model there: do they draw numbers?",
+        "compare what both scripts pass to the model in this call: do they draw random numbers?",
     ("output_of_call",): "use the same mode, such as `model.train()` or `training=True`, for each call in both scripts",
     ("other_state_of_loss",):
         "compare what the loss depends on besides the model: a target network, a queue, a schedule",
@@ -29,7 +29,7 @@ REMEDY_GROUPS = {
         "compare `truncation_side`, `padding_side`, vocabulary and lower case of the tokenizers, and the order of the "
         "classes"
     ),
-    ("missing_layer",): "add the layer to the other model, or remove it from this one",
+    ("missing_layer",): "add the layer to the model that lacks it, or remove it from the model that has it",
     ("layer_sizes",): "give both layers the same numbers of units, filters and groups",
     ("missing_parameter", "transposed_kernel", "swapped_weights", "other_weights"):
         "compare the parameter map and the checkpoint",
@@ -46,8 +46,8 @@ REMEDY_GROUPS = {
     ("added_variables",):
         "PyTorch's LSTM adds two biases, which are both trained: train one of them only, or accept the difference",
     ("epsilon",): (
-        "set it on both sides: the default of a normalization is 1e-3 in Keras and 1e-5 in PyTorch, that of Adam 1e-7 "
-        "in Keras and 1e-8 in PyTorch"
+        "set the same epsilon on both sides: the default of a normalization is 1e-3 in Keras and 1e-5 in PyTorch, "
+        "the default of Adam 1e-7 in Keras and 1e-8 in PyTorch"
     ),
     ("attention_scale", "attention_mask", "attention_order", "attention_heads"): "compare the code of the attention",
     ("attention_softmax", "softmax_axis"):
@@ -57,12 +57,12 @@ REMEDY_GROUPS = {
         "the last in Keras"
     ),
     ("pooling",): "use the same pooling on both sides",
-    ("same_padding_at_strides",): 'pad by `ZeroPadding2D` and use `padding="valid"`',
+    ("same_padding_at_strides",): 'pad with `ZeroPadding2D` and use `padding="valid"`',
     ("padding_position",):
-        "pad as many elements at the same ends on both sides, such as by `F.pad` and `ZeroPadding2D`",
+        "pad the same number of elements at the same ends on both sides, as `F.pad` and `ZeroPadding2D` do",
     ("cropping_position",): (
-        "use `padding=\"valid\"` and `Cropping` with PyTorch's padding at the start and padding - output_padding at "
-        "the end"
+        "in Keras, use `padding=\"valid\"` and crop `padding` elements at the start and `padding - output_padding` at "
+        "the end (PyTorch's arguments)"
     ),
     ("layer_order", "gate"): "compare the order of the layers in the block, and what multiplies their outputs",
     ("joined_order", "reshape_order"): (
@@ -84,7 +84,7 @@ REMEDY_GROUPS = {
         "look for frozen layers, `padding_idx`, `stop_gradient` and `detach`",
     ("tied_on_one_side",): "tie the output's weight to the embedding on both sides",
     ("averaged_twice", "not_averaged", "missing_gradient", "mean_of_means", "stale_gradient", "reduction"):
-        "sum the gradients of the weighted losses once: DDP averages gradients, Keras sums them",
+        "reduce the gradients once: DDP already averages them, Keras sums them; weight the losses accordingly",
     ("reduced_in_bfloat16", "reduced_in_float16", "reduced_in_float32"):
         "look for a compression in the strategy, such as `strategy.comm_hook`",
     ("not_clipped", "clipped_per_variable", "clipped_before_reduction", "clipping_norm", "clipped_by_value",
@@ -101,7 +101,7 @@ REMEDY_GROUPS = {
         "compare the optimizers' formulas; in runs, use `optimizer.semantics=aligned`",
     ("learning_rate_scaled", "learning_rate_divided", "learning_rate_root", "schedule_late", "schedule_early",
      "no_schedule"):
-        "use one schedule on both sides",
+        "use the same schedule on both sides",
     ("biased_variance",):
         "compare the variance: Keras divides by n, PyTorch by n - 1, and Lockstep by n - 1 on both sides",
     ("moving_statistics",): "compare the momentum: Keras's is 1 - PyTorch's",
@@ -120,8 +120,8 @@ REMEDY_GROUPS = {
      "ns_steps", "rate_adjustment"):
         "set the hyperparameter to the same value in both optimizers",
     ("rho", "initial_accumulator_value", "momentum_decay"): (
-        "set it on both sides: RMSprop's rho is 0.9 in Keras and 0.99 in PyTorch (`alpha`); Adagrad's sum begins with "
-        "0.1 in Keras and 0 in PyTorch; Keras's Nadam is PyTorch's with `momentum_decay=1`"
+        "set the hyperparameter on both sides: RMSprop's rho is 0.9 in Keras and 0.99 in PyTorch (`alpha`); Adagrad's "
+        "sum begins with 0.1 in Keras and 0 in PyTorch; Keras's Nadam is PyTorch's with `momentum_decay=1`"
     ),
     ("missing_in_optimizer",): "create the optimizer after the last layer, and pass it all parameters",
     ("evaluation_mode", "dropout_rate"): "call `model.train()` before each epoch, and set the same dropout rates",
@@ -139,14 +139,14 @@ REMEDY_GROUPS = {
     ("loss_weight", "missing_loss_term", "loss_terms"): "add the same losses, with the same weights, in both scripts",
     ("zero_grad_missing", "dropped_micro_batches", "update_without_backward"): "call `zero_grad` once for each update",
     ("accumulation_not_divided", "accumulation_divided_twice"):
-        "divide the loss of each micro-batch by their number, once",
+        "divide the loss of each micro-batch by the number of micro-batches, once",
     ("sampler_padding", "last_batch_dropped", "repeated_batch"):
         "use the same `drop_last`, and draw a new batch for each step",
     ("weights_changed",): "evaluate averaged weights in a copy of the model",
     ("not_reduced",): "wrap the model in DistributedDataParallel, and call the wrapper",
 }  # fmt: skip
 REMEDIES = {cause: remedy for causes, remedy in REMEDY_GROUPS.items() for cause in causes}
-# Causes whose sentence says all that is known, such as the place of a difference
+# Causes without a remedy: the report only shows where the sides differ
 WITHOUT_REMEDY = (
     "operation",
     "missing_operation",
@@ -160,11 +160,12 @@ WITHOUT_REMEDY = (
     "shape_of_outputs",
     "training_mode",
 )
-# Remedies by stage, for causes that are named after a config key, a setting of a layer, or a loss formula
+# Remedy by stage, for causes that are named after a config key, an argument of a layer, or a loss formula
 STAGE_REMEDIES = {
     "config": "set the key to the same value on both sides",
-    "hyperparameters": "set it to the same value in both scripts",
-    **dict.fromkeys(("activations", "activations in training mode"), "set it to the same value in both layers"),
+    "hyperparameters": "set the hyperparameter to the same value in both scripts",
+    "activations": "set the argument to the same value in both layers",
+    "activations in training mode": "set the argument to the same value in both layers",
     "loss": REMEDIES["loss_function"],
 }
 

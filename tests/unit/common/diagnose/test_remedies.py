@@ -30,7 +30,7 @@ def test_every_planted_cause_has_a_remedy() -> None:
     ("stage", "cause", "remedy"),
     [
         ("config", "optimizer.beta2", "set the key to the same value on both sides"),
-        ("activations", "padding", "set it to the same value in both layers"),
+        ("activations", "padding", "set the argument to the same value in both layers"),
         ("loss", "huber_loss", "compare the loss functions: each returns one loss for each example"),
         ("loss", "not_finite", REMEDIES["not_finite"]),
         ("state", "unexplained", None),

@@ -45,7 +45,7 @@ def test_the_files(diagnosis: Diagnosis, tmp_path: Path) -> None:
     text = page.read_text()
     assert "<script>" not in text and "&lt;script&gt;" in text
     assert EPSILON in text and "http" not in text
-    assert "What to do: set it on both sides: the default of a normalization is 1e-3 in Keras" in text
+    assert "What to do: set the same epsilon on both sides: the default of a normalization is 1e-3 in Keras" in text
     assert text.count("<svg") == 1 and "largest difference, at [1, 1]" in text, "values of the one tensor that has some"
 
 
@@ -54,7 +54,7 @@ def test_the_terminal(diagnosis: Diagnosis, capsys: pytest.CaptureFixture[str]) 
     first, cause, remedy, *_ = capsys.readouterr().out.splitlines()
     assert first == f"A (torch ddp) and B (tf <script>) differ: {EPSILON}"
     assert cause.startswith("cause: epsilon, activations, norm: ") and cause.endswith("(confirmed)")
-    assert remedy.startswith("  what to do: set it on both sides")
+    assert remedy.startswith("  what to do: set the same epsilon on both sides")
 
 
 def test_nothing_differs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
