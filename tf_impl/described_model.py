@@ -38,13 +38,13 @@ from tf_impl.convolution import patch_grouped_convolutions
 from tf_impl.described_dropout import disable_dropout, explain_inputs, find_dropouts, seed_generators
 from tf_impl.described_gradients import DifferentiatedModel
 from tf_impl.described_layers import describe_layers, describe_variable
-from tf_impl.described_losses import compute_losses
 from tf_impl.described_state import find_restricted, get_state, read_state, set_state, view_state
 from tf_impl.float64 import compute_in_float64, keep_float64
 from tf_impl.forward_trace import ForwardTrace
 from tf_impl.input_adapter import build_input_adapter
 from tf_impl.keras_two import KerasTwoModel, build_user_model
 from tf_impl.nested_tensors import name_tensors
+from tf_impl.sampled_losses import compute_losses
 from tf_impl.traced_step import has_random_operations, trace_model
 from tf_impl.unsupported import find_unsupported
 
@@ -86,7 +86,7 @@ class DescribedModel(DifferentiatedModel):
         self.unused: set[str] | None = None  # the parameters that `describe` has found to be unused; None if unknown
         self.inputs = {name: tf.convert_to_tensor(array) for name, array in arrays.items()}
         self.has_channels = any(model_input.channels for model_input in inputs.values())
-        self.has_open_batch = any(0 in model_input.open_axes for model_input in inputs.values())
+        self.any_batch_size = any(0 in model_input.open_axes for model_input in inputs.values())
         self.adapt_inputs = build_input_adapter(key, model, list(inputs))
         self.outputs = self._call(training=False)  # layers create their variables at the first call
         self.had_random_operations = trace_model(f"{key}={factory}", self._compute, inputs, self.inputs)
@@ -202,7 +202,7 @@ class DescribedModel(DifferentiatedModel):
             output: The name of the output that the task uses.
             labels: The labels of the examples.
         """
-        return compute_losses(task, self.outputs[output], labels, self.has_open_batch)
+        return compute_losses(task, self.outputs[output], labels, self.any_batch_size)
 
     def compute(
         self, weights: Mapping[str, np.ndarray], training: bool, replacements: Mapping[str, RecordedCall] | None = None

@@ -40,7 +40,6 @@ from torch_impl.described_dropout import (
 )
 from torch_impl.described_gradients import DifferentiatedModel
 from torch_impl.described_layers import describe_layers, describe_variable
-from torch_impl.described_losses import compute_losses
 from torch_impl.described_state import find_restricted, get_state, read_state, set_state, view_state, view_tensor
 from torch_impl.float64 import compute_in_float64, keep_float64
 from torch_impl.forward_trace import ForwardTrace
@@ -48,6 +47,7 @@ from torch_impl.input_adapter import build_input_adapter
 from torch_impl.keras_backend import build_module
 from torch_impl.keras_module import KerasModule
 from torch_impl.nested_tensors import name_tensors
+from torch_impl.sampled_losses import compute_losses
 from torch_impl.state_dict import find_aliases, read_state_dict
 from torch_impl.unsupported import find_unsupported
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import psutil
 
-from common.bench.process_tree import stop_all
+from common.bench.process_tree import suspend_trees
 from common.run_module import module_command
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     for line in sys.stdin:
         with suppress(psutil.NoSuchProcess):
             roots.append(psutil.Process(int(line)))
-    for process in stop_all(roots):  # stopped first, so that none of them starts another process meanwhile
+    for process in suspend_trees(roots):  # stopped first, so that none of them starts another process meanwhile
         with suppress(psutil.NoSuchProcess):
             process.kill()
 

@@ -54,7 +54,7 @@ class ProcessTree:
 
     def stop(self) -> None:
         """Stop all processes, and return when they have stopped."""
-        self.stopped = stop_all([self.root])
+        self.stopped = suspend_trees([self.root])
 
     def resume(self) -> None:
         """Continue all processes, descendants first, so that the command never sees a stopped descendant."""
@@ -89,7 +89,7 @@ def list_descendants(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
     return list(dict.fromkeys(processes))
 
 
-def stop_all(roots: Sequence[psutil.Process]) -> list[psutil.Process]:
+def suspend_trees(roots: Sequence[psutil.Process]) -> list[psutil.Process]:
     """Stop these processes and their descendants, also descendants that start meanwhile. Return all of them."""
     stopped: dict[psutil.Process, None] = {}
     while running := [process for process in list_descendants(roots) if process not in stopped]:

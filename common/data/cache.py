@@ -45,7 +45,7 @@ class _CacheModule(Protocol):
     def reopen_cache(self, config: Config, directory: Path) -> Cache: ...
 
 
-def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
+def open_transformed_cache(config: Config, source: TokenizerSource | None) -> Cache:
     """Open and verify the cache of a config. Build the cache first if it is missing or damaged.
 
     Args:
@@ -64,8 +64,8 @@ def open_cache(config: Config, source: TokenizerSource | None) -> Cache:
     return cache
 
 
-def reopen_cache(config: Config, directory: Path) -> Cache:
-    """Open the cache at a path that an earlier `open_cache`, possibly of another process, has built and verified.
+def reopen_transformed_cache(config: Config, directory: Path) -> Cache:
+    """Open a cache that `open_transformed_cache` has built and verified in this or another process.
 
     No array is read, so this takes the same time for every corpus.
 

@@ -11,7 +11,7 @@ from typing import TypedDict, cast
 
 from common.config.schema import Config
 from common.data.batch_plan import PLAN_VERSION
-from common.data.cache import Cache, reopen_cache
+from common.data.cache import Cache, reopen_transformed_cache
 from common.models.initial_weights import InitialCheckpoint, reopen_initial_checkpoint
 from common.models.label_checks import limit_labels
 from common.models.task_outputs import OutputLayout
@@ -83,7 +83,7 @@ def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
     """Open the inputs that the command prepared, without verifying their contents. Each training process calls it."""
     paths = _read_paths(run_dir)
     initial = reopen_initial_checkpoint(Path(paths["initial"]))
-    cache = reopen_cache(config, Path(paths["cache"]))
+    cache = reopen_transformed_cache(config, Path(paths["cache"]))
     cache = limit_labels(config, cache, initial.hf_config.get("output_classes"))
     inputs = PreparedInputs(cache, initial, open_prepared_checkpoint(run_dir))
     # The checkpoint is left out: its fingerprint changes if the run evaluates it after it was saved.

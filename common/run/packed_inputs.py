@@ -19,7 +19,7 @@ from common.config.models import CustomModelSettings
 from common.config.saved_config import CONFIG, Section
 from common.config.schema import Config
 from common.data.atomic_directory import JsonObject, compute_fingerprint, verify_directory
-from common.data.cache import Cache, reopen_cache
+from common.data.cache import Cache, reopen_transformed_cache
 from common.errors import UserError
 from common.models import custom, initial_weights
 from common.models.initial_weights import WEIGHTS, InitialCheckpoint, reopen_initial_checkpoint
@@ -53,7 +53,7 @@ def find_packed_inputs(config: Config) -> tuple[Cache | None, InitialCheckpoint 
         return None, None
     check_formats(packed.parent, asdict(config))
     with _report_damage(packed / DATA_DIRECTORY):
-        cache = reopen_cache(config, packed / DATA_DIRECTORY)
+        cache = reopen_transformed_cache(config, packed / DATA_DIRECTORY)
     if _describe_weights(asdict(config)) != _describe_weights(values):
         _check_paths(config, values, MODEL_PATH_KEYS, "initial weights")
         return cache, None

@@ -17,7 +17,7 @@ from common.config.parameter_groups import expand_groups, find_overlaps
 from common.config.saved_config import CONFIG
 from common.config.schema import Config
 from common.data.arrays.stream_split import StreamSplit
-from common.data.cache import open_cache, reopen_cache
+from common.data.cache import open_transformed_cache, reopen_transformed_cache
 from common.errors import UserError, report_write_errors
 from common.interpreter import check_interpreter
 from common.metrics.compute import check_predictions
@@ -58,7 +58,7 @@ def _open_stream(context: RunContext) -> Iterator[None]:
     if not isinstance(cache.train, StreamSplit):
         yield
         return
-    stream = reopen_cache(context.config, cache.directory).train  # the config has the run directory now
+    stream = reopen_transformed_cache(context.config, cache.directory).train  # the config has the run directory now
     assert isinstance(stream, StreamSplit)
     with stream.open_blocks(checkpoint.stream_blocks if checkpoint and not context.config.data.allow_change else {}):
         yield
@@ -124,7 +124,7 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
         source = find_source(config)
         if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizerSettings):
             source = open_source(checkpoint.directory, config)  # keeps the tokenizer: new data would train another one
-        cache = open_cache(config, source) if cache is None else cache
+        cache = open_transformed_cache(config, source) if cache is None else cache
     check_labels(config, cache)
     check_predictions(config, cache)
     if initial is None:

@@ -25,7 +25,7 @@ from common.training.look_ahead import open_batches
 from common.training.loop_inputs import LoopInputs
 from common.training.observer import Observer
 from common.training.planned_batches import validation_batches
-from common.training.plateau import follow_evaluation
+from common.training.plateau import update_plateau
 from common.training.rows import Row
 from common.training.schedule import compute_learning_rate
 from common.training.stop import Stop
@@ -270,7 +270,7 @@ class Loop:
         if not isinstance(schedule, PlateauSettings) or not self._is_due(self.config.train.eval_every):
             return
         previous_factor, higher_is_better = position.plateau_factor, is_higher_better(self.config, schedule.metric)
-        position.plateau = follow_evaluation(schedule, position.plateau, values[schedule.metric], higher_is_better)
+        position.plateau = update_plateau(schedule, position.plateau, values[schedule.metric], higher_is_better)
         if position.plateau_factor != previous_factor:
             log.info(
                 "schedule=plateau: no better validation %s; learning rate %g after step %d",

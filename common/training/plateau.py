@@ -9,7 +9,7 @@ from common.config.schedules import PlateauSettings
 from common.training.state import PlateauValues
 
 
-def follow_evaluation(
+def update_plateau(
     settings: PlateauSettings, plateau: PlateauValues | None, value: float, higher_is_better: bool
 ) -> PlateauValues:
     """Return the progress after one more evaluation.

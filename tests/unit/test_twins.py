@@ -113,7 +113,7 @@ DIFFERENT_PARAMETERS = {  # functions of both sides whose parameters differ, wit
     "aligned_layers.py:align_dropout": "PyTorch's layers know their names, Keras's layers are paired with names",
     "aligned_layers.py:use_dropout_keys": "PyTorch's layers keep the keys, Keras's steps are traced once",
     "batch_norm.py:use_real_rows": "as use_dropout_keys",
-    "described_losses.py:compute_losses": "Only TensorFlow compiles a step, which may not know the number of examples",
+    "sampled_losses.py:compute_losses": "Only TensorFlow compiles a step, which may not know the number of examples",
     "described_layers.py:describe_variable": "PyTorch has tensors, Keras has variables",
     "rule_optimizer.py:RuleOptimizer.__init__": "PyTorch's optimizers have groups of parameters",
     "rule_optimizer.py:RuleOptimizer.step": "as __init__: PyTorch's optimizers update all parameters at once",

@@ -25,7 +25,7 @@ from common.diagnose.recorded.matched_arrays import (
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.time_axis import Sizes, find_sizes_of_template, put_examples_first, put_time_first
+from common.diagnose.recorded.time_axis import Sizes, infer_follower_sizes, put_examples_first, put_time_first
 from common.errors import UserError
 from common.recording.record_format import OPERAND
 
@@ -149,7 +149,7 @@ class FollowedBatches:
             arrays: The arrays of the recorded batch.
             counts: The numbers of examples of recorded batches. Another length may be the number of time steps.
         """
-        sizes = find_sizes_of_template(leaves.values(), arrays.values()) if self.may_have_time_first else None
+        sizes = infer_follower_sizes(leaves.values(), arrays.values()) if self.may_have_time_first else None
         if sizes is not None and self._time_sizes is None and sizes[1] not in counts:
             name = next(name for name, leaf in leaves.items() if leaf.shape[:2] == sizes)
             raise UserError(

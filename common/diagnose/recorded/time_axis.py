@@ -93,7 +93,7 @@ def put_time_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
     return put_examples_first(array, (examples, time))
 
 
-def find_sizes_of_template(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> Sizes | None:
+def infer_follower_sizes(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> Sizes | None:
     """Return (time, examples) of a following script's batch if its arrays must be time-first, otherwise None.
 
     Args:

@@ -15,7 +15,7 @@ from common.config.keys import HOST, SOURCE, key
 from common.config.schema import Config
 from common.data import atomic_directory
 from common.data.batches import Split
-from common.data.cache import _warn_of_unused_classes, open_cache, reopen_cache
+from common.data.cache import _warn_of_unused_classes, open_transformed_cache, reopen_transformed_cache
 from common.data.identity import collect_source_keys
 from common.data.images.image_corpus import ImageCorpus, LabelledImages
 from common.data.text.text_rows import TextRows, TextSource
@@ -39,8 +39,8 @@ def gather_all(split: Split) -> dict[str, list]:
 
 @pytest.mark.slow
 def test_a_reopened_cache_is_the_same(config: Config) -> None:
-    opened = open_cache(config, None)
-    again = reopen_cache(config, opened.directory)
+    opened = open_transformed_cache(config, None)
+    again = reopen_transformed_cache(config, opened.directory)
     assert type(again) is type(opened)
     assert (again.fingerprint, again.classes, str(again)) == (opened.fingerprint, opened.classes, str(opened))
     assert gather_all(again.train) == gather_all(opened.train)
@@ -48,31 +48,31 @@ def test_a_reopened_cache_is_the_same(config: Config) -> None:
 
 
 def test_a_reopened_cache_is_not_hashed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = open_cache(config, None)
+    opened = open_transformed_cache(config, None)
 
     def fail(path: Path) -> str:
         raise AssertionError(f"{path} is hashed")
 
     monkeypatch.setattr(atomic_directory, "compute_checksum", fail)
-    assert reopen_cache(config, opened.directory).fingerprint == opened.fingerprint
+    assert reopen_transformed_cache(config, opened.directory).fingerprint == opened.fingerprint
     with pytest.raises(AssertionError, match="is hashed"):
-        open_cache(config, None)
+        open_transformed_cache(config, None)
 
 
 def test_open_verifies_and_reopen_does_not(config: Config) -> None:
-    opened = open_cache(config, None)
+    opened = open_transformed_cache(config, None)
     path = opened.directory / ARRAYS[config.data.reads]
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert reopen_cache(config, opened.directory).fingerprint == opened.fingerprint
+    assert reopen_transformed_cache(config, opened.directory).fingerprint == opened.fingerprint
     assert path.read_bytes() != content
-    assert open_cache(config, None).fingerprint == opened.fingerprint
+    assert open_transformed_cache(config, None).fingerprint == opened.fingerprint
     assert path.read_bytes() == content
 
 
 def test_a_cache_that_was_removed(config: Config, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^.*/missing: manifest.json: cannot be read: .*; start the command again"):
-        reopen_cache(config, tmp_path / "missing")
+        reopen_transformed_cache(config, tmp_path / "missing")
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1], [2]])
@@ -91,7 +91,7 @@ def test_classes_without_an_example_are_warned_of(caplog: pytest.LogCaptureFixtu
 
 
 def test_every_class_has_an_example(config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    open_cache(config, None)
+    open_transformed_cache(config, None)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -104,7 +104,7 @@ def test_each_opening_warns_of_use_one_class(
     config = replace(config, data=data)
     for _ in ("built", "opened"):
         caplog.clear()
-        open_cache(config, None)
+        open_transformed_cache(config, None)
         assert [message for message in caplog.messages if "all 2 training examples are of class" in message]
 
 
@@ -153,14 +153,15 @@ def add_module(monkeypatch: pytest.MonkeyPatch, name: str, read: Any) -> None:
 def test_a_new_kind_of_text(small_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     add_module(monkeypatch, "poems", read_poems)
     config = replace(small_config(), data=Poems("poems", False, poet="anna", shelf="top"))
-    opened = open_cache(config, None)
+    opened = open_transformed_cache(config, None)
     assert (opened.classes, gather_all(opened.train)["labels"]) == (["new", "old"], [1, 0])
-    assert open_cache(replace(config, data=Poems("poems", True, "anna", "low")), None).directory == opened.directory
-    assert open_cache(replace(config, data=Poems("poems", False, "ben", "top")), None).directory != opened.directory
+    same, changed = Poems("poems", True, "anna", "low"), Poems("poems", False, "ben", "top")
+    assert open_transformed_cache(replace(config, data=same), None).directory == opened.directory
+    assert open_transformed_cache(replace(config, data=changed), None).directory != opened.directory
 
 
 def test_a_new_kind_of_images(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     add_module(monkeypatch, "stamps", read_stamps)
     config = replace(make_config("model=convnet"), data=Stamps("stamps", False, country="Peru"))
-    opened = open_cache(config, None)
+    opened = open_transformed_cache(config, None)
     assert (opened.classes, gather_all(opened.validation)["labels"]) == (["Peru", "other"], [0, 1])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from common.config.schedules import PlateauSettings
-from common.training.plateau import follow_evaluation
+from common.training.plateau import update_plateau
 from common.training.state import PlateauValues
 
 BASE = 0.3
@@ -26,7 +26,7 @@ def follow(settings: PlateauSettings, values: list[float]) -> list[float]:
     plateau: PlateauValues | None = None
     factors = []
     for value in values:
-        plateau = follow_evaluation(settings, plateau, value, settings.metric != "loss")
+        plateau = update_plateau(settings, plateau, value, settings.metric != "loss")
         factors.append(plateau["factor"])
     return factors
 

@@ -12,7 +12,7 @@ import pytest
 from common.config.schema import Config
 from common.data.arrays import array_files
 from common.data.arrays.array_cache import open_cache, reopen_cache
-from common.data.cache import open_cache as open_any_cache
+from common.data.cache import open_transformed_cache
 from common.data.splits.array_split import ArraySplit
 from common.errors import UserError
 from tests.conftest import MakeConfig
@@ -120,7 +120,7 @@ def test_classes_are_named(opened: Opened, caplog: pytest.LogCaptureFixture) -> 
 def test_reopened(arrays_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = write(tmp_path, "train", ".npz", TRAIN)
     config = arrays_config(at, at, weight="weight")
-    first = open_any_cache(config, None)
+    first = open_transformed_cache(config, None)
 
     def fail(*arguments: Any) -> None:
         raise AssertionError("the arrays are read")
@@ -155,9 +155,9 @@ def test_a_corpus_without_classes_is_not_warned_of(
     arrays_config: Callable[..., Config], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = write(tmp_path, "train", ".npz", {"x": np.ones(3), "labels": np.zeros((3, 2), np.int64)})
-    assert open_any_cache(arrays_config(at, at), None).classes == []
+    assert open_transformed_cache(arrays_config(at, at), None).classes == []
     [message] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert message == "data.validation is the same file as data.train: it shows nothing about new examples"
     write(tmp_path, "train", ".npz", {"x": np.ones(3), "labels": np.zeros(3, np.int64)})
-    open_any_cache(arrays_config(at, at), None)
+    open_transformed_cache(arrays_config(at, at), None)
     assert "all 3 training examples are of class '0'" in caplog.text

@@ -13,7 +13,7 @@ from common.config.data import LinesSettings
 from common.config.schema import Config
 from common.data.arrays import line_cache
 from common.data.batches import GlobalBatch
-from common.data.cache import open_cache, reopen_cache
+from common.data.cache import open_transformed_cache, reopen_transformed_cache
 from common.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -38,7 +38,7 @@ def lines_config(make_config: MakeConfig, tmp_path: Path) -> LinesConfig:
 @pytest.mark.parametrize("length", [3, 5, 41])
 def test_blocks_of_bytes(lines_config: LinesConfig, length: int) -> None:
     config = lines_config()
-    cache = open_cache(replace(config, train=replace(config.train, max_length=length)), None)
+    cache = open_transformed_cache(replace(config, train=replace(config.train, max_length=length)), None)
     assert isinstance(cache, line_cache.ArrayCache)
     assert (cache.classes, cache.inputs) == ([], {"input_ids": ("int32", (length,))})
     assert cache.limits == {"input_ids": max((TRAIN + VALIDATION).encode())}
@@ -55,38 +55,38 @@ def test_blocks_of_bytes(lines_config: LinesConfig, length: int) -> None:
 
 def test_left_over_tokens_are_logged(lines_config: LinesConfig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    open_cache(lines_config("0123456789abcd"), None)
+    open_transformed_cache(lines_config("0123456789abcd"), None)
     assert "train.txt: 14 tokens in 2 blocks of 5; 3 left over" in caplog.text
 
 
 def test_a_file_just_long_enough(lines_config: LinesConfig, tmp_path: Path) -> None:
-    assert len(open_cache(lines_config("012345"), None).train) == 1
+    assert len(open_transformed_cache(lines_config("012345"), None).train) == 1
     with pytest.raises(UserError) as raised:
-        open_cache(lines_config("01234"), None)
+        open_transformed_cache(lines_config("01234"), None)
     assert str(raised.value) == (
         f"{tmp_path}/train.txt: 5 tokens, too few for a block of 5 and the token after it; use a longer text, or "
         "lower train.max_length"
     )
     with pytest.raises(UserError, match=r"train.txt: 0 tokens, too few"):
-        open_cache(lines_config(""), None)
+        open_transformed_cache(lines_config(""), None)
 
 
 def test_reopened(lines_config: LinesConfig) -> None:
     config = lines_config()
-    first = open_cache(config, None)
-    again = reopen_cache(config, first.directory)
+    first = open_transformed_cache(config, None)
+    again = reopen_transformed_cache(config, first.directory)
     assert isinstance(again, line_cache.ArrayCache)
     assert (again.fingerprint, again.inputs) == (first.fingerprint, {"input_ids": ("int32", (5,))})
-    wider = open_cache(replace(config, train=replace(config.train, max_length=6)), None)
+    wider = open_transformed_cache(replace(config, train=replace(config.train, max_length=6)), None)
     assert wider.fingerprint != first.fingerprint
     assert isinstance(config.data, LinesSettings)
     os.utime(config.data.train, ns=(1, 1))
-    again = open_cache(config, None)
+    again = open_transformed_cache(config, None)
     assert (again.fingerprint, again.directory == first.directory) == (first.fingerprint, False)
 
 
 def test_a_global_batch(lines_config: LinesConfig) -> None:
-    split = open_cache(lines_config(), None).train
+    split = open_transformed_cache(lines_config(), None).train
     parts = [part for rank in range(3) for part in GlobalBatch(1, np.arange(7), split, "global").shard(rank, 3)]
     assert [len(part["labels"]) for part in parts] == [3, 2, 2]
     rows = np.concatenate([part["input_ids"] for part in parts])
@@ -104,7 +104,7 @@ def test_a_global_batch(lines_config: LinesConfig) -> None:
 )
 def test_not_utf8(lines_config: LinesConfig, tmp_path: Path, train: bytes, expected: str) -> None:
     with pytest.raises(UserError) as raised:
-        open_cache(lines_config(train), None)
+        open_transformed_cache(lines_config(train), None)
     assert str(raised.value).startswith(f"{tmp_path}/{expected}")
 
 
@@ -117,12 +117,12 @@ def test_missing_files(lines_config: LinesConfig, tmp_path: Path) -> None:
         (str(tmp_path), f"data.train: not a file: {tmp_path}; set it to one file of text"),
     ):
         with pytest.raises(UserError) as raised:
-            open_cache(replace(config, data=replace(config.data, train=train)), None)
+            open_transformed_cache(replace(config, data=replace(config.data, train=train)), None)
         assert str(raised.value) == expected
 
 
 def test_both_splits_are_one_file(lines_config: LinesConfig, caplog: pytest.LogCaptureFixture) -> None:
     config = lines_config()
     assert isinstance(config.data, LinesSettings)
-    open_cache(replace(config, data=replace(config.data, validation=config.data.train)), None)
+    open_transformed_cache(replace(config, data=replace(config.data, validation=config.data.train)), None)
     assert "data.validation is the same file as data.train" in caplog.text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.config.transforms import list_functions, parse_transforms
-from common.data.cache import open_cache
+from common.data.cache import open_transformed_cache
 from common.data.splits.array_column import Column
 from common.data.splits.array_split import ArraySplit
 from common.data.transforms.transformed_data import check_transforms, transform_data
@@ -260,7 +260,7 @@ def test_examples_that_cannot_be_mixed(make_config: MakeConfig) -> None:
 def test_evaluations_with_other_shapes(make_config: MakeConfig) -> None:
     config = make_config("model=convnet", "data.transforms=[{random_crop: {size: 4}}]")
     with pytest.raises(UserError) as raised:
-        open_cache(config, None)
+        open_transformed_cache(config, None)
     assert str(raised.value) == (
         "data.transforms: images is float32 [4, 4, 1] in training, but float32 [8, 8, 1] in evaluations, which "
         "leave out "
@@ -270,11 +270,11 @@ def test_evaluations_with_other_shapes(make_config: MakeConfig) -> None:
 
 def test_images_of_a_data_set_are_normalized_last(make_config: MakeConfig) -> None:
     ids = np.arange(9)
-    plain = open_cache(make_config("model=convnet"), None).validation.gather(ids, ids)["images"]
-    flipped = open_cache(make_config("model=convnet", "data.transforms=[horizontal_flip]"), None)
+    plain = open_transformed_cache(make_config("model=convnet"), None).validation.gather(ids, ids)["images"]
+    flipped = open_transformed_cache(make_config("model=convnet", "data.transforms=[horizontal_flip]"), None)
     assert np.allclose(flipped.validation.gather(ids, ids)["images"], plain, rtol=0, atol=1e-6)
     config = make_config("model=convnet", "data.transforms=[{normalize: {mean: [0], std: [1]}}]")
-    images = open_cache(config, None).train.gather(ids, ids)["images"]
+    images = open_transformed_cache(config, None).train.gather(ids, ids)["images"]
     assert (images.min(), images.max()) == (0, 1)
 
 

@@ -9,7 +9,7 @@ from common.diagnose.recorded.carried_states import explain_reset, list_carried_
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import (
     find_sizes,
-    find_sizes_of_template,
+    infer_follower_sizes,
     list_state_sizes,
     put_examples_first,
     put_layers_second,
@@ -45,15 +45,15 @@ def test_a_layer_that_takes_the_time_first_shows_the_sizes() -> None:
 
 
 def test_a_template_has_the_time_first_if_only_that_fits() -> None:
-    assert find_sizes_of_template([np.zeros((3, 5), int)], [TOKENS.T]) == (3, 5)
-    assert find_sizes_of_template([np.zeros((5, 3), int)], [TOKENS.T]) is None
-    assert find_sizes_of_template([np.zeros((3, 5))], [TOKENS.T.astype(float)]) is None  # a table of numbers
+    assert infer_follower_sizes([np.zeros((3, 5), int)], [TOKENS.T]) == (3, 5)
+    assert infer_follower_sizes([np.zeros((5, 3), int)], [TOKENS.T]) is None
+    assert infer_follower_sizes([np.zeros((3, 5))], [TOKENS.T.astype(float)]) is None  # a table of numbers
 
 
 def test_a_number_for_each_example_shows_which_axis_the_examples_have() -> None:
     recorded = [TOKENS.T, np.zeros(2, int)]
-    assert find_sizes_of_template([np.zeros((3, 2), int), np.zeros(3, int)], recorded) is None
-    assert find_sizes_of_template([np.zeros((3, 2), int), np.zeros(2, int)], recorded) == (3, 2)
+    assert infer_follower_sizes([np.zeros((3, 2), int), np.zeros(3, int)], recorded) is None
+    assert infer_follower_sizes([np.zeros((3, 2), int), np.zeros(2, int)], recorded) == (3, 2)
 
 
 def test_the_states_of_layers_have_the_examples_first() -> None:

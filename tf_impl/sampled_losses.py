@@ -11,7 +11,7 @@ from tf_impl.traced_step import compile_losses
 
 
 def compute_losses(
-    task: TaskSettings, outputs: tf.Tensor, labels: np.ndarray, has_open_batch: bool
+    task: TaskSettings, outputs: tf.Tensor, labels: np.ndarray, any_batch_size: bool
 ) -> dict[str, np.ndarray]:
     """Return the losses of the examples.
 
@@ -19,7 +19,7 @@ def compute_losses(
         task: The settings of the task.
         outputs: The output that the task uses, of all examples, in float64.
         labels: The labels of the examples.
-        has_open_batch: Whether to compile the loss function for any number of examples.
+        any_batch_size: Whether to compile the loss function for any number of examples.
 
     Returns:
         The losses by kind: "float32" are computed from float32 outputs, as in training, "float64" from float64 outputs,
@@ -29,7 +29,7 @@ def compute_losses(
     Raises:
         UserError: The user's loss function failed.
     """
-    losses, count = compile_losses(build_task_functions(task).losses, has_open_batch), len(labels)
+    losses, count = compile_losses(build_task_functions(task).losses, any_batch_size), len(labels)
     (batch,) = to_tensors([{"labels": labels}])
     batches = {"float32": (tf.cast(outputs, tf.float32), batch["labels"]), "float64": (outputs, batch["labels"])}
     for index in range(count):
