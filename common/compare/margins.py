@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from common.errors import UserError
 
-FORM = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)(sd)?", re.IGNORECASE)
+MARGIN_PATTERN = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)(sd)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def parse_margins(default: str, by_metric: Mapping[str, str]) -> Margins:
 
 
 def _parse(key: str, text: object) -> Margin:
-    match = FORM.fullmatch(str(text).strip())
+    match = MARGIN_PATTERN.fullmatch(str(text).strip())
     if match is None:
         raise UserError(f"{key}={text}: must be a number such as 0.01, or of standard deviations such as 0.5sd")
     return Margin(float(match[1]), match[2] is not None)

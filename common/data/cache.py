@@ -31,7 +31,7 @@ class Cache:
     validation: Split
     classes: list[str]  # names of the classes; empty if the labels are not classes of examples
     # Arguments of the `normalize` that is appended to the transforms of images; None if nothing is to be normalized.
-    normalization: Normalization = field(default=None, kw_only=True)
+    normalization: Normalization | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         return f"{len(self.train)} training and {len(self.validation)} validation examples"

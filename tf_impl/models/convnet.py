@@ -63,13 +63,13 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     shapes = get_parameter_shapes(hf_config)
     # The axes of each kernel in PyTorch. The inputs of fc1 are divided into the axes before flattening, because PyTorch
     # flattens (channels, height, width), Keras (height, width, channels).
-    kernels = {name: shapes[f"{name}.weight"] for name in ("conv1", "conv2", "fc1", "fc2")}
-    kernels["fc1"] = (shapes["fc1.weight"][0], hf_config["channels"][1], height // 4, width // 4)
+    kernel_shapes = {name: shapes[f"{name}.weight"] for name in ("conv1", "conv2", "fc1", "fc2")}
+    kernel_shapes["fc1"] = (shapes["fc1.weight"][0], hf_config["channels"][1], height // 4, width // 4)
     model.named_parameters = []
-    for name, kernel in kernels.items():
+    for name, kernel_shape in kernel_shapes.items():
         layer = getattr(model, name)
         model.named_parameters += [
-            NamedParameter(f"{name}.weight", layer.kernel, shapes[f"{name}.weight"], kernel),
+            NamedParameter(f"{name}.weight", layer.kernel, shapes[f"{name}.weight"], kernel_shape),
             NamedParameter(f"{name}.bias", layer.bias, shapes[f"{name}.bias"], None),
         ]
     return model

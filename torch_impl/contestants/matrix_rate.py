@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from common.bench.contestant_task import RowWriter
-from torch_impl.models.linear import multiply as onednn_product
+from torch_impl.models.linear import onednn_linear
 
 ROW_SECONDS = 0.2  # approximate time between two rows
 
@@ -40,7 +40,7 @@ def multiply_by_default() -> None:
 
 def multiply_by_onednn() -> None:
     """Multiply with oneDNN."""
-    onednn_product(a, b.t())
+    onednn_linear(a, b.t())
 
 
 def repeat(product: Callable[[], None], times: int) -> None:

@@ -29,7 +29,7 @@ class _Product(torch.autograd.Function):
     @override
     def forward(ctx: FunctionCtx, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
-        return multiply(x, weight, bias)
+        return onednn_linear(x, weight, bias)
 
     @staticmethod
     @override
@@ -39,8 +39,8 @@ class _Product(torch.autograd.Function):
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         gradient_rows = gradient.flatten(0, -2)
         return (
-            multiply(gradient, weight.t()) if needs_x else None,
-            multiply(gradient_rows.t(), x.flatten(0, -2).t()) if needs_weight else None,
+            onednn_linear(gradient, weight.t()) if needs_x else None,
+            onednn_linear(gradient_rows.t(), x.flatten(0, -2).t()) if needs_weight else None,
             gradient_rows.sum(0) if needs_bias else None,
         )
 
@@ -83,21 +83,21 @@ def use_onednn(model: Module) -> None:
                 module.__class__ = OneDnnLinear
 
 
-def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Multiply x [..., inputs] by the transpose of weight [outputs, inputs], and add the bias [outputs]."""
     if torch.compiler.is_compiling():
-        return _opaque_multiply(x, weight, bias)
+        return _opaque_onednn_linear(x, weight, bias)
     product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
 
 
 @torch.library.custom_op("lockstep::multiply", mutates_args=())
-def _opaque_multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def _opaque_onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Multiply in an operation that Inductor does not compile, because Inductor requires constant weights here."""
     product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
 
 
-@_opaque_multiply.register_fake
+@_opaque_onednn_linear.register_fake
 def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[0])

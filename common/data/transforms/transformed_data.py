@@ -27,13 +27,13 @@ from common.data.transforms.transformed_split import (
 )
 from common.errors import UserError
 
-Normalization = dict[str, list[float]] | None
+Normalization = dict[str, list[float]]  # arguments of the transform `normalize`
 
 CHECKED_EXAMPLES = 8  # training examples on which the transforms are checked
 
 
 def transform_data(
-    config: Config, train: Split, validation: Split, classes: int, normalization: Normalization
+    config: Config, train: Split, validation: Split, classes: int, normalization: Normalization | None
 ) -> tuple[Split, Split]:
     """Return both splits with the transforms of the config, or unchanged if there are none.
 

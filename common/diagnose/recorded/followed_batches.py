@@ -25,7 +25,7 @@ from common.diagnose.recorded.matched_arrays import (
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.time_axis import Sizes, infer_follower_sizes, put_examples_first, put_time_first
+from common.diagnose.recorded.time_axis import TimeSizes, infer_follower_sizes, put_examples_first, put_time_first
 from common.errors import UserError
 from common.recording.record_format import OPERAND
 
@@ -54,7 +54,7 @@ class FollowedBatches:
         self._position = 0  # index of the next example within the step
         self.notes: list[str] = []
         self.may_have_time_first = False
-        self._time_sizes: Sizes | None = None
+        self._time_sizes: TimeSizes | None = None
 
     def end_step(self) -> None:
         """Notice an update of the script: it needs no more examples of the step that the followed script had then."""
@@ -141,7 +141,7 @@ class FollowedBatches:
 
     def _find_time_sizes(
         self, leaves: Mapping[str, np.ndarray], arrays: Arrays, counts: Collection[int]
-    ) -> Sizes | None:
+    ) -> TimeSizes | None:
         """Return the sizes of the script's batch if it has the time first. Raise UserError if that is not certain.
 
         Args:

@@ -13,7 +13,7 @@ import numpy as np
 from common.diagnose.recorded.example_rows import join_examples, split_examples
 from common.diagnose.recorded.model_calls import count_calls, find_call_rows, join_calls, join_labels
 from common.diagnose.recorded.time_axis import (
-    Sizes,
+    StateSizes,
     find_recorded_sizes,
     list_state_sizes,
     put_examples_first,
@@ -94,7 +94,7 @@ class RecordedBatches:
         return next((name for name, array in inputs.items() if array.shape[:2] == sizes), None)
 
     @cached_property
-    def _state_sizes(self) -> set[Sizes]:
+    def _state_sizes(self) -> set[StateSizes]:
         return list_state_sizes(self._layers)
 
     def count_examples(self, step: int) -> list[int]:

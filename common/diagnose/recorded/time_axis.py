@@ -10,7 +10,8 @@ import numpy as np
 from common.recording.record_format import LayerFacts
 from common.recording.tensor_file import TensorFile
 
-Sizes = tuple[int, int]  # numbers of time steps and of examples
+TimeSizes = tuple[int, int]  # time steps, examples
+StateSizes = tuple[int, int]  # layers (twice as many if bidirectional), features
 
 
 def takes_time_first(layer: LayerFacts) -> bool:
@@ -20,7 +21,7 @@ def takes_time_first(layer: LayerFacts) -> bool:
 
 def find_sizes(
     layers: Iterable[LayerFacts], calls: Mapping[str, np.ndarray], inputs: Iterable[np.ndarray]
-) -> Sizes | None:
+) -> TimeSizes | None:
     """Return the sizes of inputs that have the time first; None if the examples are first, or if it is not known.
 
     A layer that takes the time first shows it, unless the model itself exchanges the axes before.
@@ -40,7 +41,7 @@ def find_sizes(
     return None
 
 
-def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> Sizes | None:
+def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> TimeSizes | None:
     """Return the sizes of the first micro-batch of a step; None if its examples are first.
 
     Args:
@@ -52,7 +53,7 @@ def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> Sizes
     return find_sizes(layers, file.select("layer"), file.select("batch/0/input").values())
 
 
-def put_examples_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
+def put_examples_first(array: np.ndarray, sizes: TimeSizes) -> np.ndarray:
     """Return an array with the examples first. Time steps and examples may be two axes, or flattened into one."""
     time, examples = sizes
     if array.shape[:2] == sizes:
@@ -62,7 +63,7 @@ def put_examples_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
     return array
 
 
-def list_state_sizes(layers: Iterable[LayerFacts]) -> set[Sizes]:
+def list_state_sizes(layers: Iterable[LayerFacts]) -> set[StateSizes]:
     """Return the numbers of layers and of features of the states that PyTorch's recurrent layers take and return."""
     sizes = set()
     for attributes in (layer["attributes"] for layer in layers):
@@ -72,7 +73,7 @@ def list_state_sizes(layers: Iterable[LayerFacts]) -> set[Sizes]:
     return sizes
 
 
-def put_layers_second(array: np.ndarray, examples: int, state_sizes: Collection[Sizes]) -> np.ndarray:
+def put_layers_second(array: np.ndarray, examples: int, state_sizes: Collection[StateSizes]) -> np.ndarray:
     """Return states of several layers [layers, n, features] with the examples first; a single layer has no axis.
 
     Args:
@@ -87,13 +88,13 @@ def put_layers_second(array: np.ndarray, examples: int, state_sizes: Collection[
     return array[0] if len(array) == 1 else array.swapaxes(0, 1)
 
 
-def put_time_first(array: np.ndarray, sizes: Sizes) -> np.ndarray:
+def put_time_first(array: np.ndarray, sizes: TimeSizes) -> np.ndarray:
     """Undo `put_examples_first`."""
     time, examples = sizes
     return put_examples_first(array, (examples, time))
 
 
-def infer_follower_sizes(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> Sizes | None:
+def infer_follower_sizes(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> TimeSizes | None:
     """Return (time, examples) of a following script's batch if its arrays must be time-first, otherwise None.
 
     Args:
