@@ -97,9 +97,9 @@ class Contestant:
             time.sleep(POLL_SECONDS)
 
     def _stop(self) -> None:
-        self.tree.stop()
+        self.tree.suspend()
         self.stopped_at = time.perf_counter()
-        self._guard.watch(self.tree.stopped)
+        self._guard.watch(self.tree.suspended)
         self.peak_memory = self.tree.peak_memory()
 
 

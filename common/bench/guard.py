@@ -1,8 +1,8 @@
 """A process that kills the processes of a benchmark when the benchmark ends, even if SIGKILL ends it.
 
-The guard reads process ids from a pipe. When the pipe closes, it kills these processes and all their descendants. They
-cannot end by themselves. Contestants take turns, and a contestant that waits is stopped (SIGSTOP). A stopped process
-does not notice that its parent has ended.
+The guard reads process ids from a pipe. When the pipe closes, it kills these processes and all their descendants. A
+waiting contestant is suspended (SIGSTOP) while another contestant runs. A suspended process does not notice that its
+parent has ended, so the guard must kill it.
 """
 
 import subprocess
@@ -18,27 +18,27 @@ from common.run_module import module_command
 
 
 class Guard:
-    """The benchmark's end of the pipe. Leaving the context kills all processes and waits until they have ended."""
+    """The benchmark's end of the pipe. Leaving the context kills the watched processes and waits for their end."""
 
     def __enter__(self) -> "Guard":
         command = module_command("common.bench.guard")
         self._popen = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        assert self._popen.stdin is not None
+        self._pipe = self._popen.stdin
         self._watched: set[psutil.Process] = set()
         return self
 
     def watch(self, processes: Iterable[psutil.Process]) -> None:
         """Kill these processes and their descendants when the benchmark ends."""
-        assert self._popen.stdin is not None
         unwatched = set(processes) - self._watched
         self._watched |= unwatched
-        self._popen.stdin.write("".join(f"{process.pid}\n" for process in unwatched).encode())
-        self._popen.stdin.flush()
+        self._pipe.write("".join(f"{process.pid}\n" for process in unwatched).encode())
+        self._pipe.flush()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._popen.stdin is not None
-        self._popen.stdin.close()
+        self._pipe.close()
         self._popen.wait()
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     for line in sys.stdin:
         with suppress(psutil.NoSuchProcess):
             roots.append(psutil.Process(int(line)))
-    for process in suspend_trees(roots):  # stopped first, so that none of them starts another process meanwhile
+    for process in suspend_trees(roots):  # suspended first, so that none starts another process
         with suppress(psutil.NoSuchProcess):
             process.kill()
 

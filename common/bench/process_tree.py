@@ -1,4 +1,4 @@
-"""A command and its descendants, which are stopped, continued, measured and ended together."""
+"""A command and its descendants, which are suspended, resumed, measured and ended together."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ class ProcessTree:
 
     Attributes:
         root: the process of the command.
-        stopped: the processes that the last call of `stop` stopped.
+        suspended: the processes that the last call of `suspend` suspended.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class ProcessTree:
             command: The command.
             environment: Variables to add to the environment.
             log: The file that the output is appended to.
-            cores: How many cores the processes are bound to, if the system can bind them; None for all.
+            cores: The number of cores that the processes are bound to, if the system can bind them; None for all.
         """
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
@@ -43,22 +43,24 @@ class ProcessTree:
             )
         self.root = psutil.Process(self._popen.pid)
         if cores is not None and hasattr(self.root, "cpu_affinity"):
-            self.root.cpu_affinity(self.root.cpu_affinity()[:cores])  # the processes that the command starts inherit it
-        self.stopped: list[psutil.Process] = []
+            self.root.cpu_affinity(
+                self.root.cpu_affinity()[:cores]
+            )  # inherited by the processes that the command starts
+        self.suspended: list[psutil.Process] = []
         self._peaks: dict[psutil.Process, int] = {}
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of the command; None while it runs or is stopped."""
+        """Return the exit code of the command; None while it runs or is suspended."""
         return self._popen.poll()
 
-    def stop(self) -> None:
-        """Stop all processes, and return when they have stopped."""
-        self.stopped = suspend_trees([self.root])
+    def suspend(self) -> None:
+        """Suspend all processes, and wait until they are suspended."""
+        self.suspended = suspend_trees([self.root])
 
     def resume(self) -> None:
-        """Continue all processes, descendants first, so that the command never sees a stopped descendant."""
-        for process in reversed(self.stopped):
+        """Resume all processes, descendants first, so that the command never sees a suspended descendant."""
+        for process in reversed(self.suspended):
             with suppress(psutil.NoSuchProcess):
                 process.resume()
 
@@ -73,7 +75,7 @@ class ProcessTree:
         return sum(self._peaks.values())
 
     def finish(self, seconds: float) -> None:
-        """Ask the command to end, and wait at most this long for it."""
+        """Ask the command to end, and wait at most this many seconds until it ends."""
         self.resume()
         self._popen.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -90,16 +92,16 @@ def list_descendants(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def suspend_trees(roots: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Stop these processes and their descendants, also descendants that start meanwhile. Return all of them."""
-    stopped: dict[psutil.Process, None] = {}
-    while running := [process for process in list_descendants(roots) if process not in stopped]:
+    """Suspend processes and their descendants, also descendants that start meanwhile. Return all of them."""
+    suspended: dict[psutil.Process, None] = {}
+    while running := [process for process in list_descendants(roots) if process not in suspended]:
         for process in running:
-            stopped[process] = None
+            suspended[process] = None
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
         while any(_is_active(process) for process in running):
             time.sleep(POLL_SECONDS)
-    return list(stopped)
+    return list(suspended)
 
 
 def _is_active(process: psutil.Process) -> bool:

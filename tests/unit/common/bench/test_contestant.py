@@ -91,7 +91,7 @@ def test_a_turn_may_be_longer_than_the_limit_for_waiting(monkeypatch: pytest.Mon
     contestant.name, contestant.log = "a", Path("a.log")
     contestant.metrics, contestant.stopped_at, contestant.blocks = SimpleNamespace(read=lambda: rows), 0.0, []
     contestant.tree = SimpleNamespace(
-        exit_code=None, stopped=[], resume=lambda: None, stop=lambda: None, peak_memory=lambda: 0
+        exit_code=None, suspended=[], resume=lambda: None, suspend=lambda: None, peak_memory=lambda: 0
     )
     contestant._guard = SimpleNamespace(watch=lambda processes: None)
     contestant.take_turn(2 * MAX_WAIT_SECONDS)
