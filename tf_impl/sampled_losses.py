@@ -1,4 +1,4 @@
-"""Losses that a user's loss function returns for some examples, by which common.map compares the two sides."""
+"""Losses of a user's loss function on sample examples. Lockstep checks them before training."""
 
 import numpy as np
 import tensorflow as tf
@@ -17,14 +17,14 @@ def compute_losses(
 
     Args:
         task: The settings of the task.
-        outputs: The output that the task uses, of all examples, in float64.
-        labels: The labels of the examples.
-        any_batch_size: Whether to compile the loss function for any number of examples.
+        outputs: The model's output for the task, float64 [n, ...].
+        labels: The labels [n, ...] of the examples.
+        any_batch_size: Whether to trace the loss function for any number of examples.
 
     Returns:
         The losses by kind: "float32" are computed from float32 outputs, as in training, "float64" from float64 outputs,
-        and "copies I", for every example I, from a batch of copies of this example. The losses of copies differ from
-        the other losses if the loss of an example depends on the other examples.
+        and "copies I" from a batch of n copies of example I, in float64. If the loss of example I depends on the other
+        examples in its batch, its loss in "copies I" differs from its loss in "float64".
 
     Raises:
         UserError: The user's loss function failed.

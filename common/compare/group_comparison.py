@@ -54,7 +54,7 @@ def compare_groups(reference: SeedGroup, contestant: SeedGroup, margins: Margins
 
 
 def _choose_margin(margins: Margins, name: str, values: Values) -> float:
-    margin = margins.by_metric.get(name, margins.default)
+    margin = margins.get(name)
     return choose_margin(values, margin.number) if margin.in_deviations else margin.number
 
 

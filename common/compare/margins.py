@@ -11,7 +11,7 @@ MARGIN_PATTERN = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)(sd)?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Margin:
-    """A margin, absolute or in standard deviations between the seeds of the reference."""
+    """A margin: an absolute number, or a multiple of the standard deviation of the reference's seeds."""
 
     number: float
     in_deviations: bool
@@ -19,20 +19,26 @@ class Margin:
 
 @dataclass(frozen=True)
 class Margins:
-    """The margin of every metric."""
+    """The margins of all metrics. by_metric: the margins of single metrics, which replace `default`."""
 
     default: Margin
     by_metric: Mapping[str, Margin]
 
+    def get(self, metric: str) -> Margin:
+        """Return the margin of a metric."""
+        return self.by_metric.get(metric, self.default)
+
 
 def parse_margins(default: str, by_metric: Mapping[str, str]) -> Margins:
-    """Parse margins such as "0.01" and "0.5sd". Raises UserError that names the key."""
+    """Parse margins such as "0.01" and "0.5sd". Raise UserError, which names the key, for other text."""
     parsed = {name: _parse(f"margins.{name}", text) for name, text in by_metric.items()}
     return Margins(_parse("margin", default), parsed)
 
 
-def _parse(key: str, text: object) -> Margin:
-    match = MARGIN_PATTERN.fullmatch(str(text).strip())
+def _parse(key: str, text: str) -> Margin:
+    match = MARGIN_PATTERN.fullmatch(text.strip())
     if match is None:
-        raise UserError(f"{key}={text}: must be a number such as 0.01, or of standard deviations such as 0.5sd")
+        raise UserError(
+            f"{key}={text}: must be a number such as 0.01, or a number of standard deviations such as 0.5sd"
+        )
     return Margin(float(match[1]), match[2] is not None)

@@ -76,7 +76,7 @@ def load_options(overrides: Sequence[str] = ()) -> CompareOptions:
             tolerance.loss = options.tolerance
     if options.tolerance is not None and not options.tolerance >= 0:
         raise UserError(f"tolerance={options.tolerance}: must be a number, 0 or more")
-    parse_margins(options.margin, options.margins)
+    parse_margins(options.margin, options.margins)  # raises UserError before any run is read
     if options.seeds is not None and options.seeds < 2:
         raise UserError(f"seeds={options.seeds}: must be 2 or more")
     if options.group not in (None, "seed"):

@@ -30,7 +30,7 @@ class Cache:
     train: Split
     validation: Split
     classes: list[str]  # names of the classes; empty if the labels are not classes of examples
-    # Arguments of the `normalize` that is appended to the transforms of images; None if nothing is to be normalized.
+    # Arguments of the `normalize` that is added after the user's transforms of images; None to add none.
     normalization: Normalization | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
@@ -50,14 +50,16 @@ def open_transformed_cache(config: Config, source: TokenizerSource | None) -> Ca
 
     Args:
         config: The config of the run.
-        source: Pretrained checkpoint whose tokenizer and classes are used; None for a model with random initial
+        source: Pretrained checkpoint that has the tokenizer and the classes; None for a model with random initial
             weights.
 
     Raises:
         UserError: If the data is wrong or the cache cannot be written.
     """
     cache = _import_cache_module(config.data).open_cache(config, source)
-    if cache.classes and len(cache.train.labels) == len(cache.train):  # a stream has labels of its start only
+    if cache.classes and len(cache.train.labels) == len(
+        cache.train
+    ):  # only the labels of a stream's first examples are known
         _warn_of_unused_classes(cache.train.labels, cache.classes)
     cache = _transform(config, cache)
     check_transforms(cache.train)
@@ -67,7 +69,7 @@ def open_transformed_cache(config: Config, source: TokenizerSource | None) -> Ca
 def reopen_transformed_cache(config: Config, directory: Path) -> Cache:
     """Open a cache that `open_transformed_cache` has built and verified in this or another process.
 
-    No array is read, so this takes the same time for every corpus.
+    No array is read, so the time does not depend on the size of the corpus.
 
     Raises:
         UserError: If the manifest of the cache cannot be read.
@@ -87,7 +89,8 @@ def _warn_of_unused_classes(labels: np.ndarray, classes: list[str]) -> None:
     used = np.count_nonzero(counts)
     if used == 1:
         log.warning(
-            "all %d training examples are of class %s: nothing to learn; check data.label (-1 means no label)",
+            "all %d training examples are of class %s: nothing to learn; check data.label (rows with label -1 are "
+            "left out)",
             len(labels),
             abbreviate(classes[counts.argmax()]),
         )

@@ -34,18 +34,24 @@ def build_hf_config(config: Config, cache: Cache, source: SourceCheckpoint | Non
     }
 
 
+def get_pooled_shape(hf_config: HfConfig) -> tuple[int, int, int]:
+    """Return (channels, height, width) of an example after both convolutions. A pooling after each halves the image."""
+    height, width, _ = hf_config["image_shape"]
+    return hf_config["channels"][1], height // 4, width // 4
+
+
 def get_parameter_shapes(hf_config: HfConfig) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the parameters by name, in PyTorch's layout: (outputs, inputs), then height and width.
 
-    fc1 takes (channels, height, width), flattened. Two poolings have halved the height and the width of the image.
+    fc1 takes the channels, height and width of `get_pooled_shape`, flattened.
     """
-    height, width, inputs = hf_config["image_shape"]
+    inputs = hf_config["image_shape"][2]
     first_channels, second_channels = hf_config["channels"]  # outputs of the two convolutions
     size, hidden = hf_config["kernel_size"], hf_config["hidden_size"]
     weights = {
         "conv1": (first_channels, inputs, size, size),
         "conv2": (second_channels, first_channels, size, size),
-        "fc1": (hidden, second_channels * (height // 4) * (width // 4)),
+        "fc1": (hidden, math.prod(get_pooled_shape(hf_config))),
         "fc2": (len(hf_config["id2label"]), hidden),
     }
     shapes: dict[str, tuple[int, ...]] = {}
@@ -59,10 +65,10 @@ def list_transformations(hf_config: HfConfig) -> list[str]:
 
     Keras flattens (height, width, channels).
     """
-    height, width, _ = hf_config["image_shape"]
+    channels, height, width = get_pooled_shape(hf_config)
     shapes = get_parameter_shapes(hf_config)
     hidden, inputs = shapes["fc1.weight"]
-    fc1 = f"reshape {hidden} {hf_config['channels'][1]} {height // 4} {width // 4} | transpose 2 3 1 0"
+    fc1 = f"reshape {hidden} {channels} {height} {width} | transpose 2 3 1 0"
     steps = {
         **dict.fromkeys(("conv1.weight", "conv2.weight"), " | transpose 2 3 1 0"),
         "fc1.weight": f" | {fc1} | reshape {inputs} {hidden}",

@@ -1,6 +1,6 @@
-"""The plateaus of the validation metric, which lower the learning rate with schedule=plateau.
+"""Lower the learning rate when the validation metric stops improving (schedule=plateau).
 
-The rule is as in torch.optim.lr_scheduler.ReduceLROnPlateau, without the argument eps.
+The rule is that of torch.optim.lr_scheduler.ReduceLROnPlateau, without the argument eps.
 """
 
 import math
@@ -12,13 +12,13 @@ from common.training.state import PlateauValues
 def update_plateau(
     settings: PlateauSettings, plateau: PlateauValues | None, value: float, higher_is_better: bool
 ) -> PlateauValues:
-    """Return the progress after one more evaluation.
+    """Return the plateau after one more evaluation.
 
     Args:
         settings: the settings of the schedule.
-        plateau: the progress before the evaluation; None before the first one.
+        plateau: the plateau before the evaluation; None before the first evaluation.
         value: the validation loss or metric that the schedule follows. nan does not count as an improvement.
-        higher_is_better: whether the value should rise.
+        higher_is_better: whether a higher value is better.
     """
     if plateau is None:
         plateau = PlateauValues(factor=1.0, best=None, bad_evaluations=0, cooldown=0)
@@ -28,9 +28,12 @@ def update_plateau(
     else:
         bad += 1
     if cooldown > 0:
-        cooldown, bad = cooldown - 1, 0
+        cooldown -= 1
+        bad = 0
     if bad > settings.patience:
-        factor, cooldown, bad = max(factor * settings.factor, settings.min_factor), settings.cooldown, 0
+        factor = max(factor * settings.factor, settings.min_factor)
+        cooldown = settings.cooldown
+        bad = 0
     return PlateauValues(factor=factor, best=best, bad_evaluations=bad, cooldown=cooldown)
 
 

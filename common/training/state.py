@@ -22,11 +22,11 @@ class State:
 
 
 class PlateauValues(TypedDict):
-    """The progress of schedule=plateau, which is replaced as a whole after each evaluation.
+    """The plateau of schedule=plateau after an evaluation. Every evaluation replaces it as a whole.
 
-    factor: the factor of the learning rate so far. best: the best value of the metric so far; None if there is none.
-    bad_evaluations: the number of evaluations since the last improvement. cooldown: the number of following evaluations
-    that do not count.
+    factor: the current factor of the learning rate. best: the best value of the metric so far; None before the first
+    finite value. bad_evaluations: the number of evaluations since the last improvement. cooldown: the number of coming
+    evaluations that do not count as bad.
     """
 
     factor: float
@@ -74,7 +74,7 @@ class Position:
         validation: validation loss and metric at this step; None if it was not evaluated.
         best: the best value so far of the metric for early stopping; lower is better, so an accuracy is negated.
         waited: the number of evaluations since the best value, which early stopping compares with its patience.
-        plateau: the progress of schedule=plateau; None with other schedules, and before the first evaluation.
+        plateau: the plateau of schedule=plateau; None with other schedules, and before the first evaluation.
         score: the score of the last evaluation; None before the first one, and if the score is the loss.
     """
 

@@ -9,14 +9,17 @@ from keras.layers import Conv2D, Dense, Dropout, Flatten, MaxPooling2D, SpatialD
 from typing_extensions import override
 
 from common.data.dropout import derive_site_key
-from common.models.convnet import get_parameter_shapes
+from common.models.convnet import get_parameter_shapes, get_pooled_shape
 from common.models.initial_weights import InitialCheckpoint
 from tf_impl.dropout import apply_mask, compute_mask, hash_rows
 from tf_impl.models.layout import NamedParameter
 
 
 class ConvNet(keras.Model):
-    """A network that takes `images` [n, height, width, channels] and returns logits [n, classes]."""
+    """A network that takes `images` [n, height, width, channels] and returns logits [n, classes].
+
+    The name of a layer's attribute is also the name of its parameters and the key of its dropout masks.
+    """
 
     def __init__(self, hf_config: Mapping[str, Any]) -> None:
         """Create the layers. hf_config: the config.json of the initial checkpoint."""
@@ -58,13 +61,12 @@ def build(initial: InitialCheckpoint) -> keras.Model:
     """Build the model; the caller loads the initial weights."""
     hf_config = initial.hf_config
     model = ConvNet(hf_config)
-    height, width, _ = hf_config["image_shape"]
-    model({"images": keras.KerasTensor([None, *hf_config["image_shape"]])}, training=False)
+    model({"images": keras.KerasTensor([None, *hf_config["image_shape"]])}, training=False)  # creates the variables
     shapes = get_parameter_shapes(hf_config)
-    # The axes of each kernel in PyTorch. The inputs of fc1 are divided into the axes before flattening, because PyTorch
-    # flattens (channels, height, width), Keras (height, width, channels).
+    # Kernel shapes in PyTorch's order. fc1 gets four axes, because PyTorch flattens (channels, height, width) and Keras
+    # flattens (height, width, channels).
     kernel_shapes = {name: shapes[f"{name}.weight"] for name in ("conv1", "conv2", "fc1", "fc2")}
-    kernel_shapes["fc1"] = (shapes["fc1.weight"][0], hf_config["channels"][1], height // 4, width // 4)
+    kernel_shapes["fc1"] = (shapes["fc1.weight"][0], *get_pooled_shape(hf_config))
     model.named_parameters = []
     for name, kernel_shape in kernel_shapes.items():
         layer = getattr(model, name)

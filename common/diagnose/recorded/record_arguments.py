@@ -23,25 +23,33 @@ class RecordOptions:
 
 def has_records(arguments: Sequence[str]) -> bool:
     """Check whether an argument is the directory of a record."""
-    return any("=" not in argument and is_record(Path(argument)) for argument in arguments)
+    return any(map(is_record, _split(arguments)[0]))
 
 
 def parse_record_arguments(arguments: Sequence[str]) -> RecordOptions:
-    """Return the options of a diagnosis of two records. Raise UserError for a mistake in the arguments."""
-    paths = [argument for argument in arguments if "=" not in argument]
-    keys = [argument for argument in arguments if "=" in argument]
-    for argument in keys:
-        if argument.partition("=")[0].lstrip("+") not in RECORD_KEYS:
-            known = ", ".join(RECORD_KEYS)
-            raise UserError(f"{argument}: no key for two records, which train nothing; the keys are {known}")
+    """Return the options of a diagnosis of two records. Raise UserError for a mistake in the arguments.
+
+    arguments: the arguments of the command. One of them is a record at least, as `has_records` checks.
+    """
+    paths, overrides = _split(arguments)
+    for override in overrides:
+        if override.partition("=")[0].lstrip("+") not in RECORD_KEYS:
+            allowed = " or ".join(RECORD_KEYS)
+            raise UserError(f"{override}: not an option for records, which are not trained again; use {allowed}")
     if len(paths) != 2:
-        raise UserError(f"{paths[0]}: pass two records, such as records/old records/new")
+        directories = "1 directory" if len(paths) == 1 else f"{len(paths)} directories"
+        raise UserError(f"{paths[0]}: got {directories}; pass two records, such as records/old records/new")
     for path in paths:
-        if Path(path).is_dir() and not is_record(Path(path)):
+        if path.is_dir() and not is_record(path):
             raise UserError(
-                f"{path}: not a record, and the other directory is one; compare a record with a run by "
-                "python -m common.compare old=RECORD RUN_DIR"
+                f"{path}: not a record, but the other directory is one; to compare a run with a record, use "
+                "python -m common.compare NAME=RECORD RUN_DIR"
             )
-    options = compose_diagnose_options(keys)
-    map_file = None if options.map is None else Path(options.map)
-    return RecordOptions(Path(paths[0]), Path(paths[1]), map_file, Path(options.output))
+    options = compose_diagnose_options(overrides)
+    return RecordOptions(paths[0], paths[1], None if options.map is None else Path(options.map), Path(options.output))
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Split arguments into paths and overrides KEY=VALUE."""
+    overrides = [argument for argument in arguments if "=" in argument]
+    return [Path(argument) for argument in arguments if argument not in overrides], overrides

@@ -1,6 +1,7 @@
-"""Batches that have the time before the examples, as PyTorch's recurrent layers and attentions take them by default.
+"""Conversion of time-first arrays, which PyTorch's recurrent layers and attentions take by default.
 
-Recorded arrays are read with the examples first, and a script that follows gets them in the order of its own.
+Readers of records swap time-first arrays [time, n, ...] to examples-first [n, time, ...]. A following script receives
+the arrays in the order of its own batches.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,21 +16,21 @@ StateSizes = tuple[int, int]  # layers (twice as many if bidirectional), feature
 
 
 def takes_time_first(layer: LayerFacts) -> bool:
-    """Check whether a layer takes arrays with the time in the first axis."""
+    """Check whether a layer takes time-first arrays (batch_first=False)."""
     return layer["attributes"].get("batch_first") is False
 
 
 def find_sizes(
     layers: Iterable[LayerFacts], calls: Mapping[str, np.ndarray], inputs: Iterable[np.ndarray]
 ) -> TimeSizes | None:
-    """Return the sizes of inputs that have the time first; None if the examples are first, or if it is not known.
+    """Return (time, examples) of time-first inputs; None if the inputs are examples-first, or if the order is unknown.
 
-    A layer that takes the time first shows it, unless the model itself exchanges the axes before.
+    The input of a layer with batch_first=False reveals the order, unless the model swaps the axes before that layer.
 
     Args:
         layers: The layers of the model.
-        calls: What the layers received, as "PATH/input".
-        inputs: What the model received.
+        calls: The inputs of the layers, by "PATH/input".
+        inputs: The inputs of the model.
     """
     shapes = {array.shape[:2] for array in inputs if array.ndim > 1}
     for layer in layers:
@@ -42,11 +43,11 @@ def find_sizes(
 
 
 def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> TimeSizes | None:
-    """Return the sizes of the first micro-batch of a step; None if its examples are first.
+    """Return (time, examples) of the first micro-batch of a step; None if the micro-batch is examples-first.
 
     Args:
         layers: The layers of the model.
-        file: What a process recorded of the step. It is only read if a layer takes the time first.
+        file: The record of the step by one process. The file is only read if a layer takes time-first arrays.
     """
     if not any(map(takes_time_first, layers)):
         return None
@@ -54,7 +55,7 @@ def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> TimeS
 
 
 def put_examples_first(array: np.ndarray, sizes: TimeSizes) -> np.ndarray:
-    """Return an array with the examples first. Time steps and examples may be two axes, or flattened into one."""
+    """Convert [time, n, ...] to [n, time, ...] and [time * n, ...] to [n * time, ...]. Do not change other arrays."""
     time, examples = sizes
     if array.shape[:2] == sizes:
         return array.swapaxes(0, 1)
@@ -64,7 +65,7 @@ def put_examples_first(array: np.ndarray, sizes: TimeSizes) -> np.ndarray:
 
 
 def list_state_sizes(layers: Iterable[LayerFacts]) -> set[StateSizes]:
-    """Return the numbers of layers and of features of the states that PyTorch's recurrent layers take and return."""
+    """Return the (layers, features) sizes of the hidden states of PyTorch's recurrent layers."""
     sizes = set()
     for attributes in (layer["attributes"] for layer in layers):
         count, *features = (attributes.get(name) for name in ("num_layers", "hidden_size", "proj_size"))
@@ -74,12 +75,12 @@ def list_state_sizes(layers: Iterable[LayerFacts]) -> set[StateSizes]:
 
 
 def put_layers_second(array: np.ndarray, examples: int, state_sizes: Collection[StateSizes]) -> np.ndarray:
-    """Return states of several layers [layers, n, features] with the examples first; a single layer has no axis.
+    """Move the layer axis of a state [layers, n, features] to second place. Drop the axis if there is one layer.
 
     Args:
         array: An array that the model receives or returns.
         examples: The number of examples.
-        state_sizes: The numbers of layers and of features of states. An array of other sizes is no state.
+        state_sizes: The (layers, features) sizes of states. Arrays of other sizes are returned unchanged.
     """
     if array.ndim != 3 or array.dtype.kind != "f" or array.shape[1] != examples or len(array) == examples:
         return array
@@ -95,11 +96,11 @@ def put_time_first(array: np.ndarray, sizes: TimeSizes) -> np.ndarray:
 
 
 def infer_follower_sizes(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> TimeSizes | None:
-    """Return (time, examples) of a following script's batch if its arrays must be time-first, otherwise None.
+    """Return (time, examples) of a following script's batch if the batch must be time-first, otherwise None.
 
     Args:
         leaves: Arrays of the script's batch.
-        arrays: Arrays of a record, examples-first.
+        arrays: Examples-first arrays of a record.
     """
     leaves, arrays = list(leaves), list(arrays)
     sequence_arrays = [array for array in arrays if array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")]

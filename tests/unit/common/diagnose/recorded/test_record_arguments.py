@@ -30,9 +30,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["old"], "pass two records"),
-        (["old", "."], "not a record, and the other directory is one; compare a record with a run by"),
-        (["old", "old", "steps=2"], "steps=2: no key for two records, .* the keys are map, output"),
+        (["old"], "old: got 1 directory; pass two records"),
+        (["old", "old", "old"], "old: got 3 directories; pass two records"),
+        (["old", "."], "not a record, but the other directory is one; to compare a run with a record, use"),
+        (["old", "old", "steps=2"], "steps=2: not an option for records, .*; use map or output"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
