@@ -37,7 +37,7 @@ REPORTS: dict[str, list[tuple[list[str], tuple[str, ...]]]] = {
 
 
 def main(names: list[str]) -> int:
-    """Train the runs of the named reports; of all reports by default. Returns the exit code."""
+    """Train the runs of the named reports; of all reports by default. Return the exit code."""
     failures: list[str] = []
     for name in names or REPORTS:
         shutil.rmtree(GALLERY / name, ignore_errors=True)

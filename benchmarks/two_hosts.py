@@ -27,7 +27,7 @@ class TwoHosts:
         return ["ip", "netns", "exec", self.names[node], *command]
 
     def limit(self, mbit: float) -> None:
-        """Limit the speed of both directions. mbit: megabits (10^6 bits) per second. Raises UserError."""
+        """Limit the speed of both directions. mbit: megabits (10^6 bits) per second. Raise UserError."""
         burst = max(16 << 10, round(mbit * 1e6 / 8 * BURST_MS / 1000))  # bytes
         for name in self.names:
             run_tool(f"tc -n {name} qdisc replace dev veth root tbf rate {mbit}mbit burst {burst} latency {QUEUE_MS}ms")
@@ -35,7 +35,7 @@ class TwoHosts:
 
 @contextmanager
 def two_hosts() -> Iterator[TwoHosts]:
-    """Create the namespaces, and remove them after the body. Raises UserError if that is not permitted."""
+    """Create the namespaces, and remove them after the body. Raise UserError if that is not permitted."""
     hosts = TwoHosts()
     try:
         for name in hosts.names:
@@ -53,7 +53,7 @@ def two_hosts() -> Iterator[TwoHosts]:
 
 
 def run_tool(command: str) -> None:
-    """Run a tool that configures the network. Raises UserError if it is missing or fails."""
+    """Run a tool that configures the network. Raise UserError if it is missing or fails."""
     tool = command.split()[0]
     if shutil.which(tool) is None:
         raise UserError(f"{tool}: not found; two hosts on one machine need Linux and iproute2")

@@ -27,7 +27,7 @@ def count_cores() -> int:
 def _read_cpu_limit() -> float:
     """Return how many CPU seconds this process's control group, such as a container, may use in a second.
 
-    Returns infinity if there is no limit.
+    Return infinity if there is no limit.
     """
     try:
         if (path := CGROUP / "cpu.max").exists():  # version 2

@@ -66,7 +66,7 @@ class StoredModel:
         save_weight_file(model, location, path)
 
     def compute(self, location: str, path: Path, weights: Arrays, in_float64: bool) -> Arrays:
-        """Load a file into the model, and return the outputs of the model in evaluation mode. Raises UserError.
+        """Load a file into the model, and return the outputs of the model in evaluation mode. Raise UserError.
 
         Args:
             location: The key and the file for errors, such as weights=model.pt.

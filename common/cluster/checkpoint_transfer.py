@@ -51,7 +51,7 @@ class CheckpointTransfer:
         return {"step": checkpoint.position.step, "fingerprint": checkpoint.fingerprint} if checkpoint else None
 
     def read_chunks(self) -> Iterator[bytes]:
-        """Yield the checkpoint that the first host has offered as a stream of bytes. Raises OSError."""
+        """Yield the checkpoint that the first host has offered as a stream of bytes. Raise OSError."""
         checkpoint = open_prepared_checkpoint(self._run_dir)
         assert checkpoint is not None
         yield from pack_checkpoint(checkpoint)
@@ -106,7 +106,7 @@ class CheckpointTransfer:
 
 
 def pack_checkpoint(checkpoint: Checkpoint) -> Iterator[bytes]:
-    """Yield a checkpoint as a stream of bytes. Raises OSError if it cannot be read."""
+    """Yield a checkpoint as a stream of bytes. Raise OSError if it cannot be read."""
     for name in (STATE_FILE, *checkpoint.state["checksums"]):
         path = checkpoint.directory / name
         yield path.stat().st_size.to_bytes(8)
@@ -118,7 +118,7 @@ def pack_checkpoint(checkpoint: Checkpoint) -> Iterator[bytes]:
 def unpack_checkpoint(stream: BinaryIO, directory: Path, fingerprint: str) -> Checkpoint:
     """Write the checkpoint that a stream of `pack_checkpoint` holds. Remove all other checkpoints of the run.
 
-    The directory appears complete and verified, or not at all. Raises BrokenTransferError, and UserError if the
+    The directory appears complete and verified, or not at all. Raise BrokenTransferError, and UserError if the
     checkpoint cannot be written.
     """
     partial = directory.with_suffix(".partial")
@@ -168,7 +168,7 @@ def _unpack_file(stream: BinaryIO, path: Path) -> None:
 
 
 def _read_exactly(stream: BinaryIO, size: int) -> bytes:
-    """Read `size` bytes from the first host. Raises BrokenTransferError."""
+    """Read `size` bytes from the first host. Raise BrokenTransferError."""
     try:
         data = stream.read(size)
     except OSError as error:

@@ -22,7 +22,7 @@ from common.errors import UserError
 
 
 def compose_config(framework: str, overrides: Sequence[str], environment: Mapping[str, str]) -> Config:
-    """Return the config of a training run with these overrides. Raises UserError and errors of Hydra and OmegaConf."""
+    """Return the config of a training run with these overrides. Raise UserError and errors of Hydra and OmegaConf."""
     with initialize_config_dir(CONF, version_base="1.3"):
         composed = compose("train", overrides=list(overrides))
     return discover_cluster(parse_config(composed), framework, environment)[0]
@@ -31,9 +31,9 @@ def compose_config(framework: str, overrides: Sequence[str], environment: Mappin
 def discover_cluster(
     config: Config, framework: str, environment: Mapping[str, str]
 ) -> tuple[Config, DiscoveredCluster]:
-    """Check a config, discover the cluster, and fill in the config's replicas. Raises UserError.
+    """Check a config, discover the cluster, and fill in the config's replicas. Raise UserError.
 
-    Returns the resolved config with a HostGroup if this process starts the processes of this host, a ClusterMember if
+    Return the resolved config with a HostGroup if this process starts the processes of this host, a ClusterMember if
     another program has started this process as one of the run's, or RayNodes if Ray has to start the run's commands.
     """
     check_config(config, framework)

@@ -45,7 +45,7 @@ def find_interface_towards(host: str) -> str | None:
 
 
 def find_address_towards(host: str) -> str:
-    """Return the address of this machine on the route to a host. Raises OSError if there is no route."""
+    """Return the address of this machine on the route to a host. Raise OSError if there is no route."""
     family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)  # chooses a route, but sends nothing; so any port will do
@@ -72,7 +72,7 @@ def wait_for_address(host: str, deadline: float) -> str:
 
 
 def find_own_address(hosts: Sequence[str], host_index: int) -> str:
-    """Return the address by which the other hosts reach this machine. Raises OSError if there is no route to them.
+    """Return the address by which the other hosts reach this machine. Raise OSError if there is no route to them.
 
     A machine may resolve its own name to 127.0.1.1, which other hosts cannot reach. Therefore the result is the address
     on the route to another host, if `hosts` names another one.
@@ -85,7 +85,7 @@ def find_own_address(hosts: Sequence[str], host_index: int) -> str:
 
 
 def resolve_addresses(hosts: Sequence[str], host_index: int) -> tuple[str, ...]:
-    """Return the addresses by which hosts reach each other. Raises UserError.
+    """Return the addresses by which hosts reach each other. Raise UserError.
 
     Args:
         hosts: the names of all hosts.

@@ -40,7 +40,7 @@ def read_run_token() -> str:
 def open_temporary_directory() -> Iterator[tuple[Path, dict[str, str]]]:
     """Make a directory for the processes that the body starts, and remove it afterwards.
 
-    Yields the directory, and an environment variable for the processes: they remove the directory if this process is
+    Yield the directory, and an environment variable for the processes: they remove the directory if this process is
     killed.
     """
     with tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True) as directory:

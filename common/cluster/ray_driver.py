@@ -148,7 +148,7 @@ def _start_actors(command: NodeCommand, chief_host: str, stop: Stop) -> Iterator
 def _reserve_nodes(command: NodeCommand, chief_host: str, stop: Stop) -> tuple[PlacementGroup, list[dict[str, float]]]:
     """Reserve resources on as many nodes as the run uses, `chief_host` among them if it is still a node.
 
-    Returns the reservation, and the amount of each resource on each of its nodes. The nodes are counted again if they
+    Return the reservation, and the amount of each resource on each of its nodes. The nodes are counted again if they
     have no free resources: Ray takes a while to notice that a node was lost.
     """
     deadline = time.monotonic() + command.timeout
@@ -168,7 +168,7 @@ def _reserve_nodes(command: NodeCommand, chief_host: str, stop: Stop) -> tuple[P
 
 
 def _wait(results: Sequence[ObjectRef], timeout: float, stop: Stop) -> bool:
-    """Return whether all results arrive within `timeout` seconds. Raises Interrupted."""
+    """Return whether all results arrive within `timeout` seconds. Raise Interrupted."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if len(ray.wait(list(results), num_returns=len(results), timeout=POLL_SECONDS)[0]) == len(results):
@@ -201,7 +201,7 @@ def _run_attempt(
 ) -> tuple[str, Outcome]:
     """Run the command on all nodes to its end, with the chief on `chief_host` if an actor is there.
 
-    Returns the host of the chief, and how the attempt ended.
+    Return the host of the chief, and how the attempt ended.
     """
     results: list[ObjectRef[str]] = [actor.address.remote() for actor in actors]
     try:

@@ -102,7 +102,7 @@ class Engine(Protocol):
     def discover(
         self, cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
     ) -> DiscoveredCluster:
-        """Return the hosts of a run, or this process as a member of a run that was started already. Raises UserError.
+        """Return the hosts of a run, or this process as a member of a run that was started already. Raise UserError.
 
         Args:
             cluster: the settings of the cluster.

@@ -77,7 +77,7 @@ def _check_python(config: Config, cluster: DiscoveredCluster, framework: str) ->
 
 
 def join_run(config: Config, framework: str, is_chief: bool, train: Callable[[RunContext], int]) -> int:
-    """Train as one process of a run that another program started. Returns the exit code of this process."""
+    """Train as one process of a run that another program started. Return the exit code of this process."""
     if is_chief:
         with open_run(config, framework) as context:
             (context.run_dir / SUMMARY_FILE).unlink(missing_ok=True)

@@ -99,7 +99,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _read_entries(paths: Iterable[Path]) -> tuple[list[RunEntry], list[str]]:
-    """Read the summary and the config of each run. Returns the runs, and the reasons why others cannot be read."""
+    """Read the summary and the config of each run. Return the runs, and the reasons why others cannot be read."""
     entries, errors = [], []
     for path in paths:
         try:

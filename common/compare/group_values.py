@@ -133,7 +133,7 @@ def _join_names(names: Sequence[str]) -> str:
 def _find_last_evaluation(runs: Sequence[Run]) -> tuple[dict[object, int], list[str]]:
     """Find the last evaluation that all runs made after the same number of examples.
 
-    Returns its row for each run's path, and notes.
+    Return its row for each run's path, and notes.
     """
     has_examples = all(run.has_metric("examples") for run in runs)
     keys = [run.evals["examples"] if has_examples else run.eval_steps for run in runs]

@@ -95,7 +95,7 @@ def compute_mean_staleness(run: Run) -> float | None:
 def compute_metric_difference(run: Run, reference: Run, name: str) -> float | None:
     """Return the difference of a value, run minus reference, at the last evaluation after equal numbers of examples.
 
-    Returns None if there is no such evaluation, or if one of the runs does not have the value.
+    Return None if there is no such evaluation, or if one of the runs does not have the value.
     """
     common, rows, reference_rows = np.intersect1d(
         run.evals["examples"], reference.evals["examples"], return_indices=True

@@ -66,7 +66,7 @@ class CommandLine:
 
 
 def load_options(overrides: Sequence[str] = ()) -> CompareOptions:
-    """Compose conf/compare.yaml with Hydra overrides. Raises UserError for unknown keys and for wrong values."""
+    """Compose conf/compare.yaml with Hydra overrides. Raise UserError for unknown keys and for wrong values."""
     keys = f"the keys are {', '.join(_list_keys())}; NAME=PATH names an external run if PATH exists"
     options = compose_options(CompareOptions, "compare", overrides, keys)
     for precision, tolerance in options.tolerances.items():
@@ -85,7 +85,7 @@ def load_options(overrides: Sequence[str] = ()) -> CompareOptions:
 
 
 def parse_command_line(description: str | None, arguments: Sequence[str] | None = None) -> CommandLine:
-    """Parse the arguments of the command; sys.argv by default. Raises UserError."""
+    """Parse the arguments of the command; sys.argv by default. Raise UserError."""
     parser = create_parser("common.compare", description, DEFAULTS)
     parser.add_argument(
         "arguments",

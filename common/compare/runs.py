@@ -143,7 +143,7 @@ class Run:
     def get_fingerprint(self, name: str) -> str | None:
         """Return the hash of the data ("token_cache") or of the weights at the start ("initial_weights").
 
-        Returns None if the run did not record it.
+        Return None if the run did not record it.
         """
         return self.summary.get("fingerprints", {}).get(name)
 
@@ -180,7 +180,7 @@ VARIANTS: dict[str, tuple[str, Callable[[object], str]]] = {
 
 
 def load_run(path: Path) -> Run:
-    """Read one run directory. Raises UserError that names the missing or malformed file, and the line."""
+    """Read one run directory. Raise UserError that names the missing or malformed file, and the line."""
     check_run_files(path)
     notes: list[str] = []
     summary = read_summary(find_summary_file(path))
@@ -222,7 +222,7 @@ def load_run(path: Path) -> Run:
 
 
 def load_runs(paths: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """Read run directories. Returns the runs that can be read, and an error message for each of the others."""
+    """Read run directories. Return the runs that can be read, and an error message for each of the others."""
     runs: list[Run] = []
     errors = []
     for path in paths:

@@ -191,7 +191,7 @@ class _ProgressBars:
 
 @contextmanager
 def _show_progress(planned: Sequence[PlannedRun]) -> Iterator[_ProgressBars | None]:
-    """Show a progress bar for each run. Yields None if standard output is not a terminal."""
+    """Show a progress bar for each run. Yield None if standard output is not a terminal."""
     if not sys.stdout.isatty():
         yield None
         return

@@ -76,7 +76,7 @@ class Comparison:
 def compare_runs(
     run_dirs: Sequence[Path], tolerances: Mapping[str, Tolerance], reference: str | None = None
 ) -> Comparison:
-    """Read run directories and compare them. Raises UserError, also if one of them cannot be read."""
+    """Read run directories and compare them. Raise UserError, also if one of them cannot be read."""
     return compare([load_run(Path(path)) for path in run_dirs], tolerances, reference)
 
 

@@ -36,7 +36,7 @@ def normalize_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with flags and their values first, since Hydra refuses overrides on both sides of a flag.
 
     The value of a key that holds text, such as a path, is taken as it is: the value is quoted if Hydra's grammar would
-    refuse it, or would read a number or a list. Raises UserError for mistakes that Hydra answers with a page of text.
+    refuse it, or would read a number or a list. Raise UserError for mistakes that Hydra answers with a page of text.
     """
     flags, overrides = split_flags(arguments)
     is_sweep = bool(SWEEP_FLAGS & set(flags))
@@ -91,7 +91,7 @@ def name_job(arguments: Sequence[str], task: Sequence[str]) -> str:
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the flags with their values, and the overrides. Raises UserError for an unknown flag."""
+    """Return the flags with their values, and the overrides. Raise UserError for an unknown flag."""
     flags, overrides, remaining = [], [], list(arguments)
     while remaining:
         argument = remaining.pop(0)

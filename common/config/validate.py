@@ -33,7 +33,7 @@ NO_GPU = "train.device=cuda: there is no visible NVIDIA GPU; set it to auto or c
 
 
 def check_config(config: Config, framework: str | None = None) -> None:
-    """Check all values that do not depend on the hosts. Raises UserError.
+    """Check all values that do not depend on the hosts. Raise UserError.
 
     Args:
         config: a config that need not be resolved.
@@ -262,7 +262,7 @@ def count_gpus(device: str, gpus: int | None = None) -> int:
 
 
 def check_replicas(config: Config, hosts: int, has_external_hosts: bool = False) -> None:
-    """Check a resolved config against the GPUs of this machine and the number of hosts. Raises UserError.
+    """Check a resolved config against the GPUs of this machine and the number of hosts. Raise UserError.
 
     Args:
         config: a resolved config.

@@ -157,7 +157,7 @@ def find_starting_point(a: Path, b: Path) -> tuple[Path, int] | None:
 
 
 def read_steps(run_dir: Path) -> dict[int, Row]:
-    """Return the rows of a run's metrics.jsonl by step. Raises UserError."""
+    """Return the rows of a run's metrics.jsonl by step. Raise UserError."""
     return {row["step"]: row for row in read_rows(run_dir / "metrics.jsonl")}
 
 

@@ -29,7 +29,7 @@ def drop_keys(overrides: Iterable[str], keys: Collection[str]) -> list[str]:
 def quote_value(value: object) -> str:
     """Return the text from which Hydra reads exactly this value, without interpolating or calling anything in it.
 
-    Raises UserError if a mapping has a name that Hydra cannot read.
+    Raise UserError if a mapping has a name that Hydra cannot read.
     """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]

@@ -134,7 +134,7 @@ def _check_constants(paths: ConversionPaths, models: PairedModels, loaded: Loade
 
 
 def _convert(paths: ConversionPaths, models: PairedModels, arrays: Arrays, initial: Arrays) -> LoadedWeights:
-    """Return the target's variables that have a counterpart, in the types of the target. Raises UserError."""
+    """Return the target's variables that have a counterpart, in the types of the target. Raise UserError."""
     if paths.to_keras:
         mapped = map_weights(models.parameter_map, arrays, models.keras_description)
     else:

@@ -42,7 +42,7 @@ class ConversionPaths:
 
 
 def check_conversion(weights: str | None, convert: str | None) -> ConversionPaths | None:
-    """Check the values of the keys `weights` and `convert`. Return None if neither is set. Raises UserError."""
+    """Check the values of the keys `weights` and `convert`. Return None if neither is set. Raise UserError."""
     if weights is None and convert is None:
         return None
     if convert is None:
@@ -68,7 +68,7 @@ def check_conversion(weights: str | None, convert: str | None) -> ConversionPath
 
 
 def _find_source(weights: str) -> tuple[Path, str]:
-    """Return the file to read, also of a directory in Hugging Face format, and its side. Raises UserError."""
+    """Return the file to read, also of a directory in Hugging Face format, and its side. Raise UserError."""
     path = Path(weights)
     if kind := describe_checkpoint(path):  # a training checkpoint or a run directory, not a file of weights
         raise UserError(f"weights={weights}: {kind}; {_describe_suffixes(READABLE)}")

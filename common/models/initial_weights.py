@@ -61,7 +61,7 @@ class InitialCheckpoint:
 
 
 def open_initial_checkpoint(config: Config, cache: Cache, source: SourceCheckpoint | None) -> InitialCheckpoint:
-    """Open the initial checkpoint of a config. Build it first if it is missing or damaged. Raises UserError.
+    """Open the initial checkpoint of a config. Build it first if it is missing or damaged. Raise UserError.
 
     Args:
         config: The config of the run.

@@ -43,7 +43,7 @@ def read_keras_file(location: str, path: Path, expected: Mapping[str, np.ndarray
 
 
 def has_optimizer(location: str, path: Path) -> bool:
-    """Check whether a file has the slots of an optimizer, too. Raises UserError."""
+    """Check whether a file has the slots of an optimizer, too. Raise UserError."""
     with _open_files(location, path) as files:
         return any(OPTIMIZER.rstrip("/") in file for file in files)
 

@@ -57,7 +57,7 @@ def find_output(key: str, config: Config, cache: Cache, outputs: Mapping[str, Sh
 
 
 def select_output(key: str, outputs: Mapping[str, Shape]) -> str:
-    """Return the name of the output that the task uses: the only output, or `logits`. Raises UserError."""
+    """Return the name of the output that the task uses: the only output, or `logits`. Raise UserError."""
     if len(outputs) == 1:
         return next(iter(outputs))
     if "output.logits" in outputs:

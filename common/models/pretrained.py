@@ -34,7 +34,7 @@ class SourceCheckpoint(TokenizerSource):
 
 
 def find_source(config: Config) -> SourceCheckpoint | None:
-    """Return the pretrained checkpoint of a config, or None if its weights are random. Raises UserError."""
+    """Return the pretrained checkpoint of a config, or None if its weights are random. Raise UserError."""
     if not isinstance(config.model, PretrainedBertSettings):
         return None
     directory = Path(config.model.checkpoint).expanduser()

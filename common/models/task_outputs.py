@@ -84,7 +84,7 @@ def describe_outputs(
 def _find_outputs(
     keys: Mapping[str, str], task: MultiOutputSettings, cache: Cache, shapes: Shapes
 ) -> tuple[dict[str, list[TaskOutput]], list[OutputLayout]]:
-    """Return the outputs that task=multi_output uses on each side, and their layout. Raises UserError."""
+    """Return the outputs that task=multi_output uses on each side, and their layout. Raise UserError."""
     train = cache.train
     if isinstance(train, TransformedOutputsSplit):  # transforms may resize the labels
         train = train.transform_outputs(np.arange(1))
@@ -160,7 +160,7 @@ def _locate(keys: Mapping[str, str], place: str, shapes: Shapes) -> dict[str, st
 def _find_embeddings(
     keys: Mapping[str, str], task: ContrastiveSettings, shapes: Shapes
 ) -> tuple[dict[str, list[str]], OutputLayout]:
-    """Return the names of the embeddings on each side, and their layout [embeddings, size]. Raises UserError."""
+    """Return the names of the embeddings on each side, and their layout [embeddings, size]. Raise UserError."""
     first = next(iter(shapes.values()))
     places = list(first) if task.embeddings is None else [f"output.{name}" for name in task.embeddings]
     located = [_locate(keys, place, shapes) for place in places]

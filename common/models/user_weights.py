@@ -35,7 +35,7 @@ def read_weights(
     descriptions: Mapping[str, ModelDescription],
     models: PairedModels | None,
 ) -> dict[str, np.ndarray]:
-    """Return the weights by PyTorch's names, or by Keras's paths if there is no PyTorch model. Raises UserError.
+    """Return the weights by PyTorch's names, or by Keras's paths if there is no PyTorch model. Raise UserError.
 
     Constants are left out, since no step changes them.
 

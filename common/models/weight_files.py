@@ -25,7 +25,7 @@ def list_weight_files(directory: Path) -> list[Path]:
 
 
 def read_weight_file(path: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file by name, bfloat16 and float16 as float32. Raises UserError."""
+    """Return the tensors of a safetensors file by name, bfloat16 and float16 as float32. Raise UserError."""
     return {
         name: array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
         for name, array in read_safetensors(f"model.checkpoint: {path}", path).items()
@@ -49,7 +49,7 @@ def read_safetensors(location: str, path: Path) -> dict[str, np.ndarray]:
 
 
 def read_weight_files(directory: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of all files with the weights of a checkpoint. Raises UserError."""
+    """Return the tensors of all files with the weights of a checkpoint. Raise UserError."""
     tensors: dict[str, np.ndarray] = {}
     for path in list_weight_files(directory):
         for name, array in read_weight_file(path).items():

@@ -129,7 +129,7 @@ def _iterate_moments(
 ) -> Iterator[tuple[float, set[str]]]:
     """Divide the time from `start` to `end` wherever a phase begins or ends.
 
-    Yields the length of each part in microseconds, and the phases that are active in it.
+    Yield the length of each part in microseconds, and the phases that are active in it.
     """
     changes = [
         change

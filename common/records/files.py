@@ -21,7 +21,7 @@ def check_no_pipe(file: Path) -> None:
 
 
 def read_bytes(file: Path, max_bytes: int | None = None) -> bytes:
-    """Return the content of a file. Raises UserError if it cannot be read or has more than `max_bytes`."""
+    """Return the content of a file. Raise UserError if it cannot be read or has more than `max_bytes`."""
     check_no_pipe(file)
     try:
         with file.open("rb") as opened:
@@ -34,7 +34,7 @@ def read_bytes(file: Path, max_bytes: int | None = None) -> bytes:
 
 
 def read_json_object(file: Path) -> dict[str, object]:
-    """Return the content of a JSON file that holds one object. Raises UserError."""
+    """Return the content of a JSON file that holds one object. Raise UserError."""
     content = read_bytes(file, MAX_BYTES)
     try:
         value = json.loads(content)

@@ -47,7 +47,7 @@ def iterate_rows(file: Path, notes: list[str]) -> Iterator[tuple[str, int, dict[
 
 
 def _iterate_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the text of each line. Raises UserError if a line would not fit into memory."""
+    """Yield the number and the text of each line. Raise UserError if a line would not fit into memory."""
     check_no_pipe(file)
     try:
         with file.open("rb") as opened:

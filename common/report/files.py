@@ -6,7 +6,7 @@ from common.errors import build_write_error
 
 
 def write_report_file(directory: Path, name: str, text: str) -> Path:
-    """Write a file into the directory of the report, which is created if missing. Returns the absolute path."""
+    """Write a file into the directory of the report, which is created if missing. Return the absolute path."""
     path = directory.resolve() / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -106,7 +106,7 @@ class JsonReport(TypedDict):
 
 
 def write_json(comparison: Comparison, directory: Path) -> Path:
-    """Write report.json into `directory`, which is created if missing. Returns the absolute path."""
+    """Write report.json into `directory`, which is created if missing. Return the absolute path."""
     content = _replace_infinities(build_json_report(comparison))
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     return write_report_file(directory, "report.json", text)

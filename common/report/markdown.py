@@ -22,7 +22,7 @@ PICTURE = "loss.png"
 
 
 def write_markdown(comparison: Comparison, directory: Path, pictures: Sequence[Path] = ()) -> Path:
-    """Write report.md into `directory`, which is created if missing. Returns the absolute path.
+    """Write report.md into `directory`, which is created if missing. Return the absolute path.
 
     Args:
         comparison: The comparison.

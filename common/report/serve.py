@@ -39,7 +39,7 @@ class _FileState:
 
 
 def serve(comparison: Comparison, port: int) -> None:
-    """Serve the page until Ctrl-C. Raises UserError if the port cannot be used."""
+    """Serve the page until Ctrl-C. Raise UserError if the port cannot be used."""
     with serve_page(ServedPage(render_html(comparison).encode()), port) as url, suppress(KeyboardInterrupt):
         print(f"{url} (Ctrl-C to end)", flush=True)
         while True:
@@ -72,7 +72,7 @@ def watch(read: Callable[[], Comparison], roots: Iterable[Path], port: int) -> N
 
 
 def _update_page(page: ServedPage, read: Callable[[], Comparison]) -> tuple[str, str]:
-    """Render the page again. Returns the verdict, and a sentence that explains it."""
+    """Render the page again. Return the verdict, and a sentence that explains it."""
     version = secrets.token_hex(8)
     try:
         comparison = read()
@@ -98,7 +98,7 @@ def _list_files(roots: Iterable[Path]) -> dict[str, _FileState]:
 
 @contextmanager
 def serve_page(page: ServedPage, port: int) -> Iterator[str]:
-    """Serve a page inside the `with` block. Yields its URL, http://127.0.0.1:PORT/TOKEN/. Raises UserError."""
+    """Serve a page inside the `with` block. Yield its URL, http://127.0.0.1:PORT/TOKEN/. Raise UserError."""
     token = secrets.token_urlsafe(24)
     try:
         server = ThreadingHTTPServer((HOST, port), partial(_Handler, page, token))

@@ -70,7 +70,7 @@ class Checkpoint:
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
-    """Open and verify a checkpoint. Raises UserError if it is not complete."""
+    """Open and verify a checkpoint. Raise UserError if it is not complete."""
     state, problem = verify_directory(directory, STATE_FILE)
     if state is None:
         raise UserError(f"{directory}: {problem or 'no such checkpoint'}; choose another checkpoint")
@@ -90,12 +90,12 @@ def copy_checkpoint(checkpoint: Checkpoint, target: Path, left_out: Collection[s
 
 
 def open_unverified_checkpoint(directory: Path) -> Checkpoint:
-    """Open a checkpoint whose files have been verified before, without verifying them again. Raises UserError."""
+    """Open a checkpoint whose files have been verified before, without verifying them again. Raise UserError."""
     return _check_checkpoint(directory, read_manifest(directory, STATE_FILE))
 
 
 def _check_checkpoint(directory: Path, state: Mapping[str, object]) -> Checkpoint:
-    """Return a checkpoint with this state.json. Raises UserError if a value is not valid."""
+    """Return a checkpoint with this state.json. Raise UserError if a value is not valid."""
     try:
         return Checkpoint(directory, check_state(state, parse_step(directory) if _has_step(directory) else None))
     except ValueError as error:
@@ -113,7 +113,7 @@ def find_newest_checkpoint(run_dir: Path) -> Checkpoint | None:
 
 
 def find_best_checkpoint(run_dir: Path) -> Checkpoint | None:
-    """Return the checkpoint with the best validation score. Raises UserError if it is not complete."""
+    """Return the checkpoint with the best validation score. Raise UserError if it is not complete."""
     directory = select_best(list_checkpoints(run_dir))
     return open_checkpoint(directory) if directory else None
 

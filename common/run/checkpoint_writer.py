@@ -45,13 +45,13 @@ class CheckpointWriter(Observer):
 
     @override
     def save(self, state: State, position: Position) -> None:
-        """Start to save a checkpoint. Raises UserError if the previous checkpoint could not be written."""
+        """Start to save a checkpoint. Raise UserError if the previous checkpoint could not be written."""
         self.finish()
         copied_state = State(_copy_arrays(state.weights), _copy_arrays(state.slots))
         self._writing = self._thread.submit(self._write, copied_state, replace(position))
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is on the disk. Raises UserError if it could not be written."""
+        """Wait until the last checkpoint is on the disk. Raise UserError if it could not be written."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()

@@ -66,7 +66,7 @@ class RunRecord:
         return [self.recorder, self.predictions, self.checkpoints, self.progress, self.trackers]
 
     def finish(self) -> None:
-        """Release the terminal, and wait for the last checkpoint. Raises UserError if it could not be written."""
+        """Release the terminal, and wait for the last checkpoint. Raise UserError if it could not be written."""
         self.progress.close()
         self.checkpoints.finish()
 
@@ -84,7 +84,7 @@ def train_as_chief(
     count_compilations: Callable[[], Mapping[str, float]],
     environment: dict[str, object],
 ) -> int:
-    """Train, and record checkpoints, rows and a summary, however training ends. Returns the exit code.
+    """Train, and record checkpoints, rows and a summary, however training ends. Return the exit code.
 
     The command that started this process prints the summary, so that the end of the run is reported even if this
     process is killed.

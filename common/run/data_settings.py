@@ -23,7 +23,7 @@ log = logging.getLogger("lockstep")
 def complete_config(config: Config, split: Split, parameters: int) -> Config:
     """Return the config with its number of steps and its padding filled in.
 
-    Warnings name settings that are allowed but rarely intended. Raises UserError if the steps contradict the schedule.
+    Warnings name settings that are allowed but rarely intended. Raise UserError if the steps contradict the schedule.
 
     Args:
         config: the resolved config.

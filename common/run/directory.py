@@ -106,7 +106,7 @@ def _check_may_use(run_dir: Path, config: Config) -> None:
 
 
 def _create_run_dir(config: Config, framework: str, suffix: str) -> Path:
-    """Create the run directory, by default a new one in runs/. Raises UserError if it cannot be written."""
+    """Create the run directory, by default a new one in runs/. Raise UserError if it cannot be written."""
     try:
         if config.run_dir is not None:
             run_dir = Path(config.run_dir + suffix).expanduser()

@@ -31,7 +31,7 @@ def replace_text(path: Path, text: str) -> None:
 def drop_rows_after(run_dir: Path, position: Position) -> list[Row]:
     """Drop the rows after the position of a checkpoint, since training writes them again when it resumes from there.
 
-    Returns the remaining rows of metrics.jsonl and evals.jsonl. Raises UserError if one of them is damaged, or if the
+    Return the remaining rows of metrics.jsonl and evals.jsonl. Raise UserError if one of them is damaged, or if the
     disk is full.
     """
     remaining: list[Row] = []
@@ -56,7 +56,7 @@ def read_rows_until(run_dir: Path, position: Position) -> dict[Path, list[Row]]:
 
 
 def _iterate_rows_until(path: Path, last_step: int) -> Iterator[Row]:
-    """Yield the rows until a step. Raises UserError if one is damaged; later rows are not read.
+    """Yield the rows until a step. Raise UserError if one is damaged; later rows are not read.
 
     A power failure may damage the rows after a checkpoint, but not those before it, which are on the disk.
     """

@@ -38,7 +38,7 @@ class PredictionsWriter(Observer):
 
     @override
     def record_predictions(self, step: int, predictions: Mapping[str, Predictions]) -> None:
-        """Write the file of an evaluation. Raises UserError if the disk is full."""
+        """Write the file of an evaluation. Raise UserError if the disk is full."""
         import pyarrow as pa  # imported here because few runs need it
         import pyarrow.parquet as parquet
 

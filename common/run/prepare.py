@@ -44,7 +44,7 @@ log = logging.getLogger("lockstep")
 
 @contextmanager
 def open_run(config: Config, framework: str, host_index: int = 0) -> Iterator[RunContext]:
-    """Create and lock the directory of a run, and prepare the inputs of the run. Raises UserError."""
+    """Create and lock the directory of a run, and prepare the inputs of the run. Raise UserError."""
     with open_run_dir(config, framework, host_index) as run_dir:
         context = prepare_run(config, framework, run_dir, host_index)
         with _open_stream(context):
@@ -65,7 +65,7 @@ def _open_stream(context: RunContext) -> Iterator[None]:
 
 
 def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int = 0) -> RunContext:
-    """Prepare the inputs, and write config.yaml and prepared.json for the processes of the run. Raises UserError.
+    """Prepare the inputs, and write config.yaml and prepared.json for the processes of the run. Raise UserError.
 
     Another host than the first need not have the checkpoint: common.cluster.checkpoint_transfer brings it later.
     """
@@ -101,7 +101,7 @@ def prepare_run(config: Config, framework: str, run_dir: Path, host_index: int =
 
 
 def prepare_inputs(config: Config, run_dir: Path | None) -> tuple[Config, PreparedInputs]:
-    """Build what is missing and verify the inputs, without a run directory. Raises UserError.
+    """Build what is missing and verify the inputs, without a run directory. Raise UserError.
 
     Args:
         config: the resolved config.

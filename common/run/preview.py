@@ -20,7 +20,7 @@ from common.training.schedule import find_highest_rate
 
 
 def describe_plan(config: Config, framework: str) -> str:
-    """Return a table of the data, the steps and the directories of a run. Raises UserError as training would."""
+    """Return a table of the data, the steps and the directories of a run. Raise UserError as training would."""
     config, inputs = prepare_inputs(config, Path(config.run_dir).expanduser() if config.run_dir else None)
     if inputs.checkpoint is not None:
         check_native_slots(config, framework, inputs.checkpoint)

@@ -61,7 +61,7 @@ class Recorder(Observer):
 
     @override
     def record_steps(self, rows: list[Row], traffic: list[Row], speed: float) -> None:
-        """Append rows of metrics.jsonl and traffic.jsonl. Raises UserError if the disk is full."""
+        """Append rows of metrics.jsonl and traffic.jsonl. Raise UserError if the disk is full."""
         if rows and self._first_row_fields:
             rows = [{**rows[0], **self._first_row_fields}, *rows[1:]]
             self._first_row_fields = {}
@@ -75,7 +75,7 @@ class Recorder(Observer):
 
     @override
     def record_evaluation(self, row: Row) -> None:
-        """Append a row of evals.jsonl. Raises UserError if the disk is full."""
+        """Append a row of evals.jsonl. Raise UserError if the disk is full."""
         append_rows(self._evals, [row])
         self._write_scalars(row)
 
@@ -83,7 +83,7 @@ class Recorder(Observer):
     def save(self, state: State, position: Position) -> None:
         """Flush the rows to the disk, so that no power failure leaves a checkpoint without the rows before it.
 
-        Raises UserError if the disk is full.
+        Raise UserError if the disk is full.
         """
         for file in filter(None, (self._metrics, self._evals, self._traffic)):
             try:

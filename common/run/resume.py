@@ -23,7 +23,7 @@ AUTO = "auto"
 
 
 def find_checkpoint(config: Config, run_dir: Path | None) -> Checkpoint | None:
-    """Return the checkpoint from which a run starts; None for the initial weights. Raises UserError.
+    """Return the checkpoint from which a run starts; None for the initial weights. Raise UserError.
 
     Args:
         config: the config of the run.
@@ -72,7 +72,7 @@ def adopt_checkpoint(checkpoint: Checkpoint, run_dir: Path) -> Checkpoint:
 
 
 def _adopt_rows(checkpoint: Checkpoint, run_dir: Path) -> None:
-    """Copy the rows of the steps before a checkpoint. Raises UserError if one of them is damaged."""
+    """Copy the rows of the steps before a checkpoint. Raise UserError if one of them is damaged."""
     for name in ROW_FILES:
         source = checkpoint.directory.parents[1] / name  # rows of the run that saved the checkpoint
         if checkpoint.directory.parent.name == CHECKPOINTS_DIRECTORY and source.exists():

@@ -28,7 +28,7 @@ class StopChannel(Protocol):
         """Let the channel decide when this rank stops."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the chief has closed the channel. Returns whether it has."""
+        """Wait until the chief has closed the channel. Return whether it has."""
 
     def close(self) -> None:
         """Leave the channel."""
@@ -69,7 +69,7 @@ class SideRuntime(Generic[AnyGroup]):
 
 
 def train_rank(context: RunContext, side: SideRuntime[AnyGroup]) -> int:
-    """Train as one rank of a run. Returns the exit code of this process. Only the main thread may call it."""
+    """Train as one rank of a run. Return the exit code of this process. Only the main thread may call it."""
     stop = Stop()
     try:
         with record_failed_start(context):

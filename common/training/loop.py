@@ -77,7 +77,7 @@ class Loop:
     def run(self) -> None:
         """Train on the global batches after the start, up to `train.steps` or an early stop.
 
-        Raises NonFiniteLossError, and Interrupted after a stop that the ranks agreed on, with the last step saved.
+        Raise NonFiniteLossError, and Interrupted after a stop that the ranks agreed on, with the last step saved.
         """
         try:
             while True:
@@ -179,7 +179,7 @@ class Loop:
     def _fetch_and_report(self, block: list[tuple[StepResult, float]]) -> None:
         """Fetch a block of results from the device and report them. Only here the host waits for the device.
 
-        Raises NonFiniteLossError, after the updates before it are reported.
+        Raise NonFiniteLossError, after the updates before it are reported.
         """
         rows: list[Row] = []
         traffic: list[Row] = []

@@ -17,7 +17,7 @@ STEP_SCALARS = ("loss", "learning_rate", "grad_norm")
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the complete rows of a file; an empty list if the file does not exist. Raises UserError."""
+    """Return the complete rows of a file; an empty list if the file does not exist. Raise UserError."""
     return [row for _, _, row in iterate_rows(path, [])] if path.exists() else []
 
 
@@ -31,7 +31,7 @@ def parse_rows(content: bytes) -> tuple[list[Row], int]:
 
 
 def append_rows(file: IO[bytes], rows: Iterable[Row]) -> None:
-    """Append rows and flush them. Raises UserError if the disk is full."""
+    """Append rows and flush them. Raise UserError if the disk is full."""
     try:
         file.write(format_rows(rows).encode())
         file.flush()

@@ -39,7 +39,7 @@ def single(slurm: Slurm, base: Path) -> np.ndarray:
 
 @pytest.fixture
 def submit(slurm: Slurm, base: Path) -> Submit:
-    """Submit the script of deploy/ as a job of two nodes, whose files have its name. Returns the id of the job."""
+    """Submit the script of deploy/ as a job of two nodes, whose files have its name. Return the id of the job."""
 
     def submit_job(name: str, replicas: str = "2") -> str:
         paths = [f"run_dir={base / name}", f"cache_dir={base / 'cache'}"]

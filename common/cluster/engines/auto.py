@@ -13,7 +13,7 @@ def discover(
 ) -> DiscoveredCluster:
     """Call the first engine whose variables are set, otherwise the engine of cluster=local. Print the choice.
 
-    Raises UserError.
+    Raise UserError.
     """
     # The engines by variable. If several variables are set, the first one in this order decides.
     engines = {env.VARIABLES[framework]: env} if env.is_described(framework, environment) else {}

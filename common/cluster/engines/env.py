@@ -36,7 +36,7 @@ def discover(
 ) -> HostGroup | ClusterMember:
     """Return this process as a member of the run that another program has started.
 
-    If the strategy has one process and TF_CONFIG has one task, return HostGroup(), this machine. Raises UserError.
+    If the strategy has one process and TF_CONFIG has one task, return HostGroup(), this machine. Raise UserError.
     """
     if not is_described(framework, environment):
         state = "is empty" if VARIABLES[framework] in environment else "is not set"
@@ -123,7 +123,7 @@ def _list_group_strategies(framework: str) -> str:
 
 
 def _parse_tf_config(text: str) -> TfConfig:
-    """Return the contents of TF_CONFIG. Raises UserError if they do not have its form."""
+    """Return the contents of TF_CONFIG. Raise UserError if they do not have its form."""
     try:
         parsed = json.loads(text)
     except ValueError as error:

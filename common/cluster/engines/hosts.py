@@ -19,7 +19,7 @@ LOCALHOST = {"127.0.0.1", "::1"}
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return the hosts of the config. Raises UserError if this machine is not the one that cluster.node names."""
+    """Return the hosts of the config. Raise UserError if this machine is not the one that cluster.node names."""
     assert isinstance(cluster, HostsSettings)
     env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     cluster.check()
@@ -30,7 +30,7 @@ def discover(
 
 
 def _find_own_address(hosts: Sequence[str], node: int) -> str:
-    """Return the name of this host, or its address if the name means a loopback address here. Raises UserError.
+    """Return the name of this host, or its address if the name means a loopback address here. Raise UserError.
 
     On a machine that Debian's installer has set up, the machine's own name means 127.0.1.1; other systems use
     127.0.0.1. The other hosts know the name by another address.
@@ -50,7 +50,7 @@ def _find_own_address(hosts: Sequence[str], node: int) -> str:
 
 
 def find_host_interface(host: str) -> str:
-    """Return the network interface of this machine with the address of a host. Raises UserError if there is none."""
+    """Return the network interface of this machine with the address of a host. Raise UserError if there is none."""
     addresses = _look_up(host)
     if name := find_interface_with({address for address in addresses if not ip_address(address).is_loopback}):
         return name

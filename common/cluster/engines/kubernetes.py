@@ -22,7 +22,7 @@ INDEX, VOLCANO_INDEX = VARIABLES[0], "VC_TASK_INDEX"  # the variables with this 
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return the pods of the job. Raises UserError, and PeerTimeout if a pod's name has no address in time."""
+    """Return the pods of the job. Raise UserError, and PeerTimeout if a pod's name has no address in time."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     volcano = VOLCANO_INDEX in environment

@@ -27,7 +27,7 @@ START = "start with srun --ntasks-per-node=1 and cluster=slurm"
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return this machine alone, or the cluster that torchrun or TF_CONFIG describes. Raises UserError."""
+    """Return this machine alone, or the cluster that torchrun or TF_CONFIG describes. Raise UserError."""
     if env.is_described(framework, environment):
         return env.discover(cluster, strategy, framework, environment)
     _check_started_once(cluster.kind, environment)

@@ -27,7 +27,7 @@ class RayNodeInfo(TypedDict):
 def discover(
     cluster: clusters.ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> RayNodes:
-    """Return the nodes that the cluster has now. Raises UserError if it cannot be reached."""
+    """Return the nodes that the cluster has now. Raise UserError if it cannot be reached."""
     env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     # cluster=auto has no key for the address. `name` is the key or the variable that has the address, for errors.
     name, address = "cluster.address", cluster.address if isinstance(cluster, clusters.RaySettings) else "auto"
@@ -55,7 +55,7 @@ def count_on_every_node(nodes: list[RayNodeInfo], resource: str) -> int:
 
 
 def _connect(kind: str, name: str, address: str) -> None:
-    """Connect this process to the cluster. Raises UserError. name: the key or variable that has the address."""
+    """Connect this process to the cluster. Raise UserError. name: the key or variable that has the address."""
     if importlib.util.find_spec("ray") is None:
         raise UserError(f"cluster={kind}: the package ray is not installed; pip install ray")
     if "://" in address:

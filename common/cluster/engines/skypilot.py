@@ -13,7 +13,7 @@ VARIABLES = ("SKYPILOT_NODE_IPS", "SKYPILOT_NODE_RANK")
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return the nodes of the task. Raises UserError if SkyPilot's variables are missing or contradict each other."""
+    """Return the nodes of the task. Raise UserError if SkyPilot's variables are missing or contradict each other."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     if missing := [name for name in VARIABLES if name not in environment]:

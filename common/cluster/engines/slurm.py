@@ -16,7 +16,7 @@ START = "start with srun --ntasks-per-node=1"
 def discover(
     cluster: ClusterSettings, strategy: str, framework: str, environment: Mapping[str, str]
 ) -> HostGroup | ClusterMember:
-    """Return the nodes of the job step. Raises UserError if srun has not started the command once on each of them."""
+    """Return the nodes of the job step. Raise UserError if srun has not started the command once on each of them."""
     assert isinstance(cluster, ScheduledSettings)
     env.check_unset(cluster, framework, environment)  # torchrun's variables would describe another run
     if "SLURM_JOB_ID" not in environment:
@@ -39,7 +39,7 @@ def discover(
 
 
 def _expand_host_names(nodes: str) -> tuple[str, ...]:
-    """Expand node[1-3,7] to the names of hosts, in Slurm's order. Raises UserError."""
+    """Expand node[1-3,7] to the names of hosts, in Slurm's order. Raise UserError."""
     command = ["scontrol", "show", "hostnames", nodes]
     try:
         return tuple(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())

@@ -41,7 +41,7 @@ class ExternalTable:
 
 
 def read_file(path: Path) -> ExternalTable:
-    """Read the rows of a file. Raises UserError that names the line and the expected formats."""
+    """Read the rows of a file. Raise UserError that names the line and the expected formats."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

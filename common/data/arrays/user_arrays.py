@@ -107,7 +107,7 @@ def _run(data: CustomDataSettings, scratch: Path, ranges: Ranges) -> None:
 
 
 def identify(data: CustomDataSettings) -> Identity:
-    """Return the config keys, and the identity of the file that has the function. Raises UserError."""
+    """Return the config keys, and the identity of the file that has the function. Raise UserError."""
     module, _, name = data.read.partition(":")
     try:
         spec = find_spec(module) if module and name else None

@@ -91,7 +91,7 @@ def join_labels(labels: Arrays, counts: Sequence[int], excluded: Collection[str]
 def find_call_rows(counts: Sequence[Sequence[int]]) -> list[np.ndarray]:
     """Return the indices of the rows of each call among all examples of a step.
 
-    Returns an empty list if the micro-batches have different numbers of calls.
+    Return an empty list if the micro-batches have different numbers of calls.
 
     Args:
         counts: The number of rows of each call of each micro-batch.

@@ -82,7 +82,7 @@ class ArrayPool:
         self.indexes: dict[str, int] = {}
 
     def add(self, values: np.ndarray, kind: str = "f8") -> ArrayIndex:
-        """Add an array as "f8" (float64) or "f4" (float32). Returns its index."""
+        """Add an array as "f8" (float64) or "f4" (float32). Return its index."""
         with np.errstate(over="ignore"):
             text = f"{kind}:{base64.b64encode(values.astype(f'<{kind}').tobytes()).decode()}"
         return self.indexes.setdefault(text, len(self.indexes))

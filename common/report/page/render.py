@@ -48,7 +48,7 @@ LIVE_SCRIPT = "live.js"  # only in a page that is served by --watch
 
 
 def write_page(comparison: Comparison, directory: Path) -> Path:
-    """Write report.html into `directory`, which is created if missing. Returns the absolute path."""
+    """Write report.html into `directory`, which is created if missing. Return the absolute path."""
     return write_report_file(directory, "report.html", render_html(comparison))
 
 
