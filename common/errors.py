@@ -26,8 +26,8 @@ GRAPH_NOTES = ("Graph execution error:", "Detected at node", "<stack traces unav
 class UserError(ValueError):
     """A mistake in a config, a file or an environment.
 
-    The message is one line: the key or the file, what is wrong, and what to do. It may quote a file of someone else, so
-    it has no control characters.
+    The message is one line: the key or the file, what is wrong, and what to do. The message has no control characters,
+    because it may quote a file of someone else.
     """
 
     exit_code = USER_ERROR

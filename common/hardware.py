@@ -25,7 +25,7 @@ def count_cores() -> int:
 
 
 def _read_cpu_limit() -> float:
-    """Return how many CPU seconds this process's control group, such as a container, may use in a second.
+    """Return the CPU limit of this process's control group, such as a container, in CPU seconds per second.
 
     Return infinity if there is no limit.
     """

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 # Keras imports these packages only for its plots and for its estimators of scikit-learn, which no process of Lockstep
-# uses. They take a quarter of the CPU time of the import of Keras.
+# uses. These packages take a quarter of the CPU time of the import of Keras.
 UNUSED_BY_KERAS = ("matplotlib", "sklearn")
 
 

@@ -1,4 +1,4 @@
-"""Checks of an interpreter of another environment, with which processes of a side are started.
+"""Checks of the Python interpreter of another environment, which a side's processes run in.
 
 The other environment needs the framework of the side, and the packages that Lockstep's processes of that side import.
 Their versions are checked before a process starts. The import of a framework takes half of the start of a process, so
@@ -70,7 +70,7 @@ def check_interpreter(key: str, python: str, framework: str, library: str | None
             needs.
 
     Raises:
-        UserError: It cannot be started, lacks a package, or has a version that is too old or too new.
+        UserError: The interpreter cannot be started, lacks a package, or has a version that is too old or too new.
     """
     checked = json.loads(os.environ.get(CHECKED_INTERPRETERS, "{}"))
     if (name := f"{framework} {python} {library}") not in checked:
@@ -153,8 +153,8 @@ def _run_program(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     """Run a program, which may not be Python at all, and return its output.
 
     Raises:
-        OSError: It cannot be started.
-        subprocess.SubprocessError: It prints more than MAX_OUTPUT, or does not end within MAX_SECONDS.
+        OSError: The program cannot be started.
+        subprocess.SubprocessError: The program prints more than MAX_OUTPUT, or does not end within MAX_SECONDS.
     """
     process = subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""Program that reports the packages of an environment, in which any package may be missing.
+"""Program that reports the packages of an environment. It runs without any of these packages.
 
 python -m common.interpreter_probe --versions PACKAGE... prints the versions of packages.
 python -m common.interpreter_probe --import MODULE... imports modules and confirms each.
@@ -27,7 +27,7 @@ REPORT, IMPORTED = "lockstep-probe: ", "lockstep-probe: imported "  # beginnings
 
 
 def hash_sources(module: str) -> dict[str, str]:
-    """Return a fingerprint of each Python file of a package by its path in the package; none if it is missing."""
+    """Return a fingerprint of each Python file of a package by its path in the package; {} for a missing package."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return {}

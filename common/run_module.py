@@ -21,7 +21,7 @@ OWN_FILES = tuple(str(Path(ROOT, package)) + os.sep for package in PACKAGES)  # 
 
 
 def module_command(module: str, *arguments: str, python: str | None = None) -> list[str]:
-    """Return the command that runs a module. `python`: the interpreter of another environment; None for this one."""
+    """Return the command that runs a module. `python`: another environment's interpreter; None for this one's."""
     interpreter = os.path.expanduser(python or sys.executable)  # noqa: PTH111  Path refuses an unknown user
     return [interpreter, __file__, module, *arguments]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Compute:
-    """The seconds that one core needs for a step of a replica: per_step + per_example * examples on average.
+    """Seconds of one core for a step of a replica: per_step + per_example * examples on average.
 
     Attributes:
         step_times: the times of measured steps, in units of their mean.

@@ -46,7 +46,7 @@ class ContestantResult(TypedDict):
 
 
 class ComputeCost(TypedDict):
-    """The seconds that one core needs: per_step + per_example * examples of a replica's step."""
+    """Seconds of one core for a step of a replica: per_step + per_example * examples."""
 
     per_step: float
     per_example: float

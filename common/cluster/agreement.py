@@ -50,10 +50,10 @@ def describe_disagreement(
 
 
 def encode_error(error: UserError | None) -> ErrorMessage | None:
-    """Return the error that prevents a run from beginning, in a form that JSON can hold; None if there is no error."""
+    """Return an error that prevents the start of a run as a message for JSON; None for None."""
     return None if error is None else {"problem": str(error), "absent": isinstance(error, PeerTimeout)}
 
 
 def decode_error(message: ErrorMessage | None) -> UserError | None:
-    """Return the error that another process has sent; None if it has sent none."""
+    """Undo `encode_error`."""
     return None if message is None else (PeerTimeout if message["absent"] else UserError)(message["problem"])

@@ -64,7 +64,7 @@ def discover_cluster(
 
 
 def count_used_nodes(strategy: StrategySettings, available: int) -> int:
-    """Return how many of the available nodes a run uses: the largest number that leaves no node without a process."""
+    """Return the number of nodes that a run uses: as many as possible, with at least one process on each."""
     if strategy.one_process:
         return 1
     if strategy.replicas is None:

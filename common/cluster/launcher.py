@@ -1,7 +1,7 @@
-"""The launcher: it runs the attempts of a run on this machine until one succeeds or none may follow.
+"""Start a run on this machine again after a crash, until an attempt succeeds or none may follow.
 
-An attempt is one start of all processes of a run, on all hosts together. After a crash another one may follow, from the
-newest checkpoint. Host 0 is the first host: it has the chief and decides for the others.
+An attempt is one start of all processes of a run, on all hosts together. After a crash another attempt may follow, from
+the newest checkpoint. Host 0 is the first host, which has the chief and decides for the other hosts.
 """
 
 import json
@@ -126,7 +126,7 @@ def _record_processes(path: Path, pids: Mapping[str, int]) -> None:
 
 
 def _find_peer_outcome(monitor: PeerMonitor) -> Outcome | None:
-    """Return how the attempt has ended on another host, or None if it has not failed or been stopped there."""
+    """Return the outcome of the attempt on another host if it failed or was stopped there, otherwise None."""
     if monitor.error:
         return Outcome(FAILURE, monitor.error)
     if monitor.exit_code:
@@ -136,7 +136,7 @@ def _find_peer_outcome(monitor: PeerMonitor) -> Outcome | None:
 
 def _find_line(run_dir: Path, prefix: str) -> str:
     """Return the last line of train.log that starts with the prefix; empty if there is none."""
-    log_file = run_dir / "train.log"  # it is absent if no attempt has begun
+    log_file = run_dir / "train.log"  # missing if no attempt has begun
     lines = log_file.read_text(errors="replace").splitlines() if log_file.exists() else []
     return next((line for line in reversed(lines) if line.startswith(prefix)), "")
 

@@ -72,24 +72,24 @@ def wait_for_address(host: str, deadline: float) -> str:
 
 
 def find_own_address(hosts: Sequence[str], host_index: int) -> str:
-    """Return the address by which the other hosts reach this machine. Raise OSError if there is no route to them.
+    """Return the address at which the other hosts reach this machine. Raise OSError if there is no route to them.
 
     A machine may resolve its own name to 127.0.1.1, which other hosts cannot reach. Therefore the result is the address
-    on the route to another host, if `hosts` names another one.
+    on the route to one of the other hosts, if there are any.
 
     Args:
         hosts: the names of all hosts. The same name several times is one host.
-        host_index: the index of this machine among them.
+        host_index: the index of this machine in `hosts`.
     """
     return find_address_towards(next((host for host in hosts if host != hosts[host_index]), hosts[host_index]))
 
 
 def resolve_addresses(hosts: Sequence[str], host_index: int) -> tuple[str, ...]:
-    """Return the addresses by which hosts reach each other. Raise UserError.
+    """Return the addresses at which the hosts reach each other. Raise UserError.
 
     Args:
         hosts: the names of all hosts.
-        host_index: the index of this machine among them.
+        host_index: the index of this machine in `hosts`.
     """
     addresses = []
     for index, host in enumerate(hosts):

@@ -1,13 +1,14 @@
 """The messages by which the commands of a run's hosts begin and end every attempt together.
 
 Each host runs one command, which starts the training processes of that host. An attempt is one start of all processes
-of the run; another one follows if it fails and `train.max_restarts` allows it. Hosts have an index from 0, the first.
+of the run. After a failed attempt, another attempt follows if `train.max_restarts` allows it. Hosts have an index from
+0, the first host.
 
 For each attempt, the command of every other host connects to the first host's command and sends JoinAttempt. The first
-one answers with OfferCheckpoint. A host that lacks this checkpoint fetches it over another connection, on which it
-sends FetchCheckpoint. Each host then sends HostReady. Once all hosts are ready, the first one sends StartAttempt. At
+host answers with OfferCheckpoint. A host that lacks this checkpoint opens another connection, sends FetchCheckpoint and
+receives the checkpoint. Each host then sends HostReady. Once all hosts are ready, the first host sends StartAttempt. At
 the end of an attempt each host sends AttemptEnded; the first host sends NextAttempt instead if it will start another
-attempt. If a connection breaks without such a message, as after SIGKILL, the command at its other end was lost.
+attempt. If a connection breaks without such a message, as after SIGKILL, the command at the other end was lost.
 """
 
 from typing import TypedDict
@@ -58,7 +59,7 @@ class AttemptEnded(TypedDict):
 
 
 class NextAttempt(TypedDict):
-    """The first host's report that its attempt has failed and that another one follows: the number of that attempt."""
+    """The first host's report that its attempt has failed. again: the number of the attempt that follows."""
 
     again: int
 

@@ -1,7 +1,8 @@
-"""Connections between the hosts of a run, by which all hosts begin and end every attempt together.
+"""Connections between the hosts of a run. They synchronize the start and the end of every attempt.
 
-On each host one command starts the training processes. An attempt is one start of all processes; another one may follow
-if it fails. The other hosts' commands connect to the first host's, as common.cluster.peer_messages describes.
+On each host one command starts the training processes. An attempt is one start of all processes. After a failed attempt
+another attempt may follow. The commands of the other hosts connect to the first host's command, as
+common.cluster.peer_messages describes.
 """
 
 import logging
@@ -43,15 +44,17 @@ class PeerMonitor:
     A lost command is one whose connection broke without a last message.
 
     Args:
-        hosts: the hosts of the run, and which of them is this one. Host 0 is the first host.
-        processes: the number of the run's processes on all hosts, which decides the port of the first host's command.
+        hosts: the hosts of the run, with the index of this host. Host 0 is the first host.
+        processes: the number of the run's processes on all hosts. The port of the first host's command depends on this
+            number.
         transfer: brings the checkpoint that an attempt starts from to all hosts.
 
     Attributes:
-        error: the error to report, once another command was lost or its attempt has failed.
+        error: the error to report after another command was lost or its attempt has failed.
         is_final: whether no other attempt will follow.
         exit_code: the exit code of the first host's command, or of a command that was interrupted; None until then.
-        token: the token of the run, by which its processes know each other; the first host's command chooses it.
+        token: the secret token of the run, which all its processes show each other. The first host's command chooses
+            the token.
     """
 
     def __init__(self, hosts: HostGroup, processes: int, transfer: CheckpointTransfer) -> None:
@@ -271,7 +274,7 @@ class PeerMonitor:
         self._leader_listener.join(WAIT_SECONDS)
 
     def announce_next_attempt(self, attempt: int) -> None:
-        """Tell the others that the attempt has failed and that this host will begin another one."""
+        """Tell the other hosts that the attempt has failed and that another attempt follows."""
         with self._changed:
             connected, self._connected = self._connected, {}
             self.error, self.is_final, self.exit_code = None, False, None

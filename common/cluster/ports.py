@@ -9,7 +9,7 @@ from common.errors import UserError
 
 @contextmanager
 def reserve_ports(count: int) -> Iterator[list[int]]:
-    """Reserve free ports during the body, in which only a server that sets SO_REUSEPORT can listen on them."""
+    """Reserve free ports during the `with` block. Only a server that sets SO_REUSEPORT can listen on these ports."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for reserved in sockets:

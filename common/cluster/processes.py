@@ -38,10 +38,10 @@ def read_run_token() -> str:
 
 @contextmanager
 def open_temporary_directory() -> Iterator[tuple[Path, dict[str, str]]]:
-    """Make a directory for the processes that the body starts, and remove it afterwards.
+    """Make a directory for the processes that the `with` block starts, and remove the directory afterwards.
 
-    Yield the directory, and an environment variable for the processes: they remove the directory if this process is
-    killed.
+    Yield the directory and an environment variable for these processes. If this process is killed, processes with the
+    variable remove the directory.
     """
     with tempfile.TemporaryDirectory(prefix="lockstep-", ignore_cleanup_errors=True) as directory:
         yield Path(directory), {TEMPORARY_DIRECTORY: directory}

@@ -43,9 +43,9 @@ log = logging.getLogger("lockstep")
 
 LOWEST_PORT = 20_000  # Ray's own processes listen on lower ports
 RESERVE_SECONDS = 10.0  # how long Ray may take to reserve resources before the nodes are counted again
-END_SECONDS = 60.0  # how long the other commands may take to end after the first: they notice a lost host in 30 s
+END_SECONDS = 60.0  # time for the other commands to end after the first; a command notices a lost host in 30 s
 POLL_SECONDS = 0.2
-NODE_SHARE = 0.001  # amount of the resource node:ADDRESS, of which each node has its own; pins a bundle to that node
+NODE_SHARE = 0.001  # amount of a node's resource node:ADDRESS; pins a bundle to that node
 
 
 @dataclass(frozen=True)

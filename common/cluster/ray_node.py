@@ -30,7 +30,7 @@ class NodeActor:
         self.child: subprocess.Popen[str] | None = None
 
     def address(self) -> str:
-        """Return the address at which the other nodes reach this one."""
+        """Return the address at which the other nodes reach this node."""
         return str(ray.util.get_node_ip_address())
 
     def run(
@@ -50,7 +50,7 @@ class NodeActor:
             yield USER_ERROR
             return
         # OMP_NUM_THREADS is Ray's limit, one thread for each reserved CPU; Lockstep divides the cores among its
-        # processes. PROCESS_NUMBERS come from a scheduler that has started Ray: they number nodes, not commands.
+        # processes. PROCESS_NUMBERS come from a scheduler that has started Ray, and number nodes, not commands.
         dropped = ("OMP_NUM_THREADS", *PROCESS_NUMBERS)
         inherited = {name: value for name, value in os.environ.items() if name not in dropped}
         self.child = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""A member's end of the connection by which the ranks of a run agree on the last unit before a stop.
+"""A member's end of the connection over which the ranks of a run agree on the last unit before a stop.
 
 A member is a rank other than the chief. A unit is one batch of training or evaluation, as common.training.stop counts
-them. A frozen rank begins no further unit; it waits until the chief has decided which unit is the last.
+them. A frozen rank begins no further unit until the chief has decided which unit is the last.
 """
 
 import socket

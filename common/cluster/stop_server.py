@@ -1,14 +1,14 @@
-"""The chief's end of the connections by which the ranks of a run agree on the last unit before a stop.
+"""The chief's end of the connections over which the ranks of a run agree on the last unit before a stop.
 
 A unit is one batch of training or evaluation, as common.training.stop counts them. A member is a rank other than the
 chief, and has one TCP connection to the chief. On each rank a thread answers, even while the main thread is inside a
 collective (an operation in which all ranks take part), so no answer waits for another rank.
 
 A frozen rank begins no further unit until the decision. The last unit is the highest that any rank has begun. If one
-rank is frozen before unit k and another has begun unit k, the first one still runs unit k. Thus all ranks enter every
-collective that one of them enters. The ranks agree in the same way on the unit after which all save a checkpoint. For a
-checkpoint the chief waits for every answer without a time limit: a rank that never answers would block the next step
-anyway.
+rank is frozen before unit k and another rank has begun unit k, the frozen rank still runs unit k. Thus all ranks enter
+every collective that any rank enters. The ranks agree in the same way on the unit after which all save a checkpoint.
+For a checkpoint the chief waits for every answer without a time limit: a rank that never answers would block the next
+step anyway.
 """
 
 import logging
@@ -32,14 +32,14 @@ ANSWER_SECONDS = 3.0  # how long the chief waits for the members' answers before
 class StopServer:
     """The chief's end of the connections. One thread does all the work; members may connect at any time.
 
-    address: host, port and token that a StopMember needs. It can be sent as JSON.
+    address: host, port and token that a StopMember needs, in types of JSON.
 
     Args:
         host: an address of this machine that the other ranks can reach.
         port: the port to listen on; 0 for any free one.
 
     Raises:
-        OSError: it cannot listen there.
+        OSError: The server cannot listen on this port.
     """
 
     def __init__(self, host: str, port: int = 0) -> None:

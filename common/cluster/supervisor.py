@@ -1,7 +1,7 @@
 """Start, supervision and end of a run's processes on this machine. No process outlives its parent.
 
-The first process is the chief, whose end ends the run. A suspended process is one that SIGSTOP has stopped: it neither
-runs nor ends.
+The first process is the chief. When the chief ends, the run ends. A process that SIGSTOP has suspended neither runs nor
+ends.
 """
 
 import logging

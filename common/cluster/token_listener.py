@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from common.cluster.json_line_socket import MAX_LINE_BYTES, JsonLineSocket, JsonObject
 
 HELLO_SECONDS = 5.0  # how long a new connection may take to send its whole hello
-MAX_UNAUTHENTICATED = 64  # connections without a hello; another one closes the oldest
+MAX_UNAUTHENTICATED = 64  # connections without a hello; a further connection closes the oldest
 
 
 def shows_token(hello: JsonObject, token: str) -> bool:

@@ -55,8 +55,8 @@ class HostGroup:
 def choose_job_port(job: str, lowest: int = 10_000) -> int:
     """Return the first port for the processes of a scheduler's job, by the id of the job.
 
-    Each job has 200 ports, so jobs with consecutive ids share none. The port is at least `lowest`, and below 32768,
-    from which Linux assigns ports by itself.
+    Each job has 200 ports, so jobs with consecutive ids share no port. The first port is at least `lowest`, and below
+    32768, the start of the ports that Linux assigns by itself.
     """
     number = int(job) if job.isdecimal() else zlib.crc32(job.encode())
     return lowest + number % ((32_000 - lowest) // 200) * 200

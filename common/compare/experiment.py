@@ -29,10 +29,10 @@ def describe_environments(a: Run, b: Run, has_equal_curves: bool | None) -> str:
     """Describe the differences between the environments of two runs of one framework, and their effect, or return "".
 
     Args:
-        a: One run.
-        b: The other run.
-        has_equal_curves: Whether the curves agree within the tolerance; None if they were not compared, or if something
-            else explains their difference.
+        a: A run.
+        b: A run.
+        has_equal_curves: Whether the curves agree within the tolerance; None if the curves were not compared, or if
+            something else explains their difference.
     """
     if a.external_kind or b.external_kind or a.framework != b.framework:
         return ""

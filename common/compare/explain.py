@@ -49,7 +49,7 @@ def explain_verdict(pair: RunPair) -> str:
 
 
 def suggest_next_step(pair: RunPair) -> str | None:
-    """Return what to do about two curves that differ; None if they agree or cannot be compared."""
+    """Return the next step for two curves that differ; None for curves that agree or cannot be compared."""
     are_records = all(run.external_kind.startswith(RECORD_KIND_PREFIX) for run in (pair.a, pair.b))
     if pair.verdict == DIVERGED or (pair.verdict == OTHER_CURVE and are_records):
         command = f"python -m common.diagnose {shlex.quote(str(pair.a.path))} {shlex.quote(str(pair.b.path))}"

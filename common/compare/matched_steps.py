@@ -43,7 +43,7 @@ def find_common_steps(a: Run, b: Run) -> CommonSteps:
 def _find_common_epochs(a: Run, b: Run) -> CommonSteps:
     """Return the epochs whose mean loss both runs have.
 
-    One run has a row for each epoch. The other has a row for each step, from which the mean of an epoch is computed.
+    One run has a row for each epoch. The other run has a row for each step; the mean of an epoch is computed from them.
     """
     ends = a.epoch_ends or b.epoch_ends or []
     epochs = np.arange(1, len(ends) + 1)

@@ -47,8 +47,8 @@ class Envelope:
 class RunPair:
     """Two runs, compared at their common steps, which are the steps that both runs have.
 
-    A difference is infinite if a value is not finite. It is None if there are no common steps. A pair with an
-    asynchronous run has none, because its k-th update does not correspond to the k-th update of another run.
+    A difference is infinite if a value is not finite, and None if there are no common steps. A pair with an
+    asynchronous run has no common steps, because the k-th updates of both runs do not correspond.
     """
 
     a: Run
@@ -143,7 +143,7 @@ def _choose_tolerance(a: Run, b: Run, tolerances: Mapping[str, Tolerance]) -> To
 
 
 def _compare_last_evaluation(a: Run, b: Run) -> tuple[int | None, float | None, dict[str, float]]:
-    """Return the examples before the last common evaluation, and the differences of its loss and of its metrics."""
+    """Return the number of examples before the last common evaluation, and the differences of its loss and metrics."""
     examples, rows_a, rows_b = find_common_evaluations(a, b)
     if not len(examples):
         return None, None, {}

@@ -165,7 +165,7 @@ def describe_variant(strategy: str, config: Mapping[str, object]) -> str:
 
 
 def _describe_unless(default: str | None) -> Callable[[object], str]:
-    """Return a function that describes a value in a label; it returns an empty text for the default."""
+    """Return a function that describes a value in a label, and the default by an empty text."""
     return lambda value: "" if value in (None, default) else str(value)
 
 

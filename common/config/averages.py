@@ -14,8 +14,8 @@ class EmaSettings:
     """An exponential moving average: average = decay * average + (1 - decay) * weights.
 
     The average starts with the weights after update `start_step`; 0 means the initial weights. It continues after every
-    `every`-th update that follows. With `bias_corrected`, it is divided by 1 - decay^n, as Adam divides its moments,
-    and is thus the weighted mean of the n weights so far. `decay: null` keeps no such average.
+    `every`-th update that follows. With `bias_corrected`, the average is divided by 1 - decay^n, as Adam divides its
+    moments, and is thus the weighted mean of the n weights so far. `decay: null` keeps no average.
     """
 
     decay: float | None = key(CURVE, above=0, below=1, null="for no average")

@@ -105,9 +105,9 @@ class RaySettings(ScheduledSettings):
 
 @dataclass(frozen=True)
 class AutoSettings(ScheduledSettings):
-    """The first that is found: torchrun's variables or TF_CONFIG, Slurm, SkyPilot, Kubernetes, Ray; else this machine.
+    """Choose the first that exists: torchrun or TF_CONFIG, Slurm, SkyPilot, Kubernetes, Ray; otherwise this machine.
 
-    It has the settings of a scheduler, because it may choose one.
+    The class has the settings of a scheduler, because it may choose one.
     """
 
     engine = "common.cluster.engines.auto"

@@ -1,7 +1,7 @@
 """Behaviour that all commands share: one-line errors, jobs of a sweep, and help.
 
-Hydra composes the config from the files in conf/ and overrides such as strategy=ddp. With -m it sweeps: it calls the
-training function once for each combination of values, which is a job.
+Hydra composes the config from the files in conf/ and overrides such as strategy=ddp. With -m Hydra sweeps: a job for
+each combination of values calls the training function.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def run_command(strategies: Sequence[str]) -> Iterator[None]:
 def run_job(strategies: Sequence[str]) -> Iterator[None]:
     """Wrap the body of a `hydra.main` function: report errors in one line, without the lines that Hydra would add.
 
-    The jobs of a sweep are independent: the next job starts even if this one failed, unless it was interrupted.
+    The jobs of a sweep are independent: after a failed job the next job starts, but not after an interrupted job.
     strategies: see `report_user_errors`.
     """
     if not is_sweep_job():

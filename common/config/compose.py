@@ -1,9 +1,9 @@
 """Conversion of the config that Hydra composed to a frozen `Config`, and of a `Config` to config.yaml and back.
 
-A config has sections. Those that are groups, such as `model`, have the key `kind`, which decides the schema: the
+A config has sections. A section that is a group, such as `model`, has the key `kind`, which decides the schema: the
 dataclass with the keys of the section. Hydra's ConfigStore is not used: `extensions`, a key of the composed config,
-names the modules that register further schemas, so the schemas are known only after composition. They are then merged
-as OmegaConf's structured configs.
+names the modules that register further schemas, so the schemas are known only after composition. The schemas are then
+merged as OmegaConf's structured configs.
 """
 
 import importlib

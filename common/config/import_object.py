@@ -11,7 +11,8 @@ from common.errors import UserError, describe_error
 def import_object(path: str) -> Any:  # noqa: ANN401  a class, a function, or whatever the user's module has
     """Return an object of a module. path: `module:name`, such as `my_models.resnet:build`.
 
-    hydra.utils.get_object is not used: it reads `module.name`, and its errors do not say which of the two is missing.
+    hydra.utils.get_object is not used: it takes `module.name`, and its errors do not say whether the module or the name
+    is missing.
 
     Raises:
         UserError: the module has no such name.

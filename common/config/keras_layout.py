@@ -34,7 +34,7 @@ class LayoutStep:
         return tuple(shape[axis] for axis in self.numbers) if self.kind == "transpose" else shape
 
     def invert(self, shape: Shape) -> "LayoutStep":
-        """Return the step that undoes this one. shape: the shape of the array before this step."""
+        """Return the inverse of this step. shape: the shape of the array before this step."""
         if self.kind == "reshape":
             return LayoutStep("reshape", shape)
         order = range(len(self.numbers))

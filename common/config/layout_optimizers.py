@@ -26,7 +26,7 @@ class LayoutSettings(OptimizerSettings):
     keras_layouts: dict[str, str] = key(CURVE)
 
     def find_layout(self, name: str) -> KerasLayout | None:
-        """Return the layout of a parameter in Keras; None if it is PyTorch's or if PyTorch's update is computed."""
+        """Return the layout of a parameter in Keras; None if the layout, or the update to compute, is PyTorch's."""
         return parse_layout(self.keras_layouts[name]) if name in self.keras_layouts else None
 
     def list_slots(self, name: str, shape: Shape) -> dict[str, Shape]:

@@ -1,8 +1,8 @@
 """Metrics of the validation data that the config key `metrics` may name, besides the values that a task reports.
 
 A metric is one of METRICS, or a function of the user, named as module:function. If the task has several outputs, the
-name of an output stands before it, as in mask.iou. A metric is not part of the training: an evaluation gathers the
-predictions of all examples, from which `common.metrics` computes it.
+name of an output stands before it, as in mask.iou. Training does not compute metrics. An evaluation gathers the
+predictions of all examples, and `common.metrics` computes the metrics from them.
 """
 
 from dataclasses import dataclass

@@ -25,8 +25,8 @@ class OptimizerSettings:
     """
 
     needs: ClassVar[tuple[str, ...]] = ()  # the keys that must have a value
-    momentum_key: ClassVar[str | None] = None  # the key that a schedule sets to cycle the momentum; None: it cannot
-    uses_layout: ClassVar[bool] = False  # whether an update needs a whole parameter, and depends on the order of axes
+    momentum_key: ClassVar[str | None] = None  # key of the momentum that a schedule can cycle; None: no such key
+    uses_layout: ClassVar[bool] = False  # whether an update needs the whole parameter, in its layout
 
     kind: str = key(CURVE)
     semantics: str = key(CURVE, choices=("aligned", "keras", "native"))

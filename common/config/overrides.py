@@ -3,8 +3,8 @@
 An override is an argument such as train.steps=100. An override with several values, such as train.seed=1,2, sweeps:
 with the flag -m each value starts a job, a run of its own.
 
-`hydra.core.override_parser` parses one override, as Hydra's own sweeper plugins do. There is no other way to learn
-whether Hydra's grammar reads a value as text, and whether an override sweeps.
+`hydra.core.override_parser` parses one override, as Hydra's own sweeper plugins do. Only the parser knows whether
+Hydra's grammar reads a value as text, and whether an override sweeps.
 """
 
 import re
@@ -80,8 +80,8 @@ def name_job(arguments: Sequence[str], task: Sequence[str]) -> str:
     """Return the swept values of a job, such as "replicas=2,seed=1", or "" if nothing is swept.
 
     Args:
-        arguments: the arguments of the command, in which the swept keys have several values.
-        task: the overrides of the job, in which each swept key has one of its values.
+        arguments: the arguments of the command, with several values for each swept key.
+        task: the overrides of the job, with one value for each swept key.
     """
     swept_keys = {_get_key(override) for override in find_sweeps(split_flags(arguments)[1])}
     pairs = [override.partition("=") for override in task if _get_key(override) in swept_keys]

@@ -54,7 +54,7 @@ def check_groups(groups: Sequence[object]) -> None:
 
 
 def _check_number(name: str, value: object, limits: str = "at least 0") -> None:
-    """Raise UserError if a value is no number within the limits, which are "at least 0" or "above 0, at most 1"."""
+    """Raise UserError unless a value is a number within the limits: "at least 0" or "above 0, at most 1"."""
     number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else -1.0
     if not 0 <= number < float("inf") or (limits != "at least 0" and not 0 < number <= 1):
         raise UserError(f"optimizer.groups: {name}={value}: must be a number {limits}")

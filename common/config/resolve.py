@@ -55,9 +55,10 @@ def resolve_config(
 
 
 def _count_workers(strategy: StrategySettings, started: Mapping[str, int], source: str) -> int:
-    """Return how many of the started processes are workers.
+    """Return the number of started workers.
 
-    Some launchers, such as torchrun, only report a total as "process". The other roles are then subtracted.
+    Some launchers, such as torchrun, only report a total as "process". The processes of other roles are then
+    subtracted.
     """
     if "process" not in started:
         return started["worker"]
@@ -74,7 +75,7 @@ def _require_equal_count(name: str, configured: int | None, started: int, source
 
     Args:
         name: the key that configures the number, without "strategy.".
-        configured: the value of the key; None if it is open.
+        configured: the value of the key; None if the user has not set it.
         started: the number of processes that another program has started.
         source: the environment variable that `started` comes from.
     """

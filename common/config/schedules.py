@@ -138,7 +138,7 @@ class ExponentialSettings(ScheduleSettings):
 class PiecewiseSettings(ScheduleSettings):
     """Use one of `factors` up to each boundary, and the last factor after the last boundary.
 
-    As in Keras, the update with a boundary's number, from 0, still has the factor before the boundary.
+    As in Keras, update number b, counted from 0, still has the factor before the boundary b.
     """
 
     uses_total_steps = False

@@ -118,8 +118,8 @@ class ClassificationSettings(ClassTaskSettings):
 class BinarySettings(ClassTaskSettings):
     """Answer yes or no to one or several questions. The model returns a logit for each question.
 
-    `class_weights` are the weights of no and of yes. `alpha` is the factor that the focal loss gives to yes; no gets
-    1 - alpha.
+    `class_weights` are [weight of no, weight of yes]. The focal loss multiplies the losses of yes by `alpha`, those of
+    no by 1 - alpha.
     """
 
     alpha: float | None = key(CURVE, at_least=0, at_most=1, null="for no such factor")

@@ -27,7 +27,7 @@ from common.records.files import read_json_object
 log = logging.getLogger("lockstep")
 
 MANIFEST = "manifest.json"
-LOCK_SECONDS = 5.0  # how long to wait before another holder of a lock is an error: it may be a process that is ending
+LOCK_SECONDS = 5.0  # time for another holder of a lock, such as a process that is ending, to release the lock
 SEAL = "seal"  # the entry of a manifest with the checksum of all its other entries
 
 # A manifest as read from JSON. Each caller casts it to the subclass of `Manifest` that names its entries.
@@ -57,7 +57,7 @@ def open_or_build(directory: Path, build: Callable[[Path], Entries]) -> Entries:
         return cast(Entries, manifest)
     with lock_path(directory):
         manifest, problem = verify_directory(directory)
-        if manifest is not None:  # another process built the directory while this one waited
+        if manifest is not None:  # another process built the directory while this process waited
             return cast(Entries, manifest)
         if problem:
             log.warning("%s: %s; building it again", directory, problem)
@@ -105,7 +105,7 @@ def compute_checksum(path: Path) -> str:
 
 
 def compute_fingerprint(description: Mapping[str, object]) -> str:
-    """Return the XXH3-64 of a description's JSON in hex. It is the same for equal descriptions."""
+    """Return the XXH3-64 of a description's JSON in hex. Equal descriptions have the same hash."""
     return xxhash.xxh3_64(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,9 +1,8 @@
 """Batch plan: which examples form global batch k, as a pure function of corpus size, batch size, seed and step.
 
 An example is named by its id, its index in the split. The plan does not depend on the strategy or the world size: with
-another number of replicas, a global batch is divided into other shards, but it has the same examples. The order of an
-epoch is never stored as a whole, because `permute` computes any part of it. So it takes the same memory for every
-corpus.
+another number of replicas, a global batch has other shards, but the same examples. `permute` computes any part of the
+order of an epoch, so the plan takes the same memory for every corpus.
 """
 
 import math
@@ -76,18 +75,18 @@ def _permute_stream(count: int, seed: int, epoch: int, positions: np.ndarray, bl
 
 
 def steps_per_epoch(count: int, global_batch_size: int) -> int:
-    """Return how many global batches an epoch of `count` examples has. The last batch may be smaller."""
+    """Return the number of global batches in an epoch of `count` examples. The last batch may be smaller."""
     return -(-count // global_batch_size)
 
 
 def count_examples_until(count: int, global_batch_size: int, step: int) -> int:
-    """Return how many examples the global batches up to and including `step` have, if an epoch has `count` of them."""
+    """Return the number of examples in the global batches 1 to `step`. count: the number of examples in an epoch."""
     epochs, position = divmod(max(0, step), steps_per_epoch(count, global_batch_size))
     return epochs * count + min(position * global_batch_size, count)
 
 
 def count_steps_for(count: int, global_batch_size: int, examples: int) -> int:
-    """Return how many steps it takes to train on `examples` examples, if an epoch has `count` of them."""
+    """Return the number of steps to train on `examples` examples. count: the number of examples in an epoch."""
     epochs, remaining = divmod(examples, count)
     return epochs * steps_per_epoch(count, global_batch_size) + -(-remaining // global_batch_size)
 

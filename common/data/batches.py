@@ -58,7 +58,7 @@ class Split(Protocol):
         """Return the inputs without padding, and `labels`, for a model that computes on real tokens only."""
 
     def count_tokens(self, arrays: Arrays) -> int:
-        """Return how many tokens, real and padding, a model computes for arrays that were gathered here."""
+        """Return the number of tokens, real and padding, that a model computes for arrays of this split."""
 
 
 class OutputSplit(Split, Protocol):
@@ -70,7 +70,7 @@ class OutputSplit(Split, Protocol):
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The examples of one synchronous update, or the part of them that one asynchronous update uses."""
+    """The examples of one synchronous update, or a part of these examples for an asynchronous update."""
 
     step: int  # number of the batch, from 1
     ids: np.ndarray  # indices of the examples in the split, int64 [size]

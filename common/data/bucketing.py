@@ -11,10 +11,10 @@ from common.data.batches import Arrays
 
 
 def pad_to_bucket(arrays: Arrays) -> Arrays:
-    """Return a micro-batch whose numbers of tokens and of columns are rounded up. The few shapes are the buckets.
+    """Round up the numbers of tokens and columns of a micro-batch, so that micro-batches have few shapes (buckets).
 
-    Filling tokens, which belong to no example, are appended. They have extra rows of their own in the padded layout, so
-    that no example attends to them. A padded micro-batch already has one of few shapes, and is returned unchanged.
+    Filling tokens, which belong to no example, are appended. In the padded layout they are in additional rows, so that
+    no example attends to them. A padded micro-batch already has one of few shapes, and is returned unchanged.
     """
     if "places" not in arrays:
         return arrays

@@ -5,11 +5,11 @@ layer and the coordinates of the element in the example. The replica, the micro-
 
 - An example has a 64-bit key, which changes with every step: `derive_example_keys`.
 - A dropout layer, which the code calls a site, has a 64-bit key: `derive_site_key`.
-- A row is the elements along the last axis. It has a 64-bit key too. One step of SplitMix64 hashes the xor of the
-  example's key and the site's key. One more step follows for each coordinate of the row, its index on another axis.
-- An element has a 32-bit word. It is hashed from the two halves of the row's key and the position of the element in the
-  row, by multiplications and xor-shifts (like the hashes of Wellons, "Prospecting for hash functions", 2018). The
-  element is dropped if its word is below `compute_threshold`.
+- A row, the elements along the last axis, has a 64-bit key too. One step of SplitMix64 hashes the xor of the example's
+  key and the site's key. One more step follows for each coordinate of the row, its index on another axis.
+- An element has a 32-bit word: a hash of the two halves of the row's key and the position of the element in the row, by
+  multiplications and xor-shifts (like the hashes of Wellons, "Prospecting for hash functions", 2018). The element is
+  dropped if its word is below `compute_threshold`.
 - Normal numbers, for layers such as GaussianNoise, come from the same words: each half of a word selects a number of
   `compute_normal_table`, and their sum is the normal number. Table and sum are exact, so both frameworks draw the same.
 
@@ -62,7 +62,7 @@ def compute_threshold(rate: float) -> int:
 def compute_normal_table() -> np.ndarray:
     """Return a table of numbers, float64 [2^16]. The sum of two random entries is a standard normal number.
 
-    They are the quantiles of the normal distribution with half the variance. The first six moments of the sums are
+    The table has the quantiles of the normal distribution with half the variance. The first six moments of the sums are
     within 0.1 % of the moments of normal numbers, and the largest sum is 6.1.
     """
     upper = [

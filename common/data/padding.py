@@ -53,7 +53,7 @@ def choose_padding(
 def count_computed_tokens(
     split: Split, global_batch_size: int, seed: int, world_size: int, paddings: Sequence[str]
 ) -> dict[str, int]:
-    """Return how many tokens, real and padding, the model computes for the first SAMPLED_EXAMPLES examples.
+    """Return the number of tokens, real and padding, that the model computes for the first SAMPLED_EXAMPLES examples.
 
     Each batch is planned once for all paddings, because shuffling an epoch takes longer than padding a batch.
 

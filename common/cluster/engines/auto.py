@@ -1,4 +1,4 @@
-"""Engine of cluster=auto: it chooses another engine by the environment variables that are set."""
+"""Engine of cluster=auto, which chooses one of the other engines by the environment variables."""
 
 import sys
 from collections.abc import Mapping

@@ -51,7 +51,7 @@ def _check_started_once(kind: str, environment: Mapping[str, str]) -> None:
 
 
 def _list_starts(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return how often each scheduler has started this command, and the remedy, by a variable of the scheduler.
+    """Return, by a variable of each scheduler, the number of times it has started this command, and the remedy.
 
     The last entry is torchrun's, for TensorFlow: a PyTorch process has joined torchrun's run before this check.
     """

@@ -34,7 +34,7 @@ def _has_rows_of_one_epoch(table: ExternalTable, columns: Mapping[str, str]) -> 
 
 
 def _number_rows(table: ExternalTable, columns: dict[str, str], reason: str) -> None:
-    """Number the rows as steps: those with a loss, or all if there is no column of losses."""
+    """Number the rows with a loss as steps; all rows if there is no column of losses."""
     columns["step"] = "number of the row"
     loss = columns.get("loss")
     rows, number = [], 0

@@ -67,7 +67,7 @@ def load_external_run(
         name: The label of the run.
         path: A file, a record, or a TensorBoard directory.
         chosen_columns: The column of each metric: a name, GUESSED, or None if the metric is not to be read.
-        is_only_file: Whether `path` is the only file. It must then have every column that the user names.
+        is_only_file: Whether `path` is the only file. The only file must have every column that the user names.
 
     Returns:
         A run with an empty config.

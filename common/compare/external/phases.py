@@ -1,4 +1,4 @@
-"""Files with rows of training and of evaluations, which a column such as `mode` distinguishes."""
+"""Separation of training rows and evaluation rows in a file with a column such as `mode`."""
 
 import math
 import re
@@ -95,9 +95,9 @@ def _has_batches(
 ) -> bool:
     """Check whether consecutive rows of evaluations are the batches of one evaluation.
 
-    They are if all rows have the same step. They also are if their steps count up from 0 or 1, unless each row may be
-    the evaluation of a training step: the training rows before have the same steps, and no other block starts with the
-    same step.
+    The rows are batches of one evaluation if all have the same step, or if their steps count up from 0 or 1. But each
+    row counts as the evaluation of a training step if the training rows before have the same steps, and no other block
+    starts with the same step.
 
     Args:
         block: The rows.

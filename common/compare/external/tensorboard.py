@@ -25,10 +25,10 @@ def read_directory(path: Path, loss_tag: str | None) -> ExternalTable:
 
     Args:
         path: The directory.
-        loss_tag: The tag that the user has named as the loss; it decides between steps and epochs.
+        loss_tag: The tag that the user has named as the loss. This tag decides between steps and epochs.
 
     Raises:
-        UserError: There is no event file, or it is unknown over which steps the loss is the mean.
+        UserError: There is no event file, or the steps that the mean loss covers are unknown.
     """
     directories = sorted(directory for directory, _, files in os.walk(path) if any(EVENTS in name for name in files))
     if not directories:
@@ -50,7 +50,7 @@ def read_directory(path: Path, loss_tag: str | None) -> ExternalTable:
 
 
 def _build_table(path: Path, scalars: Scalars, loss_tag: str | None) -> ExternalTable:
-    """Return a table of the tags that count what the loss counts: epochs or steps."""
+    """Return a table of the tags with the unit of the loss: epochs or steps."""
     epoch_tags = [tag for tag in scalars if _get_name(tag).startswith("epoch_")]
     batch_losses = [tag for tag in scalars if _get_name(tag) == "batch_loss"]
     epoch_ends = _find_epoch_ends(scalars, epoch_tags, batch_losses)

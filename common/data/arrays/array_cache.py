@@ -48,7 +48,7 @@ class ArrayCache(Cache):
 
     @property
     def inputs(self) -> InputShapes:
-        """Every input's type in a batch, and the shape of an example, in which None is a ragged axis."""
+        """The type of each input in a batch, and its shape in an example. None: a ragged axis."""
         first, source = np.arange(1), get_source(self.train)
         assert isinstance(source, ArraySplit)
         arrays, shapes = self.train.gather(first, first), self.train.example_shapes

@@ -87,7 +87,7 @@ def find_splits(data: ArraysSettings) -> dict[str, Path]:
 
 
 def find_split(key: str, name: str) -> Path:
-    """Return the path `name`, the value of the config key `key`. Raise UserError if there is no such path."""
+    """Return the path `name`, the value of the config key `key`. Raise UserError if the path does not exist."""
     if not name:
         raise UserError(f"{key}: has no value; set {key}=...")
     path = Path(name).expanduser()
@@ -144,10 +144,10 @@ def _to_rectangle(column: Column) -> Column:
 
 
 def _check_offsets(location: str, offsets: np.ndarray | Column, size: int) -> np.ndarray:
-    """Return offsets as int64. They must rise from 0 to `size`, the number of values.
+    """Return offsets as int64. Offsets must rise from 0 to `size`, the number of values.
 
     Raises:
-        UserError: If they do not. The error begins with `location`, and names the first wrong offset.
+        UserError: An offset is wrong. The error begins with `location`, and names the first wrong offset.
     """
     if isinstance(offsets, Column) or offsets.ndim != 1 or offsets.dtype.kind not in "iu" or not len(offsets):
         raise UserError(f"{location} must be integers of one axis, one more than there are examples")

@@ -1,4 +1,4 @@
-"""The training examples of `data.stream`, of which only a few blocks are on the disk at a time.
+"""Training examples of `data.stream`. Only a few blocks of them are on the disk at a time.
 
 A block is `data.stream` consecutive examples. Every process of a run opens the blocks that its batches need. The
 first process that needs a block reads it in the user's function, and the others wait for the lock of its directory. A
@@ -89,10 +89,11 @@ class StreamSplit(ArraySplit):
         """Keep the directory of the blocks for one run. Remove all blocks at the start and at the end.
 
         Args:
-            checksums: The checksums of the blocks that were read until the checkpoint, which they must still have.
+            checksums: The checksums of the blocks that were read until the checkpoint. The blocks must have the same
+                checksums again.
 
         Raises:
-            UserError: Another run uses the directory: it has the same `run_dir` on another host, and the same cache.
+            UserError: A run on another host uses the directory, with the same `run_dir` and the same cache.
         """
         assert self.directory is not None
         problem = (
@@ -182,7 +183,7 @@ class StreamSplit(ArraySplit):
         raise UserError(f"data.stream: other processes removed {directory} before it was used; raise data.stream")
 
     def _remove_other_blocks(self, directory: Path, number: int) -> None:
-        """Remove all blocks but this one, the one before, and the two after it, which another process may have read.
+        """Remove all blocks except for blocks number - 1 to number + 2, which other processes may need.
 
         Processes that have opened a block keep it.
         """

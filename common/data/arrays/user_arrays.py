@@ -85,7 +85,7 @@ def read_stream(data: CustomDataSettings, scratch: Path, first: int, end: int) -
 
 
 def _run(data: CustomDataSettings, scratch: Path, ranges: Ranges) -> None:
-    """Write the examples of splits in a process of its own, which ends with this one."""
+    """Write the examples of splits in a child process, which ends with this process."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_write_and_send, args=(data, scratch, sender, ranges))

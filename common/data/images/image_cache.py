@@ -42,18 +42,18 @@ class ImageManifest(Manifest):
 
 @dataclass(frozen=True)
 class ImageSplit:
-    """Memory-mapped arrays of one split, from which batches are gathered. `ids` are indices of n examples."""
+    """A split of images in memory-mapped arrays. `ids` are indices of n examples."""
 
     images: np.ndarray
     labels: np.ndarray
-    pixel_values: np.ndarray  # the number in a batch that stands for each stored value from 0 to 255, float32 [256]
+    pixel_values: np.ndarray  # the numbers in a batch for the stored values 0 to 255, float32 [256]
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def example_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """The shapes of an image and of its label."""
+        """The shapes of an image and its label."""
         return {"images": self.images.shape[1:], "labels": ()}
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:

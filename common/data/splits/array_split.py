@@ -1,4 +1,4 @@
-"""A split of named arrays, or of blocks of plain text, from which batches are gathered."""
+"""A split of named arrays or of blocks of plain text, which gathers batches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

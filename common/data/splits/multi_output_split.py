@@ -71,7 +71,7 @@ class MultiOutputSplit(ArraySplit):
     def gather(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:
         """Return the inputs as `ArraySplit` does, and `labels`: the labels of all outputs, one after the other.
 
-        They are float64, which has all numbers of int32 and float32.
+        The type is float64, because it holds all numbers of int32 and float32.
         """
         return {**super().gather(ids, batch), "labels": self.gather_labels(ids)}
 

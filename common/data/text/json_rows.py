@@ -77,7 +77,7 @@ class _ArrayParser:
                 return ""
 
     def expect(self, character: str, problem: str) -> None:
-        """Consume the next character. Raise a UserError about `problem` if it is another one."""
+        """Consume the next character. Raise a UserError about `problem` if it is not `character`."""
         if self.peek() != character:
             raise self.error(problem)
         self.position += 1

@@ -16,7 +16,7 @@ Label = int | str | bool
 
 PLURALS = {int: "integers", str: "strings", bool: "booleans"}
 NO_GOLD_LABEL = (None, -1, "-1", "-", "")
-NO_GOLD_WORDS = ("-1.0", "nan", "NaN")  # in CSV and TSV, in which every value is text
+NO_GOLD_WORDS = ("-1.0", "nan", "NaN")  # in CSV and TSV, whose values are all text
 # Words, in lower case, that say in some files that a label is missing, and name a class in others.
 AMBIGUOUS_WORDS = ("na", "n/a", "#n/a", "<na>", "none", "null")
 INTEGER = re.compile("(-?[0-9]{1,18})([.]0*)?")  # at most 18 digits, so that it fits 64 bits
@@ -26,7 +26,7 @@ LABEL_REMEDY = "set data.label to a column of integers or strings"
 
 
 def normalize_label(label: Cell, untyped: bool) -> Cell:
-    """Return None if the value says that there is no gold label, an integer for a whole float, or the value itself.
+    """Return None for a value that marks a missing gold label, an integer for a whole float, otherwise the value.
 
     Args:
         label: Value of the label column.

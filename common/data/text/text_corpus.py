@@ -28,7 +28,7 @@ MAX_INFERRED_CLASSES = 10_000  # no classification has more, so a column with mo
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """The examples of one split. They are read anew in every iteration."""
+    """The examples of one split. Every iteration reads the examples again."""
 
     rows: TextRows
     class_indices: Mapping[Label, int]  # written label -> index of its class among the model's outputs

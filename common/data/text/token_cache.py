@@ -29,7 +29,7 @@ ARRAYS = ("tokens", "offsets", "first_lengths", "labels")
 
 @dataclass(frozen=True)
 class TokenizedSplit:
-    """Memory-mapped arrays of one split, from which batches are gathered. `ids` are indices of n examples."""
+    """A split of texts in memory-mapped arrays of tokens. `ids` are indices of n examples."""
 
     tokens: np.ndarray
     offsets: np.ndarray
@@ -87,7 +87,8 @@ class TokenizedSplit:
     def gather_unpadded(self, ids: np.ndarray) -> Arrays:
         """Return the t tokens of the examples one after the other, without padding.
 
-        Attention needs padding: it copies the tokens into a padded layout [n, width], and its results back.
+        Only attention needs padding. The model copies the tokens into a padded layout [n, width] for it, and the
+        results back.
 
         Returns:
             - `input_ids`, `token_type_ids` int32 [t];

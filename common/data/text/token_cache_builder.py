@@ -27,7 +27,7 @@ from common.data.tokenizer_source import TokenizerSource
 log = logging.getLogger("lockstep")
 
 CHUNK = 4096  # examples that are tokenized together
-THREADS = 2  # one copies results while the other tokenizes its chunk, for which the library uses all cores
+THREADS = 2  # one thread copies results while the other tokenizes a chunk, on all cores
 MAX_PENDING = 2 * THREADS  # chunks in flight; no other chunk is read before the oldest is written
 
 Item = TypeVar("Item")

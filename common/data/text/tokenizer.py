@@ -79,8 +79,8 @@ def train_wordpiece(texts: Iterable[str], max_vocabulary: int) -> Tokenizer:
 def _count_characters(normalize: Callable[[str], str], texts: Iterable[str]) -> Counter[str]:
     """Count each character of the normalized texts.
 
-    To be fast, count the characters before normalization, and normalize each distinct character once. This is the same,
-    because the normal form of a character does not depend on its neighbours.
+    To be fast, count the characters before normalization, and normalize each distinct character once. The counts are
+    the same, because the normal form of a character does not depend on its neighbours.
     """
     code_counts = np.zeros(sys.maxunicode + 1, np.int64)
     iterator = iter(texts)

@@ -86,7 +86,7 @@ def build_transforms(transforms: Sequence[Any], normalization: object = None) ->
 
 
 def _build_mixing(name: str, arguments: Any) -> Mixing | MixingChoice | None:  # noqa: ANN401  what a user may write
-    """Return the mixing, or the choice among mixings, that an entry names; None if it names none."""
+    """Return the mixing, or the choice among mixings, of an entry; None for an entry of another transform."""
     if name in MIXINGS:
         mixing: Mixing = _construct(MIXINGS[name], name, arguments)
         return mixing

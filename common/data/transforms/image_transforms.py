@@ -29,8 +29,8 @@ from common.errors import UserError
 class ImageTransform:
     """Base of the transforms of images.
 
-    `arrays` are the names of the images and of labels of pixels. If it is empty, `bind` fills in the only input that is
-    an image, and such labels.
+    `arrays` are the names of the images and of the labels of pixels. If `arrays` is empty, `bind` fills in the only
+    input that is an image, and the labels of pixels.
     """
 
     training_only: ClassVar[bool]
@@ -120,7 +120,7 @@ class RandomCrop(ImageTransform):
         return (height, width) if self.size is None else read_size("random_crop: size", self.size)
 
     def _count_places(self, height: int, width: int) -> tuple[int, int]:
-        """Return how many rows and columns a crop can begin at. Raise UserError if it does not fit into the image."""
+        """Return the numbers of rows and columns where a crop can begin. Raise UserError if the image is too small."""
         rows, columns = self._size(height, width)
         largest = height + 2 * self.padding, width + 2 * self.padding
         fits = rows <= largest[0] and columns <= largest[1]

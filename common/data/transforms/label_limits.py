@@ -14,7 +14,7 @@ class LabelLimits:
     ignored: int | None = None
 
     def find_wrong(self, labels: np.ndarray) -> np.ndarray:
-        """Return which labels are outside of the range."""
+        """Return a mask of the labels outside of the range."""
         is_outside: np.ndarray = (labels < self.low) | (labels > self.high)
         return is_outside if self.ignored is None else is_outside & (labels != self.ignored)
 

@@ -1,8 +1,8 @@
-"""Transforms that mix each example of a global batch with another one, its partner.
+"""Transforms that mix each example of a global batch with another example, its partner.
 
-A permutation of the global batch, drawn from the seed and the step, gives each example its partner, whatever shard
-either of them is in. All examples of a global batch are mixed in the same proportion, as in the papers of mixup and
-cutmix. The labels become the proportions of the classes.
+A permutation of the global batch, drawn from the seed and the step, gives each example its partner, which may be in
+another shard. All examples of a global batch are mixed in the same proportion, as in the papers of mixup and cutmix.
+The labels become the proportions of the classes.
 """
 
 from collections.abc import Sequence
@@ -40,10 +40,10 @@ class Mixing:
         return cls.__name__.lower()
 
     def bind(self, example: Example, classes: int) -> Self:
-        """Return the transform for examples like this one, of this number of classes; 0: not classes.
+        """Return the transform for examples like `example`. classes: the number of classes; 0: not classes.
 
         Raises:
-            UserError: It does not fit the examples.
+            UserError: The transform does not fit the examples.
         """
         labels = example["labels"]
         is_class = labels.ndim == 0 and labels.dtype.kind == "i" and classes > 0
@@ -153,7 +153,7 @@ class MixingChoice:
     probabilities: Sequence[float] | None
 
     def bind(self, example: Example, classes: int) -> Self:
-        """Return the choice for examples like this one. Raise UserError if a mixing does not fit them."""
+        """Return the choice for examples like `example`. Raise UserError if a mixing does not fit the examples."""
         return replace(self, members=[member.bind(example, classes) for member in self.members])
 
     def mix(self, examples: Arrays, partners: Arrays, generator: np.random.Generator) -> Arrays:

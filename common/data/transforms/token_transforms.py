@@ -78,8 +78,8 @@ class SpanCorruption:
     """Cut spans out of the tokens and make them a decoder's targets, as T5 is pretrained (Raffel et al., 2020).
 
     The share `probability` of the tokens is cut out, in spans of `mean_length` tokens on average. No two spans touch.
-    The tokens begin with one that stays and end with a span, as in T5. The k-th span is replaced by the token
-    `first_sentinel` - k. The labels are, for each span, the same sentinel and the span; `decoder_array` holds them
+    As in T5, the first token stays, and the last token is in a span. The k-th span is replaced by the token
+    `first_sentinel` - k. The labels are, for each span, its sentinel and its tokens. `decoder_array` holds the labels
     moved by one position, after `start_token`. `end_token` ends the tokens and the labels. All examples have the same
     numbers of spans and of tokens.
     """
@@ -132,7 +132,7 @@ class SpanCorruption:
         return replace(self, array=array)
 
     def _count(self, length: int) -> tuple[int, int]:
-        """Return how many of `length` tokens are cut out, and in how many spans; at least 1."""
+        """Return the numbers of tokens to cut out and of spans for `length` tokens, both at least 1."""
         cut = max(1, round(length * self.probability))
         return cut, max(1, round(cut / self.mean_length))
 
@@ -170,7 +170,7 @@ def _divide(count: int, parts: int, generator: np.random.Generator) -> np.ndarra
 
 
 def _find_tokens(transform: str, array: str, example: Example, labels: Iterable[str]) -> str:
-    """Return the name of the tokens of an example: `array`, or if it is empty, the only input of tokens."""
+    """Return the name of the tokens of an example: `array`, or the only input of tokens if `array` is empty."""
     is_tokens = {name: value.ndim == 1 and value.dtype.kind == "i" for name, value in example.items()}
     names = [array] if array else [name for name in is_tokens if is_tokens[name] and name not in labels]
     if len(names) != 1 or not is_tokens.get(names[0]):

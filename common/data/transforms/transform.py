@@ -24,7 +24,7 @@ class Transform(Protocol):
     training_only: ClassVar[bool]
 
     def bind(self, example: Example) -> "Transform":
-        """Return the transform for examples like this one. Raise UserError if it does not fit them."""
+        """Return the transform for examples like `example`. Raise UserError if the transform does not fit."""
 
     def __call__(self, example: Example, generator: np.random.Generator) -> Example:
         """Return the transformed example."""
@@ -52,12 +52,12 @@ def check_ignored_label(name: str, labels: np.ndarray, ignored_label: int | None
 
 
 def require_probability(name: str, probability: object) -> None:
-    """Raise UserError if the probability of a transform is not one."""
+    """Raise UserError unless the probability of a transform is a number from 0 to 1."""
     require(is_number(probability, 0, 1), f"{name}: probability", probability, "from 0 to 1")
 
 
 def require_range(name: str, limits: Any, at_most: float = float("inf")) -> None:  # noqa: ANN401  what a user may write
-    """Raise UserError if an argument is no pair of a smallest and a largest number above 0."""
+    """Raise UserError unless an argument is [smallest, largest], two numbers above 0."""
     is_range = isinstance(limits, list | tuple) and len(limits) == 2 and all(is_number(x) for x in limits)
     expected = f"[smallest, largest], above 0{f' and at most {at_most:g}' if at_most < float('inf') else ''}"
     require(is_range and 0 < limits[0] <= limits[1] <= at_most, name, limits, expected)

@@ -86,7 +86,7 @@ class TransformedSplit:
 
     @property
     def transforms_labels(self) -> bool:
-        """Return whether a transform may change labels: they are among its `arrays`, or it has no such attribute."""
+        """Return whether a transform may change labels, because its `arrays` have labels or it has no `arrays`."""
         labels = self.label_names
         arrays = [getattr(step.transform, "arrays", labels) for step in self.transforms.steps]
         return any({*labels} & {*names} for names in arrays)
@@ -122,7 +122,7 @@ class TransformedSplit:
         return self.gather(ids, ids)
 
     def count_tokens(self, arrays: Arrays) -> int:
-        """Return how many tokens a model computes for arrays that were gathered here."""
+        """Return the number of tokens that a model computes for arrays of this split."""
         return self.source.count_tokens(arrays)
 
     def _transform(self, ids: np.ndarray, batch: np.ndarray) -> Arrays:

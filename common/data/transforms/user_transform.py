@@ -22,11 +22,11 @@ class UserTransform:
     arguments: Mapping[str, Any]
 
     def bind(self, example: Example) -> Self:
-        """Return the transform itself: it shows when it is called whether it fits."""
+        """Return the transform itself: only a call of the function shows whether the function fits the examples."""
         return self
 
     def __call__(self, example: Example, generator: np.random.Generator) -> Example:
-        """Return what the function returns. Raise UserError for its errors, and if it returns no arrays."""
+        """Return the result of the function. Raise UserError if the function fails or returns other names."""
         names = example.keys()
         try:
             result = self.function({**example}, generator, **self.arguments)
