@@ -71,9 +71,9 @@ class SideArguments:
         strategy: Name of a strategy of that framework.
         overrides: Overrides of the framework's train command, all but the one that chooses the strategy.
         start: Checkpoint to start from; None starts from the initial weights.
-        repeats: Directory of the finished run that this one repeats; None if it repeats none.
-        python: Interpreter of another environment; None for this command's interpreter. Only the user's command names
-            it, never the config of a run directory, which somebody else may have written.
+        repeats: Directory of the finished run to repeat; None for a new run.
+        python: Interpreter of another environment; None for this command's interpreter. Only the user's command may
+            name it, never the config of a run directory, which somebody else may have written.
     """
 
     name: str
@@ -116,7 +116,7 @@ class SortedArguments:
 
 
 def is_path(argument: str) -> bool:
-    """Check whether an argument is a path: it has no "=", or it exists, as a run directory of a sweep may."""
+    """Check whether an argument is a path: it has no "=", or a file or directory of this name exists."""
     return "=" not in argument or os.path.exists(argument)  # noqa: PTH110  Path.exists raises OSError for long names
 
 
@@ -231,7 +231,7 @@ def compose_diagnose_options(overrides: Sequence[str]) -> DiagnoseOptions:
 
 
 def _check_precision(options: DiagnoseOptions, overrides_of_sides: Sequence[Sequence[str]]) -> None:
-    """Raise UserError if both sides set the same train.precision, and it is not the option `precision`.
+    """Raise UserError if both sides set the same train.precision, but the option `precision` has another value.
 
     If the sides set two different values, the diagnosis reports them as a difference of the configs.
     """

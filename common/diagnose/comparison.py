@@ -39,7 +39,7 @@ Gradients = Mapping[str, np.ndarray]  # by parameter name, in PyTorch's layout
 class SideComparison:
     """Runs A and B, the processes that compute on their models, and the stages that are finished so far.
 
-    It is a context manager. The processes start when a stage first needs them, and end with the context.
+    The class is a context manager. The processes start when a stage first needs them, and end with the context.
     """
 
     def __init__(self, a: SideRun, b: SideRun, stages: list[Stage]) -> None:
@@ -198,8 +198,8 @@ class SideComparison:
         compute_b = partial(process_b.send, "compute", weights=weights_b, paths=paths_b, **inputs)
         compute_b(replacements=select_replacements(layers, convert_calls(layers, a, b), b))
         a_perturbed, b_isolated = receive_all(process_a, process_b)
-        # If B calls a layer in another order than A, the layer must not get A's arrays. They may hide in which order B
-        # calls a later layer.
+        # If B calls a layer in another order than A, the layer must not get A's arrays: these arrays may hide the order
+        # in which B calls a later layer.
         while crossed := list_crossed_layers(layers, a, b_isolated):
             layers = [layer for layer in layers if drop_call_number(layer.path_b) not in crossed]
             compute_b(replacements=select_replacements(layers, convert_calls(layers, a, b), b))

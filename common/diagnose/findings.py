@@ -53,7 +53,7 @@ class TensorCheck:
 
     @property
     def may_hide_any(self) -> bool:
-        """Return whether rounding may hide any difference up to the tensor's own norm."""
+        """Return whether rounding may hide any difference up to the norm of the tensor."""
         return self.tolerance >= WHOLE_TENSOR
 
     @property
@@ -109,8 +109,8 @@ class Stage:
         checks: Comparisons of tensors.
         causes: Causes of the differences that begin at this stage.
         note: What is not compared, and why, for a reader of the report.
-        omission: Why the stage, or some of its steps, could not be compared although there is something to compare.
-        precision: Precision in which the stage's tensors are compared, unless `compare_arrays` receives another one.
+        omission: Reason why the stage, or some of its steps, could not be compared.
+        precision: Default precision in which `compare_arrays` compares the stage's tensors.
     """
 
     name: str

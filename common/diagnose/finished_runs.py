@@ -102,14 +102,14 @@ def find_other_environment(directory: Path, repeated: Path | None = None) -> lis
 
 
 def _find_last_step(directory: Path, rows: Mapping[int, Row]) -> int | None:
-    """Return the last step of a run, even if rows are lost; None if its summary has no number of steps."""
+    """Return the last step of a run, even if rows are lost; None if the summary has no number of steps."""
     summary = read_final_summary(directory)
     count = summary.get("steps") if summary is not None else None
     return max(count, *rows) if count is not None and rows else count
 
 
 def find_other_curve(run: SideRun, rows: Mapping[int, Row], last_step: int | None) -> str:
-    """Return how the recorded curve of a run differs from the repeated one; empty if it is reproduced.
+    """Describe how the repeated curve of a run differs from the recorded curve; empty if the curves agree.
 
     The precision of the less precise run decides the tolerance.
 

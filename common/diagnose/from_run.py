@@ -46,7 +46,7 @@ def read_run_overrides(run_dir: Path, trusted: Collection[str] | None) -> tuple[
         trusted: The code that the user's own command names, as KEY=VALUE. None trusts all code that the config names.
 
     Raises:
-        UserError: It is not a finished run, or its config names other code.
+        UserError: The directory has no finished run, or the run's config names other code.
     """
     summary = read_final_summary(run_dir)
     if summary is None:
@@ -177,14 +177,14 @@ def find_divergence(rows_a: Mapping[int, Row], rows_b: Mapping[int, Row], precis
 
 
 def read_tolerances(precisions: Collection[str]) -> tuple[float, float]:
-    """Return the largest tolerance of the loss and of the gradient norm, by `python -m common.compare`."""
+    """Return the largest tolerances of `python -m common.compare`: (loss, gradient norm)."""
     settings = OmegaConf.load(Path(CONF, "compare.yaml")).tolerances
     loss, grad_norm = (max(settings[name][scalar] for name in precisions) for scalar in ("loss", "grad_norm"))
     return loss, grad_norm
 
 
 def have_same_row(a: Mapping[str, float], b: Mapping[str, float], tolerances: tuple[float, float]) -> bool:
-    """Check whether two rows of a step agree within the tolerances of the loss and of the gradient norm."""
+    """Check whether two rows of a step agree within the tolerances (loss, gradient norm)."""
     loss, grad_norm = tolerances
     allowed = grad_norm * max(a["grad_norm"], b["grad_norm"])
     # False for NaN

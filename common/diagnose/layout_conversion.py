@@ -66,13 +66,13 @@ def convert_layout(
 def _convert_channels(
     array: np.ndarray | None, target: np.ndarray | None, other: np.ndarray | None, other_target: np.ndarray | None
 ) -> np.ndarray | None:
-    """Return A's array of a layer whose other array alone shows the axis of the channels; None if it does not.
+    """Convert an array whose axis of channels only another array of the layer shows. Return None if it shows none.
 
     Args:
-        array: What A's layer received, or what it returned.
-        target: The same of B.
-        other: What A's layer returned, or what it received.
-        other_target: The same of B.
+        array: The input or the output of A's layer.
+        target: The same array of B's layer.
+        other: The output of A's layer if `array` is its input, or else its input.
+        other_target: The same array of B's layer.
     """
     arrays = [x for x in (array, target, other, other_target) if x is not None and x.ndim > 2]
     if len(arrays) < 4 or len({x.ndim for x in arrays}) > 1:
@@ -108,9 +108,9 @@ def _is_closest_as_it_is(a: np.ndarray | None, b: np.ndarray | None, shape: tupl
 
 
 def convert_calls(layers: Sequence[LayerMatch], a: Observation, b: Observation) -> dict[str, RecordedCall]:
-    """Return what A's layers received and returned, in the layout of B's layers, by the path of the layer in B.
+    """Return the inputs and outputs of A's layers in the layout of B's layers, by the path of the layer in B.
 
-    A received array of indices, such as token ids, becomes None.
+    An input of indices, such as token ids, becomes None.
     """
     converted = {}
     for layer in layers:
@@ -179,7 +179,7 @@ def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bo
 def list_crossed_layers(layers: Sequence[LayerMatch], a: Observation, b_isolated: Observation) -> set[str]:
     """Return the paths in B of the layers that B calls in another order than A.
 
-    b_isolated: The isolated computation, in which a difference of earlier layers does not change what a call receives.
+    b_isolated: The isolated computation, where a difference in earlier layers does not change the input of a call.
     """
     calls: dict[str, list[LayerMatch]] = {}
     for layer in layers:
@@ -275,7 +275,7 @@ def _divide_call(
 
 
 def perturb_calls(layers: Sequence[LayerMatch], a: Observation, seed: int) -> dict[str, RecordedCall]:
-    """Return what A's layers received and returned, moved at random by one machine epsilon, by the path in A."""
+    """Return the inputs and outputs of A's layers, moved at random by one machine epsilon, by the path in A."""
     perturbed: dict[str, RecordedCall] = {}
     for layer in layers:
         if (call := layer.get_call_of_a(a.calls)) is not None:

@@ -35,7 +35,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class CallNoise:
-    """The noise of the tensors that a layer received and returned; None if it cannot be measured."""
+    """The noise of the input and the output of a layer; None: not measurable."""
 
     received: float | None
     returned: float | None

@@ -171,7 +171,7 @@ STAGE_REMEDIES = {
 
 
 def find_remedy(cause: Cause) -> str | None:
-    """Return what to do in one sentence, or None if nothing is known beyond the cause's own sentence."""
+    """Return the remedy of a cause, or None if the cause has no remedy."""
     if cause.cause in WITHOUT_REMEDY:
         return None
     return REMEDIES.get(cause.cause, STAGE_REMEDIES.get(cause.stage))

@@ -1,6 +1,6 @@
 """Rounding errors in each precision: their size, and the tolerances that follow from it.
 
-The noise of an array is the relative difference that rounding alone causes in it. A diagnosis measures noise: it
+The noise of an array is the relative difference that rounding alone causes in the array. To measure noise, a diagnosis
 repeats a computation with weights that are moved by one machine epsilon. An explanation is a computation that should
 reproduce an array.
 """

@@ -67,7 +67,7 @@ class SideRun:
 
     @cached_property
     def recorded_precisions(self) -> set[str]:
-        """Precisions of the run that this one repeats: train.precision, and train.matmul_precision if it is set."""
+        """Precisions of the run to repeat: train.precision, and train.matmul_precision if it is set."""
         if self.arguments.repeats is None:
             return set()
         train = load_config(self.arguments.repeats / CONFIG).train
@@ -82,7 +82,7 @@ class SideRun:
     def shard_count(self) -> int:
         """Number of shards into which the diagnosis splits a global batch to compute gradients.
 
-        It is the number of replicas, or 1 if BatchNorm or the task compute over the global batch.
+        The number of replicas, or 1 if BatchNorm or the task compute over the global batch.
         """
         is_whole = self.config.model.has_global_batch_norm or self.config.task.compares_examples
         return 1 if is_whole else self.replicas

@@ -85,7 +85,7 @@ def list_failed_sides(
 ) -> list[SideArguments]:
     """Return the sides whose run failed.
 
-    A run that ended because its loss was not finite did not fail: it is compared up to that step.
+    A run that ended because of an infinite or nan loss did not fail. It is compared up to that step.
     """
     return [
         side

@@ -1,4 +1,4 @@
-"""The walk through all stages of a diagnosis: it finds what differs first between two training runs, and why.
+"""Compare two training runs stage by stage. Find the first difference and its causes.
 
 A is the reference run, and B the run that is compared with it. A stage compares one part of their training. The stages
 follow the order of training, so that a stage can tell whether a difference begins at it or comes from an earlier one.

@@ -43,7 +43,7 @@ def fit_borders(array: np.ndarray, target: np.ndarray) -> np.ndarray | None:
 
 
 def strip_borders(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]] | None:
-    """Return two arrays of one shape without the border that both have, or None if they have none in common.
+    """Remove the border of zeros that two arrays of one shape have in common. Return None if there is no such border.
 
     Returns:
         Both arrays, and the number of slices that were removed at the start of each axis.
@@ -58,7 +58,7 @@ def strip_borders(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def describe_shift(a: np.ndarray, b: np.ndarray) -> str | None:
-    """Return the distance by which B's array is A's array moved along its axes, such as "+1 along axis 2", or None.
+    """Describe by how much B's array is A's array shifted along the axes, such as "+1 along axis 2", or return None.
 
     The elements at the edges that the move uncovers must be zeros.
     """

@@ -45,7 +45,7 @@ ACTIVATIONS: dict[str, ActivationFunction] = {
     "squared relu": lambda x: np.maximum(x, 0) ** 2,
     "exp": np.exp,
 }
-# Activations for which no scale of the argument is searched: it would only scale the result, or never fit
+# Activations without a search for a scale of the argument: a scale would only scale the result, or never fit
 WITHOUT_SCALE = (NO_ACTIVATION, "the absolute value", "the square", "squared relu")
 # The inverse of each activation that has one, by name
 INVERSES: dict[str, ActivationFunction] = {

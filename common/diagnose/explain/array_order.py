@@ -23,7 +23,7 @@ ORDER_SHARE = 0.01  # largest share of the difference of two arrays that may rem
 
 
 def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) -> Explanation | None:
-    """Return how B's array reorders the values of A's array, or None if the values are not the same.
+    """Explain that B's array has the values of A's array in another order. Return None if the values differ.
 
     Args:
         tensor: Name of the array in reports.

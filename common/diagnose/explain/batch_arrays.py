@@ -1,7 +1,7 @@
 """Mistakes in the preparation of data that explain why a batch array differs between runs A and B.
 
-The mistake is looked for in B, because A is the reference. An explanation's sentence continues "the array of B ...". A
-text is a row of token ids, in which 0 is padding.
+The mistake is searched in B, because A is the reference. The sentence of an explanation continues "the array of B ...".
+A text is a row of token ids; 0 is padding.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,7 +24,7 @@ def index_examples(batches: Iterable[Mapping[str, np.ndarray]]) -> dict[str, set
 
 
 def explain_array(a: np.ndarray, b: np.ndarray, known_examples: Collection[bytes] = ()) -> Explanation:
-    """Return what turns A's array into B's.
+    """Return an explanation of the difference between A's and B's array.
 
     Args:
         a: A's array, float64, with an example in each row.

@@ -40,9 +40,8 @@ from common.diagnose.unpadded_tokens import unpack_tokens
 def explain_code(section: CodeSection) -> list[Explanation]:
     """Return explanations of what the code computes differently.
 
-    The list is empty if an earlier array that differs already, such as the input of a residual block, explains the
-    difference. It is also empty if both arrays equal the same variant of attention, within a larger tolerance than that
-    of rounding.
+    The list is empty if an earlier difference, such as in the input of a residual block, explains the difference, or if
+    both arrays equal the same variant of attention, within a larger tolerance than that of rounding.
     """
     if section.a.shape != section.b.shape:
         return [_explain_shapes(section)]
@@ -56,7 +55,7 @@ def explain_code(section: CodeSection) -> list[Explanation]:
 
 
 def _explain_part(section: CodeSection) -> list[Explanation] | None:
-    """Return the explanations of `explain_code`, or None if there is no explanation."""
+    """Return the explanations of `explain_code`, or None if nothing explains the difference."""
     if is_close(section.a, section.b):  # equal arrays fit every explanation; only attention is checked
         return [] if explain_projected_attention(section) == [] else None
     if is_inherited(section):
@@ -122,7 +121,7 @@ def _explain_layer_order(section: CodeSection) -> Explanation | None:
 def _explain_changed_activation(section: CodeSection) -> Explanation | None:
     """Check whether a = f_a(x) and b = f_b(x) for two activations and one x, which need not be an earlier array."""
     names = find_changed_activation(section.a, section.b)
-    if names is None or {*names} == {"softmax", "exp"}:  # any positive array that one side divides by its sum
+    if names is None or {*names} == {"softmax", "exp"}:  # one side divides any positive array by the sum of the array
         return None
     sentence = f"A has {names[0]} at the end, B {names[1]}"
     if {*names} == {NO_ACTIVATION, "the square"}:  # the other side may have the absolute value

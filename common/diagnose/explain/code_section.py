@@ -32,9 +32,9 @@ class LayerOutput:
 
     Attributes:
         title: Title of the layer in reports.
-        returned: The output of A's layer, which the code receives in A and in B; None if it is not known.
-        received_in_a: The input of A's layer; None if it is not known.
-        received_in_b: The array that B's code passed to the layer; None if it is not known.
+        returned: The output of A's layer, which the code receives in A and in B; None: unknown.
+        received_in_a: The input of A's layer; None: unknown.
+        received_in_b: The array that B's code passed to the layer; None: unknown.
     """
 
     title: str
@@ -53,11 +53,12 @@ class CodeSection:
         a: The array in A.
         b: The array in B, computed by B's code from the outputs of A's layers.
         earlier_outputs: Outputs of the layers that ran before, the latest last.
-        batch: Arrays of the first micro-batch, on which both models compute.
+        batch: Arrays of the first micro-batch, the input of both models.
         weights: Weights of both models, by parameter name.
-        reordered_outputs: Outputs of layers that run before the next layer on one side and after it on the other.
-        part: Text for reports that says which part of the array `a` and `b` are; empty if they are the whole array.
-        removed: Number of slices of zeros that were removed at the start of each axis; empty if there are none.
+        reordered_outputs: Outputs of layers that run before the next layer on one side and after the next layer on the
+            other side.
+        part: Text for reports that names the part of the array in `a` and `b`; empty for the whole array.
+        removed: Number of slices of zeros that were removed at the start of each axis; empty if nothing was removed.
         features: Start and end of the features in [n, features] that `a` and `b` have; None for all features.
     """
 
@@ -82,7 +83,7 @@ class CodeSection:
     def known_outputs(self) -> list[tuple[str, np.ndarray]]:
         """Titles and outputs of the layers that ran last before the code, the latest last.
 
-        They are flattened if the code flattens the examples.
+        The outputs are flattened if the code flattens the examples.
         """
         return [
             (output.title, self._flatten(output.returned))
@@ -117,7 +118,7 @@ class CodeSection:
     def shared_terms(self) -> Terms:
         """The arrays that the code of both sides may use: the batch, and inputs and outputs of layers, the latest last.
 
-        They are flattened if the code flattens the examples. An array that two layers receive is listed once.
+        The arrays are flattened if the code flattens the examples. An array that two layers receive is listed once.
         """
         terms = [(f"the batch's {name}", array) for name, array in self.batch.items() if name not in NO_INPUTS]
         terms.extend(self.reordered_terms)
@@ -150,7 +151,7 @@ class CodeSection:
 
     @property
     def reordered_terms(self) -> Terms:
-        """The outputs of layers that one side runs before the code, and the other one after the next layer."""
+        """The outputs of layers that one side runs before the code, and the other side after the next layer."""
         return [
             (f"the output of {output.title}", output.returned)
             for output in self.reordered_outputs

@@ -1,7 +1,7 @@
 """Gated sums g * p + (1 - g) * q of two arrays p and q with a gate g, as in highway networks.
 
-A is the reference run of a diagnosis, and B the run that is compared with it. Sums in bfloat16 are not named: they are
-rounded more coarsely than SAMPLE_TOLERANCE allows, and a larger tolerance would let other sums fit by coincidence.
+A is the reference run of a diagnosis, and B the run that is compared with it. Sums in bfloat16 are not named: their
+rounding errors exceed SAMPLE_TOLERANCE, and a larger tolerance would let other sums fit by coincidence.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class GatedSum:
 
 @np.errstate(all="ignore")
 def explain_gated_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
-    """Return how one side's array differs from a gated sum that the other side computes, or None.
+    """Explain that one side computes a gated sum and the other side a variant of this sum. Return None otherwise.
 
     Args:
         place: Place of the code in reports.

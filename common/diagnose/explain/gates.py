@@ -22,7 +22,7 @@ def find_gate_order(name: str, weights: Mapping[str, np.ndarray], x: np.ndarray,
     The result is None if no order reproduces the layer's output, and for layers with two directions or masks.
 
     Args:
-        name: Name of the layer, with which the names of its weights begin.
+        name: Name of the layer, the prefix of the names of its weights.
         weights: Weights by PyTorch's parameter names.
         x: Input [n, tokens, features].
         result: States of all tokens [n, tokens, units], or of the last token [n, units].

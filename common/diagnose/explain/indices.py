@@ -9,7 +9,7 @@ from common.diagnose.findings import Explanation
 
 
 def explain_indices(title: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Return how B's indices differ from A's, or None if they are the same or cannot be compared.
+    """Explain the difference between B's and A's indices. Return None for equal indices, or if they cannot be compared.
 
     Args:
         title: Title of the embedding in reports.
@@ -17,7 +17,7 @@ def explain_indices(title: str, a: np.ndarray, b: np.ndarray) -> Explanation | N
         b: Indices of B.
     """
     if a.ndim == b.ndim == 2 and np.array_equal(a.T, b):
-        return None  # one of the models has the tokens before the examples
+        return None  # one model is time-first
     if a.size == b.size:
         a = a.reshape(b.shape)
     try:

@@ -26,8 +26,8 @@ POOLINGS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
 def is_inherited(section: CodeSection) -> bool:
     """Check whether both sides compute the same from an earlier array that differs already.
 
-    They may add other arrays to it, with or without ReLU after it, and pool the sum. Or they multiply it by the output
-    of a layer.
+    The code may add other arrays to the earlier array, with or without ReLU after the sum, and pool the sum. Or it may
+    multiply the earlier array by the output of a layer.
     """
     return any(
         _is_in_sum(section, a, b) or _is_in_pooled_sum(section, a, b) or _is_in_product(section, a, b)
@@ -73,9 +73,9 @@ def _is_in_pooled_sum(section: CodeSection, a: np.ndarray, b: np.ndarray) -> boo
 
 
 def _is_in_product(section: CodeSection, a: np.ndarray, b: np.ndarray) -> bool:
-    """Check whether both sides multiply an array that differs by the output of one of the last layers.
+    """Check whether both sides multiply a differing array by the output of one of the last layers.
 
-    They may add an array that differs, too, as the layers of a cross network do: first * layer(x) + x.
+    They may also add a differing array, as the layers of a cross network do: first * layer(x) + x.
     """
     if a.shape != section.a.shape:
         return False

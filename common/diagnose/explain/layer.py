@@ -35,8 +35,8 @@ class LayerArrays:
         x: Input of both layers.
         a: Output of A's layer.
         b: Output of B's layer.
-        weight: The parameter "weight" of both layers; None if they have none.
-        bias: The parameter "bias" of both layers; None if they have none.
+        weight: The parameter "weight" of both layers; None for layers without it.
+        bias: The parameter "bias" of both layers; None for layers without it.
     """
 
     x: np.ndarray

@@ -92,7 +92,7 @@ def _multiply_rounded(multiply: Multiply, product: Product, name: str, output: n
 
 
 def _find_multiplication(product: Product, output: np.ndarray) -> Multiply | None:
-    """Return which of three functions of x, weight and bias computes a layer's output, or None."""
+    """Return the function of x, weight and bias that computes a layer's output: one of three, or None."""
 
     def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
         return np.asarray(x @ weight.T + bias)

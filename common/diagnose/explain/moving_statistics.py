@@ -18,7 +18,7 @@ MOST_CALLS = 4  # number of calls of a layer in a forward pass, such as one for 
 
 
 class VarianceDivisor(NamedTuple):
-    """A moving variance that one side divides by n and the other by n - 1.
+    """A moving variance that one side divides by n and the other side by n - 1.
 
     Attributes:
         name: Name of the moving variance.

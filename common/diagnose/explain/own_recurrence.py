@@ -20,7 +20,7 @@ from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
 MOST_TOKENS = 256  # largest length of a sequence; the search in longer ones takes long
-MOST_CELLS, MOST_SEQUENCES = 8, 3  # numbers of cells and of sequences; each cell is tried with each sequence
+MOST_CELLS, MOST_SEQUENCES = 8, 3  # largest numbers of cells and of sequences, whose pairs are all tried
 MOST_MULTIPLICATIONS = 4e9  # limit of the search in one section; cells and sequences beyond it are left out
 STEP_OVERHEAD = 30_000  # number of multiplications that take as long as the rest of a step
 GATE_ACTIVATIONS = {"sigmoid": expit, "hard sigmoid": ACTIVATIONS["hard sigmoid"]}
@@ -76,7 +76,7 @@ class Variant:
 
 @np.errstate(all="ignore")
 def explain_recurrence(section: CodeSection) -> Explanation | None:
-    """Return how two recurrences differ whose states are the arrays of A and B, or None if A's is not found."""
+    """Explain the difference of two recurrences whose states are A's and B's array. Return None if A's is not found."""
     a, b = section.a, section.b
     if a.ndim not in (2, 3) or a.size < LEAST_ELEMENTS:
         return None

@@ -83,7 +83,7 @@ def explain_padding(
     weight: np.ndarray,
     bias: np.ndarray,
 ) -> Explanation | None:
-    """Return how the padding of two convolutions differs, or None if padding does not explain their outputs.
+    """Explain the difference of two convolutions by their padding. Return None if padding does not explain it.
 
     Args:
         settings: Settings of A's and of B's layer.
@@ -113,7 +113,7 @@ def explain_padding(
 
 
 def explain_cropping(a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Return how two transposed convolutions crop the array that both compute, or None if they crop it equally.
+    """Explain that two transposed convolutions crop the same array differently. Return None if they crop it equally.
 
     Args:
         a: Output of A [n, ...].

@@ -17,7 +17,7 @@ MOST_SCORES = 2**23  # largest number of scores of a head; more do not fit into 
 
 
 def explain_projected_attention(section: CodeSection) -> list[Explanation] | None:
-    """Return how the attentions of A and B differ, or None if their code is not a known variant of attention.
+    """Explain the differences of A's and B's attention. Return None if the code is not a known variant of attention.
 
     Three of the last four layers must be the projections of query, key and value. The code may add another array to
     the attention, with ReLU after the sum.
@@ -51,7 +51,7 @@ def _compare_attentions(
     attended: tuple[np.ndarray, np.ndarray],
     addend: np.ndarray,
 ) -> list[Explanation] | None:
-    """Return how two attentions of these projections, plus `addend`, differ; None if an array is not such a sum."""
+    """Explain the differences of two sums of attention and `addend`. Return None if an array is not such a sum."""
     has_relu = not any((array < 0).any() for array in attended)
     variants: list[dict[str, str]] = []
     for array in attended:
@@ -69,7 +69,7 @@ def _compare_attentions(
 
 
 def _divide_tokens(section: CodeSection, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the arrays of A and B as [n, tokens, features], or None if they have another number of elements."""
+    """Return the arrays of A and B in `shape`, [n, tokens, features]; None if the number of elements differs."""
     a, b = (unpack_tokens(array, section.batch) for array in (section.a, section.b))
     return (a.reshape(shape), b.reshape(shape)) if a.size == np.prod(shape) and len(a) == shape[0] else None
 

@@ -13,14 +13,14 @@ from common.diagnose.rounding import SIGNIFICANT_BITS
 from common.map.array_differences import compute_norm
 
 UNEXPLAINED = "reduction"  # name of the cause if no fault is found
-# Causes that change the slots, from which the gradients are recovered. The update of such a step differs, too.
+# Causes that change the slots. Gradients are recovered from the slots, so the update of such a step differs, too.
 SLOT_CAUSES = ("optimizer_state_lost", "rate_inside_velocity")
 
 
 def explain_reduction(gradients: StepGradients) -> Explanation:
     """Return the first fault that reproduces the gradients that an update used.
 
-    The least specific check, that of the precision, comes last: it looks only at the size of the error.
+    The check of the precision comes last, because it only looks at the size of the error.
     """
     vectors = (gradients.recovered_vector, *map(gradients.flatten, gradients.shard_gradients))
     if not all(np.isfinite(vector).all() for vector in vectors):

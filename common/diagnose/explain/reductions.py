@@ -23,7 +23,7 @@ def list_reduced(array: np.ndarray, shape: tuple[int, ...]) -> list[tuple[str, n
     if array.ndim < 2 or len(array) != shape[0]:
         return []
     if len(shape) == 2 < array.ndim:
-        if array[0].size == shape[1]:  # flattened, or a single token, of which all reductions are equal
+        if array[0].size == shape[1]:  # flattened, or a single token: all reductions are equal
             return [("", array.reshape(shape))]
         fitting = [array] if array.shape[-1] == shape[1] else []
         if not fitting and array.shape[1] == shape[1]:

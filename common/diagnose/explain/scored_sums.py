@@ -66,7 +66,7 @@ class Weighting:
 
 @np.errstate(all="ignore")
 def explain_scored_sum(section: CodeSection) -> Explanation | None:
-    """Return how the masks or weights of A and B differ if both compute weights @ rows of an earlier array, or None.
+    """Explain the difference of masks or weights if A and B compute weights @ rows of an earlier array, or return None.
 
     Both sides may add another array, or apply an activation.
     """
@@ -150,7 +150,7 @@ def _list_masks(section: CodeSection, shape: tuple[int, ...]) -> dict[str, np.nd
 def _find_pair(
     weightings: Sequence[Weighting], rows: np.ndarray, a: np.ndarray, b: np.ndarray
 ) -> tuple[Weighting, Weighting] | None:
-    """Return the weights with which A and B sum the rows; None if they do not sum the rows, or use the same weights.
+    """Return the weights of A's and B's weighted sum of the rows; None for other arrays or equal weights.
 
     If both sides add the same array, only the difference of their sums is known. The first sums reject most weights.
     """

@@ -22,7 +22,7 @@ Axes = tuple[int, ...]
 
 
 def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str] | None = None) -> Explanation | None:
-    """Return how a = softmax_a(scores) and b = softmax_b(scores), or b = c * scores, differ; None if not known.
+    """Explain how a = softmax_a(scores) and b = softmax_b(scores), or b = c * scores, differ, or return None.
 
     Args:
         title: Name of the softmax in reports.
@@ -57,7 +57,7 @@ def explain_softmax(title: str, a: np.ndarray, b: np.ndarray, axes: Sequence[str
 def _explain_masks(
     title: str, difference: np.ndarray, known_a: np.ndarray, known_b: np.ndarray, axes: Axes
 ) -> Explanation | None:
-    """Return how the masks of A and B differ, or None if their other scores do not differ by a constant.
+    """Explain the difference by masks. Return None if the scores of unmasked elements do not differ by a constant.
 
     A softmax along `axes` in which all elements are masked has equal probabilities.
     """
@@ -70,7 +70,7 @@ def _explain_masks(
 
 
 def explain_weighted_sum(place: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> Explanation | None:
-    """Return how weights_a and weights_b differ if a = weights_a @ rows and b = weights_b @ rows, as in attention.
+    """Explain how the weights in a = weights_a @ rows and b = weights_b @ rows differ, as in attention.
 
     The weights can be recovered if an example has at most as many rows as features. An activation that has an inverse
     may follow on both sides.

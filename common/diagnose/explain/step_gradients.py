@@ -36,8 +36,8 @@ def recover_gradients(
     """Return the clipped gradients that an update used, from the optimizer's slots before and after it.
 
     Adam's new = beta1 * old + (1 - beta1) * gradient and SGD's new = momentum * old + gradient are solved for the
-    gradient. SGD must have momentum: otherwise no slot holds a gradient. Adam and SGD, but not AdamW, first add
-    weight_decay * weights to the gradient. It is subtracted again.
+    gradient. SGD must have momentum: otherwise no slot holds a gradient. Adam and SGD, but not AdamW, add weight_decay
+    * weights to the gradient; this term is subtracted again.
 
     Args:
         settings: Hyperparameters of the update.
@@ -176,7 +176,7 @@ class StepGradients:
 
     @property
     def is_as_expected(self) -> bool:
-        """Return whether the update used the sum over the shards, clipped by its norm."""
+        """Return whether the update used the sum of the shards' gradients, clipped by the norm of the sum."""
         return self.matches(self.expected_vector, self.tolerance)
 
     def clip_factor(self, gradients: Gradients) -> float:

@@ -35,10 +35,10 @@ def compare_time_axes(
     """Check whether A and B have the states of one recurrent layer over other axes of its input.
 
     Args:
-        name: Name of the layer, with which the names of its weights begin.
+        name: Name of the layer, the prefix of the names of its weights.
         weights: Weights by PyTorch's parameter names.
         x: Input [n, tokens, features] of both sides.
-        results: States of A and of B, or one state of each example.
+        results: States [n, tokens, units] of A and of B, or last states [n, units].
     """
     first = compute_states(name, weights, x[:1])
     if first is None or not any(_has_states(result[:1], first) for result in results):

@@ -22,7 +22,7 @@ from common.diagnose.rounding import MACHINE_EPSILON, precision_of_weights
 
 Arrays = Mapping[str, np.ndarray]  # weights and gradients by parameter, or slots by "slot.parameter"
 SMALLEST_ERROR = 1e-8  # relative to the norm of all changes: Keras computes scalars in float32
-WEIGHT_EPSILONS, CHANGE_EPSILONS = 1, 20  # bounds of rounding errors, in machine epsilons of a weight and of its change
+WEIGHT_EPSILONS, CHANGE_EPSILONS = 1, 20  # bounds of rounding errors: epsilons of a weight, of its change
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class UpdateFormula:
         return self.cause.split("+")
 
     def compute_changes(self, weights: Arrays, slots: Arrays, betas: Betas, step: int) -> dict[str, np.ndarray]:
-        """Return what the update adds to each weight.
+        """Return the change of each weight: the weight after the update minus the weight before it.
 
         Args:
             weights: Weights before the update.
@@ -148,7 +148,7 @@ def configured_formula(update: OptimizerUpdate) -> UpdateFormula:
 
 
 def measure_error(formula: UpdateFormula, update: OptimizerUpdate) -> float:
-    """Return the difference between the changes of a formula and of an update, relative to the norm of the update."""
+    """Return the norm of formula's changes - update's changes, divided by the norm of the update's changes."""
     names, changes = update.names, update.changes
     weights = {name: update.weights_before[name] for name in names}
     with np.errstate(divide="ignore", invalid="ignore"):  # an epsilon of 0 and a gradient of 0

@@ -22,15 +22,15 @@ class UpdateSettings:
         kind: "sgd", "adam", whose weight decay is part of the gradient, or "adamw".
         precision: Precision in which the run trains.
         rate: Learning rate of the update.
-        previous_rate: Learning rate of the update before; 0 before the first.
-        next_rate: Learning rate of the update after it.
+        previous_rate: Learning rate of the previous update; 0 before the first update.
+        next_rate: Learning rate of the next update.
         base_rate: Learning rate without a schedule.
         momentum: Momentum of SGD.
         betas: Decay rates of Adam's slots.
         epsilon: Adam's epsilon.
         epsilon_place: One of EPSILON_PLACES.
         weight_decay: Weight decay.
-        max_grad_norm: Norm to which the gradients are clipped; None if they are not.
+        max_grad_norm: Norm to which the gradients are clipped; None: no clipping.
     """
 
     kind: str

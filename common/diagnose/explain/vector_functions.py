@@ -1,4 +1,4 @@
-"""Functions of the vectors along an axis, such as L2 normalization, squash and softmax, that one side lacks.
+"""Explanation of a missing function of vectors, such as L2 normalization, squash or softmax along an axis.
 
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """
@@ -49,7 +49,7 @@ VECTOR_FUNCTIONS: dict[str, VectorFunction] = {
 
 @np.errstate(all="ignore")
 def explain_vector_function(place: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Return which function of vectors only one side applies, or which one both apply along other axes.
+    """Explain that only one side applies a function of vectors, or that both sides apply it along different axes.
 
     Args:
         place: Place of the code in reports.

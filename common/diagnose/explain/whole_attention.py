@@ -25,7 +25,7 @@ def explain_whole_attention(
     masks: Weights,
     memories: Sequence[np.ndarray] = (),
 ) -> Explanation | None:
-    """Return how the attentions of A and B differ, or None if A's attention is not a known variant.
+    """Explain the differences of A's and B's attention. Return None if A's attention is not a known variant.
 
     Args:
         layer: The pair of attentions.
@@ -88,7 +88,7 @@ def _compare_variants(variant_a: Mapping[str, str], variant_b: Mapping[str, str]
 
 
 def _read_projections(layer: LayerMatch, weights: Weights) -> list[tuple[np.ndarray, np.ndarray]] | None:
-    """Return weight and bias of the projections of query, key, value and output; None if their names are not known."""
+    """Return weight and bias of the projections of query, key, value and output; None for unknown names."""
     joined = weights.get(f"{layer.name}.in_proj_weight")
     if joined is not None:
         size = len(joined)

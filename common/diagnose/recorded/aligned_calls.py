@@ -77,11 +77,11 @@ def read_layer_weights(side: RecordedSide) -> dict[str, np.ndarray]:
 
 
 def read_followed(pair: RecordPair, a: Observation) -> Mapping[str, np.ndarray]:
-    """Return what B's layers returned for the input of A's layers, by path; nothing if B did not follow A.
+    """Return the outputs of B's layers for the inputs of A's layers, by path; empty if B did not follow A.
 
     Args:
         pair: The records.
-        a: The calls of A's layers that are compared. Nothing is returned if they leave out some of A's examples.
+        a: The calls of A's layers to compare. The result is empty if these calls leave out some of A's examples.
     """
     step = pair.equal_steps[0]
     if not pair.has_followed:

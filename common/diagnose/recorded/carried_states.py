@@ -57,7 +57,7 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
 
 
 def explain_reset(a: RecordedSide, b: RecordedSide, step: int) -> Explanation | None:
-    """Explain that one side receives the state of the batch before, and the other side receives a constant state."""
+    """Explain that one side receives the state of the previous batch, and the other side a constant state."""
     explanation = explain_states(a, b, step)
     return explanation if explanation is not None and explanation.confirmed else None
 

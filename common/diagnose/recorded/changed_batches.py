@@ -14,8 +14,8 @@ from common.diagnose.recorded.example_order import ArrayPair
 def note_changed_batches(stage: Stage, explanations: Sequence[tuple[ArrayPair, Explanation]]) -> bool:
     """Note that B's script changes the batches of the record that it follows. Return whether it cuts them.
 
-    The script of a language model may cut tokens into x[:-1] and x[1:]. The recorded batches are what A's model
-    received. They are cut already, so that a script that follows them cuts them a second time.
+    The script of a language model may cut tokens into x[:-1] and x[1:]. The recorded batches are the inputs of A's
+    model, which are cut already. A script that follows the record cuts them a second time.
     """
     if (cut := next((array for array, _ in explanations if _is_cut(array)), None)) is not None:
         stage.checks.clear()

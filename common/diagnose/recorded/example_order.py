@@ -75,7 +75,7 @@ def pair_arrays(
 
 
 def _fit_label(a: np.ndarray, b: np.ndarray) -> int:
-    """Return how well two arrays of labels fit one another."""
+    """Rate how well two arrays of labels fit: EQUAL_VALUES, EQUAL_SIZES or ALIKE."""
     if a.ndim == 2 and b.ndim == 1 and a.shape[1] > 1:  # B in one-hot form would need much memory
         is_one_hot = bool(((a == 0) | (a == 1)).all() and (a.sum(1) == 1).all())
         return EQUAL_VALUES if is_one_hot and np.array_equal(a.argmax(1), b) else ALIKE
@@ -85,7 +85,7 @@ def _fit_label(a: np.ndarray, b: np.ndarray) -> int:
 
 
 def _fit_array(a: np.ndarray, b: np.ndarray) -> int:
-    """Return how well two inputs, or two outputs, fit one another."""
+    """Rate how well two inputs, or two outputs, fit: EQUAL_VALUES, EQUAL_SIZES, ALIKE or UNLIKE."""
     is_float = [array.dtype.kind == "f" for array in (a, b)]
     sizes = [int(np.prod(array.shape[1:])) for array in (a, b)]
     if sizes[0] != sizes[1]:
@@ -95,7 +95,7 @@ def _fit_array(a: np.ndarray, b: np.ndarray) -> int:
 
 
 def _measure_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return how far the values of two arrays are apart, whatever the order of the examples; inf for other sizes.
+    """Return a distance between the values of two arrays in any order of the examples; inf for different sizes.
 
     Arrays with the examples in the same order are not far apart if one follows from the other by a scale and a shift.
     """

@@ -1,7 +1,7 @@
 """The batches of a record, in the structure of the batches of the script that follows it.
 
-A script follows a record if it trains on the recorded examples instead of its own. A leaf is an array of the script's
-own batch, which may be nested; it shows the shape and the type that the script expects.
+A script follows a record if it trains on the recorded examples instead of its own. The script's own batch may be
+nested. A leaf is an array in it, with the shape and the type that the script expects.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,8 +42,8 @@ class FollowedBatches:
     A process takes its share of each micro-batch, so that all processes together take the examples of the step once.
 
     Attributes:
-        notes: Sentences about arrays of the script's batches that are not replaced, or not in their order.
-        may_have_time_first: Whether a layer of the script's model takes arrays with the time before the examples.
+        notes: Sentences about arrays of the script's batches that are not replaced, or not in the script's order.
+        may_have_time_first: Whether a layer of the script's model takes time-first arrays.
     """
 
     def __init__(self, side: RecordedSide) -> None:
@@ -57,7 +57,7 @@ class FollowedBatches:
         self._time_sizes: TimeSizes | None = None
 
     def end_step(self) -> None:
-        """Notice an update of the script: it needs no more examples of the step that the followed script had then."""
+        """Count an update of the script. The script needs no more examples of this step of the record."""
         self._updates += 1
 
     def _skip_finished_steps(self) -> None:
@@ -123,14 +123,14 @@ class FollowedBatches:
         return filled
 
     def restore_time_axis(self, array: np.ndarray) -> np.ndarray:
-        """Return what a recorded layer received in the order of the script's last batch, if that has the time first."""
+        """Convert the input of a recorded layer to time-first if the script's last batch is time-first."""
         return array if self._time_sizes is None else put_time_first(array, self._time_sizes)
 
     def check_time_axis(self, shape: Sequence[int]) -> None:
-        """Raise UserError if the script's batch was taken for one with the time first, and its model shows it is not.
+        """Raise UserError if the script's batch was taken for a time-first batch, but the model shows the opposite.
 
         Args:
-            shape: The shape of what the first layer that takes the time first received.
+            shape: The shape of the input of the first time-first layer.
         """
         sizes = self._time_sizes
         if sizes is not None and sizes[0] != sizes[1] and tuple(shape[:2]) == (sizes[1], sizes[0]):
@@ -142,7 +142,7 @@ class FollowedBatches:
     def _find_time_sizes(
         self, leaves: Mapping[str, np.ndarray], arrays: Arrays, counts: Collection[int]
     ) -> TimeSizes | None:
-        """Return the sizes of the script's batch if it has the time first. Raise UserError if that is not certain.
+        """Return (time, examples) of the script's batch if it is time-first. Raise UserError if that is not certain.
 
         Args:
             leaves: The arrays of the script's batch.

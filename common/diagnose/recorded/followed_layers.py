@@ -33,11 +33,11 @@ class FollowedLayers:
     def convert_input(
         self, path: str, call: RecordedCall, unflattened_shape: Sequence[int] | None
     ) -> np.ndarray | None:
-        """Return what the counterpart of a layer received, in the layout of the layer; None if that is not known.
+        """Return the input of a layer's counterpart in the layout of the layer; None: unknown.
 
         Args:
             path: The path of the layer in the script's model.
-            call: What the layer received and returned.
+            call: The input and the output of the layer.
             unflattened_shape: The shape of an example before the script's model flattened it for the layer.
         """
         match = self._matches.get(path)

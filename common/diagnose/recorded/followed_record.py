@@ -19,13 +19,13 @@ class FollowedRecord:
 
     Attributes:
         side: The record as side "a" of a diagnosis.
-        needs_layers: Whether variables are paired by their layers: the script uses the other framework.
-        identity: Hash of the record's first step, by which a record says which record its script followed.
+        needs_layers: Whether variables are paired by their layers, because the script uses the other framework.
+        identity: Hash of the record's first step. The record of a following script stores this hash.
         layers: The layers of the record; None before `compute_weights`.
     """
 
     def __init__(self, directory: str, is_torch: bool, map_file: str | None) -> None:
-        """Open the record. Raise UserError if it is damaged, or if nothing can follow it.
+        """Open the record. Raise UserError if the record is damaged or cannot be followed.
 
         Args:
             directory: The directory of the record.

@@ -1,4 +1,4 @@
-"""Outputs that one model returns as one array, and the other as several.
+"""Outputs that one model returns as one array, and the other model as several arrays.
 
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """

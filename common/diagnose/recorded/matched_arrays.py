@@ -73,7 +73,7 @@ def _compute_cost(is_in_order: bool, template: np.ndarray, array: np.ndarray) ->
 
 
 def _have_other_ranges(template: np.ndarray, array: np.ndarray) -> bool:
-    """Check whether most values of one array are outside of the range of the other one."""
+    """Check whether most values of one array are outside of the range of the other array."""
     samples = [np.nan_to_num(x.astype(np.float64)).ravel() for x in (template, array)]
     counts = [x.size if x.dtype.kind in "iub" else len(x) if x.size else 0 for x in (template, array)]
     if min(counts) < FEWEST:

@@ -8,7 +8,7 @@ from common.diagnose.explain.update_settings import AFTER_CORRECTION, BEFORE_COR
 from common.diagnose.recorded.recorded_side import RecordedSide
 
 Hyperparameters = Mapping[str, object]
-DECOUPLED_IN_TORCH = {"adamw"}  # algorithms of PyTorch whose weight decay is no part of the gradient
+DECOUPLED_IN_TORCH = {"adamw"}  # algorithms of PyTorch that do not add weight decay to the gradient
 CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")  # arguments of Keras's optimizers that clip gradients
 FRAMEWORKS = ("torch.optim.", "keras.", "tf_keras.", "tensorflow.python.keras.")  # where known classes are defined
 LEGACY = ".legacy."  # part of the qualified names of Keras's older optimizers, some of which have other formulas
@@ -86,7 +86,7 @@ class OptimizerSettings:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the update is that of SGD, Adam or AdamW without further options."""
+        """Return whether the update is the plain formula of SGD, Adam or AdamW."""
         has_options = self.amsgrad or self.dampening or self.averaging is not None
         return self.algorithm in ("sgd", "adam") and not has_options
 

@@ -15,7 +15,7 @@ TOLERANCE = 1e-4  # largest relative error of a formula that explains an array
 
 
 def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explanation:
-    """Return how B's script prepares an array differently than A's. Both arrays have the same number of examples.
+    """Explain how B's script prepares an array differently than A's. Both arrays have the same number of examples.
 
     Args:
         a: A's array, with an example in each row.
@@ -52,7 +52,7 @@ def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explana
 
 
 def _explain_shifted_end(a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Check whether one side leaves out the first label of each text, with which it predicts a later token."""
+    """Check whether one side leaves out the first label of each text, so that it predicts a later token."""
     if a.ndim != 2 or b.ndim != 2 or abs(a.shape[1] - b.shape[1]) != 1:
         return None
     name, other, longer, shorter = ("B", "A", a, b) if a.shape[1] > b.shape[1] else ("A", "B", b, a)

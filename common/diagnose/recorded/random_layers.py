@@ -41,8 +41,8 @@ def find_random_layers(side: RecordedSide) -> list[str]:
 def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[str]], order: np.ndarray) -> bool:
     """Check whether the random layers of two records of one framework drew the same numbers in the first step.
 
-    A mistake before a dropout layer changes what it receives, but not which elements it drops. Equal masks of dropout
-    layers imply equal numbers in other layers, such as attentions: they follow from one seed.
+    A mistake before a dropout layer changes the input of the layer, but not which elements it drops. Equal masks of
+    dropout layers imply equal random numbers in other layers, such as attentions, because all follow from one seed.
 
     Args:
         a: Side A.

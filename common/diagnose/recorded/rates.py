@@ -83,7 +83,7 @@ def explain_position(pair: RecordPair) -> Explanation | None:
 
 
 def _count_updates(side: RecordedSide) -> int:
-    """Return how many updates the optimizer did before the record."""
+    """Return the number of updates before the record."""
     return max(count_earlier_updates(side).values(), default=0)
 
 

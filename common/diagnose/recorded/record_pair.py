@@ -1,9 +1,9 @@
 """The comparison of two records: what its stages share.
 
 A is the reference record of a diagnosis, and B the record that is compared with it. A stage compares one part of their
-training, such as the gradients. The noise of a tensor is the difference that rounding alone causes in it. It cannot be
-measured, because nothing is computed again. It is estimated as the largest difference among the earlier tensors that
-count as equal, and at least as one machine epsilon, since a tensor inherits the differences of earlier ones.
+training, such as the gradients. The noise of a tensor is the difference that rounding alone causes in the tensor. Noise
+cannot be measured, because nothing is computed again. The estimate is the largest difference among the earlier tensors
+that count as equal, since a tensor inherits the differences of earlier tensors, and at least one machine epsilon.
 """
 
 from collections.abc import Mapping
@@ -124,7 +124,7 @@ class RecordPair:
         return max(self.base_noise, self.seen_noise)
 
     def remember(self, difference: float) -> None:
-        """Remember a difference that counts as equal. It is noise in everything that is computed from the tensor."""
+        """Store a difference that counts as rounding. It adds noise to everything that is computed from the tensor."""
         self.seen_noise = max(self.seen_noise, difference)
 
     def get_stage(self, name: str) -> Stage:
@@ -188,7 +188,7 @@ class RecordPair:
 
     @property
     def equal_steps(self) -> list[int]:
-        """The first steps, in which both sides train on the same examples with the same dropout masks."""
+        """The first steps, as long as both sides train on the same examples with the same dropout masks."""
         steps: list[int] = []
         for step in self.steps:
             if step not in self.orders or (steps and self._has_other_masks(step)):

@@ -71,7 +71,7 @@ class RecordedBatches:
         return join_labels(self.read_call(step, rank, number, kind), counts, (CLASS_WEIGHTS,))
 
     def _read_call(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, np.ndarray]:
-        """Return the arrays of a kind, "input", "output" or "label", of one call, with the examples first."""
+        """Return the arrays of a kind, "input", "output" or "label", of one call, examples-first."""
         file = self._record.ranks[rank].open_step(step)
         arrays = file.select(f"{name_call(number, call)}/{kind}")
         inputs = file.select(f"{name_call(number, call)}/input")
@@ -86,7 +86,7 @@ class RecordedBatches:
 
     @cached_property
     def _time_first_input(self) -> str | None:
-        """Return the name of an input of the model with the time in the first axis, or None."""
+        """Return the name of a time-first input of the model, or None."""
         if not self._record.steps:
             return None
         file = self._record.ranks[0].open_step(self._record.steps[0])

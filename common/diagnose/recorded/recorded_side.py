@@ -69,7 +69,7 @@ class RecordedSide:
 
     @property
     def optimizer(self) -> OptimizerFacts | None:
-        """The optimizer, or None if it was not seen."""
+        """The optimizer, or None if the recorder did not see it."""
         return self.record.facts["optimizer"]
 
     @property
@@ -104,7 +104,7 @@ class RecordedSide:
         return rank.start if step < first else rank.open_step(step)
 
     def read_slots(self, step: int) -> dict[str, np.ndarray] | None:
-        """Return the optimizer's arrays after a step as NAME/SLOT; None if they are not recorded."""
+        """Return the optimizer's arrays after a step as NAME/SLOT; None: not recorded."""
         rank = self.record.ranks[0]
         steps = [facts["step"] for facts in rank.facts["steps"]]
         if step < min(steps):
@@ -112,17 +112,17 @@ class RecordedSide:
         return (rank.open_step(step).select("slot") or None) if step in steps else None
 
     def read_followed(self, step: int) -> dict[str, np.ndarray]:
-        """Return, by path, what the layers returned for the inputs in the followed record."""
+        """Return the outputs of the layers, by path, for the inputs in the followed record."""
         return self._put_examples_first(step, 0, "followed")
 
     def _put_examples_first(self, step: int, rank: int, kind: str) -> dict[str, np.ndarray]:
-        """Return the arrays "layer" or "followed" of a process, with the examples first."""
+        """Return the arrays "layer" or "followed" of a process, examples-first."""
         file = self.record.ranks[rank].open_step(step)
         arrays, sizes = file.select(kind), find_recorded_sizes(self.layers, file)
         return arrays if sizes is None else {name: put_examples_first(x, sizes) for name, x in arrays.items()}
 
     def read_layer_calls(self, step: int) -> dict[str, RecordedCall]:
-        """Return what the layers received and returned in the first micro-batches of the processes, by path."""
+        """Return the inputs and outputs of the layers in the first micro-batches of the processes, by path."""
         files = [self._put_examples_first(step, rank, "layer") for rank in range(len(self.record.ranks))]
         calls = {}
         for layer in self.layers:

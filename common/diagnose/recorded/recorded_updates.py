@@ -1,6 +1,6 @@
 """The updates of a recorded optimizer, computed again from the record's own gradients, weights and slots.
 
-Slots are the optimizer's arrays, such as Adam's moments. They are recorded before the first step and after the first
+Slots are the optimizer's arrays, such as Adam's moments. Slots are recorded before the first step and after the first
 update, and computed after later updates. A record of format 1 also has the slots after its last step.
 """
 
@@ -118,7 +118,7 @@ def list_updates(
 
 
 def count_earlier_updates(side: RecordedSide) -> dict[str, int]:
-    """Return how often the optimizer updated each parameter before the record, as its own counters say."""
+    """Return the number of updates of each parameter before the record, by the counters of the optimizer."""
     slots, counts = side.read_slots(0) or {}, {}
     for group in side.optimizer["groups"] if side.optimizer is not None else ():
         iterations = group["hyperparameters"].get(ITERATIONS)
@@ -132,7 +132,7 @@ def count_earlier_updates(side: RecordedSide) -> dict[str, int]:
 def rename_slots(
     side: RecordedSide, step: int, settings: Mapping[str, OptimizerSettings]
 ) -> dict[str, np.ndarray] | None:
-    """Return the slots after a step as SLOT.PARAMETER in PyTorch's vocabulary; None if they are not recorded."""
+    """Return the slots after a step as SLOT.PARAMETER in PyTorch's vocabulary; None: not recorded."""
     slots = side.read_slots(step)
     if slots is None:
         return None
@@ -164,7 +164,7 @@ def orient_gradients(gradients: Arrays, settings: Mapping[str, OptimizerSettings
 
 
 def _get_factor(gradients: Sequence[np.ndarray], max_norm: float) -> float:
-    """Return the factor by which Keras clips gradients; unlike PyTorch, it adds no epsilon to the norm."""
+    """Return the factor by which Keras clips gradients. Unlike PyTorch, Keras adds no epsilon to the norm."""
     norm = float(np.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients)))
     return min(1.0, max_norm / norm) if norm else 1.0
 

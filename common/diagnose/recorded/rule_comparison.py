@@ -128,7 +128,7 @@ def _read_with_places_of_a(pair: RecordPair) -> dict[str, OptimizerSettings]:
 
 
 def _measure_effect(configured: Sequence[RecordedUpdate], other: Sequence[RecordedUpdate]) -> tuple[float, float]:
-    """Return how far other settings, and how far rounding alone, may change an update, relative to its norm."""
+    """Return the changes of an update by other settings and by rounding alone, relative to the norm of the update."""
     size = _norm([change for recorded in configured for change in _list_changes(recorded)])
     pairs = [(a.expected_weights, b.expected_weights) for a, b in zip(configured, other, strict=True)]
     difference = _norm([b[name] - a[name] for a, b in pairs for name in a])
@@ -136,7 +136,7 @@ def _measure_effect(configured: Sequence[RecordedUpdate], other: Sequence[Record
 
 
 def _measure_error(recorded: RecordedUpdate) -> float:
-    """Return how far the recorded weights are off the formula, relative to the norm of their changes."""
+    """Return the norm of recorded - expected weights, relative to the norm of the recorded changes."""
     size = _norm(list(_list_changes(recorded)))
     after, expected = recorded.update.weights_after, recorded.expected_weights
     difference = _norm([after[name] - expected[name] for name in expected])

@@ -1,7 +1,7 @@
-"""Conversion of time-first arrays, which PyTorch's recurrent layers and attentions take by default.
+"""Conversion of time-first (time-major) arrays, the default of PyTorch's recurrent layers and attentions.
 
-Readers of records swap time-first arrays [time, n, ...] to examples-first [n, time, ...]. A following script receives
-the arrays in the order of its own batches.
+Readers of records swap time-first arrays [time, n, ...] to examples-first (batch-first) arrays [n, time, ...]. A
+following script receives the arrays in the order of its own batches.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Formulas of the optimizers of PyTorch and Keras: how an update changes a parameter and its slots.
 
-Slots are the optimizer's arrays, such as Adam's moments; they have their names in PyTorch.
+Slots are the optimizer's arrays, such as Adam's moments, by their names in PyTorch.
 
 Source: the documentation of torch.optim.* and keras.optimizers.*. OptimizerSettings has their arguments, and fields
 such as `epsilon_place` for what the frameworks do differently.
@@ -52,7 +52,7 @@ Rule = Callable[[Parameter], tuple[np.ndarray, dict[str, np.ndarray]]]
 
 
 def update_sgd(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what SGD subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of SGD, and the slots after the update."""
     s = p.settings
     if not s.momentum:
         return p.rate * p.gradient, {"momentum_buffer": p.gradient}  # not a slot, but the update's direction
@@ -67,7 +67,7 @@ def update_sgd(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def update_adam(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what Adam or AdamW subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of Adam or AdamW, and the slots after the update."""
     s = p.settings
     slots = _advance_moments(p)
     second = slots["exp_avg_sq"]
@@ -82,7 +82,7 @@ def update_adam(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def update_rmsprop(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what RMSprop subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of RMSprop, and the slots after the update."""
     s = p.settings
     slots = {"square_avg": p.average("square_avg", p.gradient**2, s.rho)}
     variance = slots["square_avg"]
@@ -100,7 +100,7 @@ def update_rmsprop(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def update_adagrad(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what Adagrad subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of Adagrad, and the slots after the update."""
     s = p.settings
     total = p.get("sum", s.initial_accumulator_value) + p.gradient**2
     rate = p.rate / (1 + (p.step - 1) * s.rate_decay)
@@ -108,7 +108,7 @@ def update_adagrad(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def update_adadelta(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what Adadelta subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of Adadelta, and the slots after the update."""
     s = p.settings
     squares = p.average("square_avg", p.gradient**2, s.rho)
     delta = np.sqrt(p.get("acc_delta") + s.epsilon) / np.sqrt(squares + s.epsilon) * p.gradient
@@ -116,7 +116,7 @@ def update_adadelta(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def update_adamax(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what Adamax subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of Adamax, and the slots after the update."""
     s = p.settings
     is_within = s.epsilon_place == WITHIN_MAXIMUM
     first = p.average("exp_avg", p.gradient, s.betas[0])
@@ -126,7 +126,7 @@ def update_adamax(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def update_nadam(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what NAdam subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of NAdam, and the slots after the update."""
     s = p.settings
     slots = _advance_moments(p)
     momenta = [s.betas[0] * (1 - 0.5 * NADAM_BASE ** (step * s.momentum_decay)) for step in range(1, p.step + 2)]
@@ -139,7 +139,7 @@ def update_nadam(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def update_radam(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what RAdam subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of RAdam, and the slots after the update."""
     s = p.settings
     slots = _advance_moments(p)
     correction1, correction2 = (1 - beta**p.step for beta in s.betas)
@@ -153,7 +153,7 @@ def update_radam(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def update_lion(p: Parameter) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return what Lion subtracts from the weights, and the slots after it."""
+    """Return the decrease of the weights in an update of Lion, and the slots after the update."""
     beta1, beta2 = p.settings.betas
     terms = beta1 * p.get("exp_avg"), (1 - beta1) * p.gradient
     total = terms[0] + terms[1]

@@ -39,7 +39,7 @@ STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
     compare_updates,
     compare_states,
 )
-# Causes that locate a difference without an explanation. They are removed if a confirmed cause explains it.
+# Causes that only locate a difference, removed if a confirmed cause explains the difference
 UNEXPLAINED = (
     "gradient",
     "loss_function",
@@ -52,9 +52,9 @@ UNEXPLAINED = (
     "recurrent_layer",
     "state_not_carried",
 )
-CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # they scale each gradient by a factor of its own
+CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # these scale each gradient by a different factor
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
-# Causes of the stage "hyperparameters". They are confirmed if the loss, or the activations, differ.
+# Causes of the stage "hyperparameters" that are confirmed if the loss or the activations differ
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", PENALTY)
 LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
 OUTPUT = "output "  # the begin of the names of outputs in the stage "activations"
@@ -66,7 +66,7 @@ NOISE_NOTE = "noise was not measured: it is estimated from the differences of ea
 def diagnose_records(
     path_a: Path, path_b: Path, map_file: Path | None = None, bundles: OpenBundles | None = None
 ) -> Diagnosis:
-    """Compare two records. Raise UserError if one is damaged, or if they have no step in common.
+    """Compare two records. Raise UserError if a record is damaged, or if the records have no step in common.
 
     Args:
         path_a: The directory of A's record.

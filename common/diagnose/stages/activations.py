@@ -139,7 +139,7 @@ class _LayerComparison:
     def _compare_returned(
         self, layer: LayerMatch, expected: RecordedCall, isolated: RecordedCall, noise: float, model_noise: float
     ) -> None:
-        """Compare the outputs of a layer for the same input; if they agree, compare its outputs in the whole models.
+        """Compare the outputs of a layer for the same input. If they agree, compare the outputs in the whole models.
 
         Args:
             layer: The pair of layers.
@@ -243,7 +243,7 @@ class _LayerComparison:
             self.stage.add_explanation(tensor, explanation)
         if layer is not None and explanations:
             self.explained_inputs.add(path)
-        if not explanations:  # an earlier difference explains this one
+        if not explanations:  # an earlier difference explains this difference
             self.stage.checks[-1] = replace(self.stage.checks[-1], may_begin_here=False)
 
     def _list_reordered_outputs(self, layer: LayerMatch) -> list[LayerOutput]:
@@ -259,7 +259,7 @@ class _LayerComparison:
         ]
 
     def _pop_unpaired(self, layer: LayerMatch | None) -> bool:
-        """Check whether a pending call of a layer that one model lacks comes before a layer; None: before the outputs.
+        """Check whether a call of a layer that one model lacks is pending before `layer`; None: before the outputs.
 
         Such calls are no longer pending afterwards.
         """

@@ -84,7 +84,7 @@ def _compare_arrays(
         step: The name of the step, for sentences.
         a: The arrays of A.
         b: The arrays of B.
-        known_examples: The keys of all examples of A in all steps, by array name. They show whether a row of B is
+        known_examples: The keys of all examples of A in all steps, by array name, to find out whether a row of B is
             another example of A.
     """
     for name in dict.fromkeys([*a, *b]):

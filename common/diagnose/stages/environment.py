@@ -32,7 +32,7 @@ def compare_environments(a: SideRun, b: SideRun) -> Stage:
 
 
 def list_environment_differences(a: SideRun, b: SideRun) -> list[EnvironmentDifference]:
-    """Return what differs between the environments that both runs recorded."""
+    """Return the differences between the recorded environments of both runs."""
     summary_a, summary_b = (read_final_summary(run.directory) for run in (a, b))
     if summary_a is None or summary_b is None:
         return []
@@ -89,7 +89,7 @@ def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[
 
 
 def _list_layer_packages(comparison: SideComparison, tensor: str) -> list[str]:
-    """Return the packages that define the class of the layer at a tensor, on either side; none if it is not a layer."""
+    """Return the packages that define the class of the layer at a tensor, on either side; empty for other tensors."""
     layers = [layer for layer in comparison.layers if tensor.removeprefix("input of ").startswith(layer.title)]
     if not layers:
         return []

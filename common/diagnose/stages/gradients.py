@@ -20,7 +20,7 @@ SCALED_GRADIENT = "scaled_gradient"
 
 
 def compare_gradients(comparison: SideComparison) -> list[Stage]:
-    """Compare the gradients in evaluation mode, in which dropout is off and BatchNorm uses its moving statistics."""
+    """Compare the gradients in evaluation mode: dropout is off, and BatchNorm uses its moving statistics."""
     stage, models = Stage("gradients", precision=comparison.precision), comparison.evaluation_mode
     a, b, perturbed = models.a.gradients, models.b.gradients, models.a_perturbed.gradients
     ties = find_one_sided_ties(comparison.a, comparison.b)
@@ -58,7 +58,7 @@ def _compare_tied(stage: Stage, untied_name: str, shared_name: str, a: Gradients
     """
     stage.compare_arrays(shared_name, a[shared_name], b[shared_name])
     (tied_side, tied), (separate_side, separate) = (("B", b), ("A", a)) if untied_name in a else (("A", a), ("B", b))
-    untied_gradient = separate.get(untied_name, np.zeros_like(separate[shared_name]))  # none if it is frozen
+    untied_gradient = separate.get(untied_name, np.zeros_like(separate[shared_name]))  # a frozen parameter has none
     if untied_gradient.shape != separate[shared_name].shape:
         untied_gradient = untied_gradient.T
     is_sum = is_close(separate[shared_name] + untied_gradient, tied[shared_name])

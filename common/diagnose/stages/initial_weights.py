@@ -39,10 +39,10 @@ def compare_initial_weights(comparison: SideComparison) -> list[Stage]:
 
 
 def find_one_sided_ties(a: SideRun, b: SideRun) -> dict[str, str]:
-    """Return the parameters that one run lacks because it ties them to another parameter, with that other parameter.
+    """Return the parameters that one run ties to another parameter and the other run has separately.
 
-    An output layer may be tied to an embedding, for example. The run without the tie has both as separate parameters
-    with equal initial values, by which this function recognizes the tie.
+    An output layer may be tied to an embedding, for example. This function recognizes the tie by equal initial values
+    of the two parameters in the run without the tie.
 
     Returns:
         The parameter that both runs have, by the name of the parameter that only the run without the tie has.
@@ -60,7 +60,7 @@ def find_one_sided_ties(a: SideRun, b: SideRun) -> dict[str, str]:
 
 
 def explain_weight(name: str, b: np.ndarray, weights_a: Mapping[str, np.ndarray]) -> Explanation:
-    """Return how B's initial value of a parameter follows from A's weights."""
+    """Explain B's initial value of a parameter by A's weights."""
     a = weights_a[name]
     if a.ndim > 1 and a.T.shape == b.shape and np.array_equal(a.T, b):
         return Explanation("transposed_kernel", "is A's transposed")

@@ -23,7 +23,7 @@ TOLERANCES = {"float64": 1e-6, "float32": 1e-3}
 
 
 def needs_rule(config: Config) -> bool:
-    """Return whether an update is more than the formula of SGD, Adam or AdamW."""
+    """Return whether an update has options or an optimizer beyond the formulas of SGD, Adam and AdamW."""
     optimizer = config.optimizer
     has_options = optimizer.clip_norm is not None or optimizer.clip_value is not None or bool(optimizer.groups)
     is_plain = optimizer.kind in ("sgd", "adam", "adamw") and not has_options

@@ -107,7 +107,7 @@ def _recover_gradients(run: SideRun, index: int) -> Gradients:
 
 
 def _estimate_noise(run: SideRun, index: int, gradient_noise: Mapping[str, float]) -> dict[str, float]:
-    """Return, for each gradient, the norm of the rounding errors of its computation and of its recovery from slots."""
+    """Return the norm of the rounding errors of each gradient: of the computation and of the recovery from slots."""
     settings = _read_settings(run, index)
     slot_noise = estimate_slot_noise(settings, run.states[index].slots, run.states[index + 1].slots)
     return {name: noise + gradient_noise.get(name, 0.0) for name, noise in slot_noise.items()}

@@ -1,6 +1,6 @@
 """Labels that a script computes from other arrays, such as the target of a Q-network or the mask of a risk set.
 
-They are no data: what computes them is compared as a part of the loss, by the operations of both scripts. A is the
+Computed labels are not compared as data. The operations that compute them are compared as a part of the loss. A is the
 reference record of a diagnosis, and B the record that is compared with it.
 """
 
@@ -23,8 +23,8 @@ MOST_VALUES = 2  # largest number of values of labels that a script makes
 def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """Check whether an operation of A's or of B's script returned a label.
 
-    Labels count as data in two cases: they differ by a known mistake, such as inverted one-hot labels, or they have
-    only one or two values, such as the labels of a GAN.
+    Labels still count as data if they differ by a known mistake, such as inverted one-hot labels, or if they have only
+    one or two values, as the labels of a GAN do.
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False

@@ -1,7 +1,7 @@
 """Formulas of losses that compare embeddings: contrastive ones of two views, and triplet losses.
 
-A script computes such a loss by hand, from the outputs of several calls of its model. Its parameters, the temperature
-and the margin, are not recorded. They are found among usual values.
+A script computes such a loss by hand, from the outputs of several calls of its model. The temperature and the margin
+are not recorded, so usual values are tried.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ def find_ignored_class(side: RecordedSide) -> object:
 
 
 def count_labels(side: RecordedSide, step: int) -> list[float]:
-    """Return how many labels of each micro-batch enter its loss. Ignored and negative labels do not.
+    """Return the number of labels that enter the loss of each micro-batch: all but ignored and negative labels.
 
     If the labels are no classes, or if the labels of one micro-batch are abridged, count the examples instead.
     """

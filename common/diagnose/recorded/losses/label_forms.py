@@ -32,7 +32,7 @@ def read_label_weights(part: Mapping[str, np.ndarray], labels: np.ndarray) -> np
 
 
 def _broadcast(weights: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
-    """Return weights in the shape of the labels; None if they do not fit."""
+    """Return weights in the shape of the labels; None if the sizes do not fit."""
     return np.broadcast_to(weights, labels.shape) if weights.shape in ((), (1,), labels.shape[1:]) else None
 
 

@@ -111,7 +111,7 @@ def _read_effective_settings(side: RecordedSide) -> dict[str, object]:
 
 
 def _has_ignored_labels(pair: RecordPair, ignored: set[object]) -> bool:
-    """Check whether any recorded label is of a class that one side ignores, or whether that is unknown."""
+    """Check whether a recorded label may be of a class that one side ignores."""
     for side in pair.sides:
         for step in pair.steps:
             labels = side.batches.read_labels(step)

@@ -155,7 +155,7 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
 
 
 def _measure_difference(sums: tuple[Sum, Sum]) -> tuple[int, float]:
-    """Return how many terms have another share, and by how much they differ, relative to the first sum."""
+    """Return the number of terms with different shares, and the sum of their differences relative to the first sum."""
     a, b = sums
     total = sum(abs(term.share) for term in a.terms) + abs(a.rest) or 1.0
     differences = [abs(x.share - y.share) / total for x, y in _pair_terms(a.terms, b.terms, 0.0)]

@@ -15,7 +15,7 @@ MOST_LOSSES = 6  # that formulas are compared with, since a loss of a large batc
 
 
 def find_script_formulas(side: RecordedSide, step: int, precision: str) -> list[str]:
-    """Return the names of the formulas that reproduce the losses of all micro-batches of a step and of later steps.
+    """Return the names of the formulas that reproduce the losses of all micro-batches from a step on.
 
     The parameters of formulas that compare embeddings are fitted, so that more than one loss other than 0 has to agree.
     """
@@ -34,7 +34,7 @@ def find_script_formulas(side: RecordedSide, step: int, precision: str) -> list[
             if not names:
                 return []
     is_fitted = any(words in name for name in names or () for words in (TEMPERATURE, MARGIN))
-    # A loss of 0 is no evidence: every triplet loss with a small margin is 0
+    # A loss of 0 proves nothing: every triplet loss with a small margin is 0
     return [] if is_fitted and np.count_nonzero(losses) < LEAST_LOSSES else names or []
 
 
@@ -54,7 +54,7 @@ def _list_formulas(side: RecordedSide, step: int, micro_batch: tuple[int, int]) 
 def _list_ctc(
     side: RecordedSide, step: int, micro_batch: tuple[int, int], outputs: np.ndarray, blank: object
 ) -> Iterator[tuple[str, float]]:
-    """Yield the CTC losses. outputs: [n, time, classes], or with the time first. blank: the class of the blank."""
+    """Yield the CTC losses. outputs: [n, time, classes] or [time, n, classes]. blank: the class of the blank."""
     arrays = side.batches.read_micro_batch(step, *micro_batch, "label")
     lengths = {name: array for name, array in arrays.items() if name in (LABEL_LENGTHS, OUTPUT_LENGTHS)}
     labels = next((x for name, x in arrays.items() if name not in lengths and x.ndim == 2), None)

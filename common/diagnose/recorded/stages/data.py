@@ -197,7 +197,7 @@ def _explain_together(
         has_other_examples: Whether no array shows that the examples are the same.
         is_first: Whether it is the first step.
     """
-    # Labels do not count here: they have few values, so the labels of other examples may be equal by chance
+    # Labels do not count here, because with few values the labels of other examples may be equal by chance
     causes = {explanation.cause for array, explanation in explanations if not array.is_label}
     if causes == {"other_values"} and has_other_examples:
         stage.add_cause("other_examples", "b", "examples", f"step {step}: B has other examples", confirmed=False)

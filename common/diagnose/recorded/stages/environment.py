@@ -43,7 +43,7 @@ def finish_environment(pair: RecordPair) -> None:
         sentence = f"the script computes in {precisions[0]} in A and in {precisions[1]} in B"
         is_seen = any(cause.cause in PRECISION_CAUSES for cause in causes)
         stage.add_cause("precision", side, "precision", sentence, confirmed=is_seen)
-        for other in later:  # their causes would repeat this one
+        for other in later:  # their causes would repeat this cause
             other.causes = [cause for cause in other.causes if cause.cause not in PRECISION_CAUSES]
     elif not causes and stage.note:
         stage.add_cause("environment", "b", "environment", stage.note, confirmed=False)

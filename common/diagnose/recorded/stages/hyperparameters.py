@@ -55,7 +55,7 @@ def compare_hyperparameters(pair: RecordPair) -> Stage:
 
 
 def _compare_parameters(stage: Stage, pair: RecordPair) -> None:
-    """Find parameters that only one side trains: frozen, missing in the optimizer, or tied to another one."""
+    """Find parameters that only one side trains. The other side freezes or ties them, or the optimizer lacks them."""
     facts = [side.optimizer for side in pair.sides]
     for index, (side, other) in enumerate(((pair.a, pair.b), (pair.b, pair.a))):
         optimizer, other_optimizer = facts[index], facts[1 - index]

@@ -128,7 +128,7 @@ def _explain_later_step(stage: Stage, pair: RecordPair, step: int) -> None:
 
 
 def _explain_states(pair: RecordPair, differing_steps: list[int]) -> Explanation | None:
-    """Explain losses that differ only after the first step by the states that one script does not pass on."""
+    """Explain losses that differ only after the first step by states that one script does not carry over."""
     if pair.equal_steps[0] in differing_steps:
         return None
     return next(filter(None, (explain_states(pair.a, pair.b, step) for step in differing_steps)), None)
@@ -166,7 +166,7 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
     Args:
         stage: The stage.
         pair: The records.
-        factor: B's loss divided by A's. It may be the number of micro-batches or examples.
+        factor: B's loss divided by A's, such as the number of micro-batches or examples.
     """
     step = pair.equal_steps[0]
     counts = [len(side.batches.list_micro_batches(step)) for side in pair.sides]
@@ -247,7 +247,7 @@ def find_side_formulas(
             for name in find_formulas(logits, label, loss * factor - subtracted, precision, weights, ignored)
         ]
         names = fitting if names is None else [name for name in names if name in fitting]
-    # The half of a formula comes last: it may also be the whole formula, divided by two replicas
+    # Half a formula comes last, because it may also be the whole formula, divided by two replicas
     return sorted(names or [], key=lambda name: name.startswith("half"))
 
 

@@ -47,7 +47,7 @@ def _why_imprecise(side: RecordedSide) -> str:
 
 
 def keep_one_sided_causes(stage: Stage) -> None:
-    """Remove the causes that both sides have: they explain no difference between the sides."""
+    """Remove the causes that both sides have, because they explain no difference between the sides."""
     sides = {name: {cause.cause for cause in stage.causes if cause.side == name} for name in "ab"}
     both = sides["a"] & sides["b"]
     stage.causes = [cause for cause in stage.causes if cause.cause not in both]

@@ -23,11 +23,11 @@ from common.map.array_differences import compute_norm
 
 Gradients = dict[str, np.ndarray]
 SPARSE_NORM = "clipping_norm"  # name of the cause that repeated rows of a gradient are not merged
-SAME_FACTOR = 1e-4  # largest relative difference between a gradient and another one that is multiplied by a factor
+SAME_FACTOR = 1e-4  # largest relative error of a gradient that is another gradient times a factor
 
 
 def compare_reductions(pair: RecordPair) -> Stage:
-    """Compare the reduction and the clipping of both sides; a fault that both have explains no difference."""
+    """Compare the reduction and the clipping of both sides. A fault of both sides explains no difference."""
     stage = Stage("reduction", precision="float32")
     for side in pair.sides:
         for step in pair.steps:
@@ -151,7 +151,7 @@ def _compare_replicas(
 
 
 def _find_sparse_norm(side: RecordedSide, reduced: Gradients, received: Gradients, max_norm: float) -> float | None:
-    """Return the norm by which TensorFlow clipped the gradients of a model with embeddings; None if it is not known.
+    """Return the norm that TensorFlow used to clip the gradients of a model with embeddings; None: unknown.
 
     tf.clip_by_global_norm counts repeated rows of an embedding's gradient one by one, which gives another norm.
     """
@@ -179,7 +179,7 @@ def _estimate_noise(side: RecordedSide, step: int, received: Gradients) -> dict[
     The gradients before clipping are computed beside the step, and in mixed precision in another order of its sums.
     """
     settings, precision = read_optimizer_settings(side), find_declared_precision(side)
-    # An eighth of the machine epsilon, of which 100 times are allowed: a bias is the sum of many rounded numbers
+    # An eighth of the machine epsilon, because a check allows 100 times its noise: a bias sums many rounded numbers
     share = 2.0 ** -(SIGNIFICANT_BITS[precision] + 2) if precision in ("bfloat16", "float16") else 0.0
     noise = {}
     for name, gradient in received.items():

@@ -30,7 +30,7 @@ ELEMENT_SHARE = 1e-2
 # errors of this size, even if it is 0.
 EARLIER_SHARE = 1e-5
 STEP_NOISE = 2.0**-23  # rounding error of the weights of one step, relative to their norm
-ADDED_SHARE = 1e-2  # largest relative difference between the movements of a variable and of a sum of variables
+ADDED_SHARE = 1e-2  # largest relative difference between the change of a variable and of a sum of variables
 # Relative noise of weights whose updates both follow from the formula: Adam moves an element whose gradient holds only
 # rounding errors at random
 RANDOM_MOVE_NOISE = 1e-4
