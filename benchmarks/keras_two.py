@@ -1,4 +1,4 @@
-"""The Keras halves of the examples in Keras 2: the same files, in which `keras` is the package tf_keras.
+"""The Keras halves of the examples in Keras 2: the same files, with the package tf_keras as `keras`.
 
 Keras 2 has no `keras.ops`; TensorFlow's functions take their place. KerasHub needs Keras 3, so `hf` is not here.
 """

@@ -1,4 +1,4 @@
-"""Both ends of a ping-pong over Gloo, in which a message travels from one rank to the other and back.
+"""Both ends of a ping-pong over Gloo: a message travels from one rank to the other rank and back.
 
 Rank 0 prints JSON: the seconds for one way, by the size of the message in bytes.
 """

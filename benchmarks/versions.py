@@ -133,7 +133,7 @@ def _get_run_dir(task: tuple[Side, str]) -> Path:
 
 
 def _describe(side: Side, trained: Sequence[str]) -> str:
-    """Return the libraries of a side with the versions that one of its runs has recorded, or else its environment."""
+    """Return the libraries of a side with the versions in the summary of a run, or its environment without runs."""
     if not trained:
         return f"the environment {side.environment}"
     versions = json.loads((_get_run_dir((side, trained[0])) / SUMMARY_FILE).read_text())["versions"]
@@ -152,7 +152,7 @@ def _format_cell(
     problems: Mapping[tuple[Side, str], str],
     example: str,
 ) -> str:
-    """Return the difference between the runs of a side and of the reference."""
+    """Return the difference between a side's run and the reference's run."""
     if problems[side, example]:
         return "failed"
     paths = {_get_run_dir((reference, example)), _get_run_dir((side, example))}

@@ -16,8 +16,8 @@ from common.map.noise import ALPHA_VALUE, Noise
 from tf_impl.dropout import apply_mask, compute_mask, compute_normal, hash_rows
 from tf_impl.keras_two import replace_class
 
-# `example_keys`, the keys of the examples, and `calls`, the number of calls of each layer by id. They are different in
-# each thread, because TensorFlow traces each replica in a thread of its own.
+# `example_keys`, the keys of the examples, and `calls`, the number of calls of each layer by id. The attributes are
+# thread-local, because TensorFlow traces each replica in its own thread.
 _current = local()
 
 
@@ -45,8 +45,7 @@ class AlignedLayer:
     Attributes:
         noise: The operation, its unit and its strength.
         site_key: The key of this layer.
-        layout: The layout in which the counterpart in PyTorch's model receives the same elements; None if their order
-            is the same.
+        layout: The layout in which the counterpart in PyTorch's model receives the same elements; None: the same order.
     """
 
     noise: Noise
@@ -70,8 +69,8 @@ class AlignedLayer:
         shape, layout = tf.shape(inputs), self.layout
         if layout is None:
             return self._draw_rows(tf.unstack(shape[1:-1]), shape[-1], inputs.dtype)
-        # Draw for PyTorch's input, and move its channels from the first place to the last. These are the shapes of one
-        # example: as PyTorch's layer receives it, and before PyTorch flattened it.
+        # Draw for PyTorch's input, and move its channels from the first place to the last. `received` is the shape of
+        # one example as PyTorch's layer receives it, `channels_first` its shape before PyTorch flattened it.
         received, channels_first = layout.received, layout.channels_first
         if received == channels_first and len(inputs.shape) == len(received) + 1:
             received = channels_first = (shape[-1], *tf.unstack(shape[1:-1]))  # images of any size
@@ -103,7 +102,7 @@ def align_dropout(layer: keras.Layer, name: str, noise: Noise, layout: ChannelLa
         layer: A layer that receives one tensor.
         name: The name of its counterpart in PyTorch's model.
         noise: The operation, its unit and its strength.
-        layout: The layout of the counterpart's input; None if it is the layout of the layer's own input.
+        layout: The layout of the counterpart's input; None: the layout of the layer's own input.
     """
     replace_class(layer, AlignedLayer)
     layer.site_key, layer.noise, layer.layout = derive_site_key(name), noise, layout

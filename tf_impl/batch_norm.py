@@ -228,7 +228,7 @@ def use_real_rows(real_rows: tf.Tensor | None) -> Iterator[None]:
 def build_statistics_averaging(strategy: tf.distribute.Strategy, model: keras.Model) -> Callable[[], None]:
     """Return a function that sets the moving statistics of every replica to their mean over all replicas.
 
-    It is enough to average before the statistics are read. Moving statistics are linear in the statistics of the
-    batches, so averaging once has the same result as averaging after every step.
+    Averaging before the statistics are read suffices: moving statistics are linear in the statistics of the batches, so
+    averaging once has the same result as averaging after every step.
     """
     return build_averaging(strategy, find_moving_statistics(model))

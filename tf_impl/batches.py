@@ -40,8 +40,8 @@ def build_input_signature(
         config: The config of the run.
         split: The split.
         rank: The replica whose shards the function takes. None: shards have any number of examples. If all global
-            batches have the same size, the number of examples in a shard is fixed. It is also fixed in a long training
-            run: most shards have this number, and `SizedStep` takes the others.
+            batches have the same size, the number of examples in a shard is fixed. In a long training run, it is fixed
+            too: most shards have this number of examples, and `SizedStep` takes the other shards.
         world_size: The number of replicas.
         evaluates: Whether the function takes the shards of an evaluation, which may ask for predictions.
     """
@@ -85,7 +85,7 @@ class SizedStep:
 
 
 def _count_examples(shards: Sequence[Any]) -> list[int | None]:
-    """Return the number of examples of each micro-batch of one shard or of several; None if it is not fixed."""
+    """Return the number of examples of each micro-batch of one or several shards; None: not fixed."""
     micro_batches = shards if isinstance(shards[0], dict) else itertools.chain(*shards)
     return [micro_batch["weights"].shape[0] for micro_batch in micro_batches]
 

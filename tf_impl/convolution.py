@@ -5,8 +5,8 @@ oneDNN's gradient of the kernel writes past its buffer if the inputs have fewer 
 (https://github.com/uxlfoundation/oneDNN/issues/6035). Before the convolution, the correction removes the inputs that
 the strides skip. The convolution then needs no strides. Its values are the same, and its gradient is right.
 
-Convolutions in groups have no gradient outside of XLA, and Keras compiles them again at each call. They are computed as
-depthwise convolutions, or one group after the other.
+Convolutions in groups have no gradient outside of XLA, and Keras compiles them again at each call. This module computes
+them as depthwise convolutions, or one group after the other.
 """
 
 from collections.abc import Callable, Sequence

@@ -160,7 +160,7 @@ class DescribedModel(DifferentiatedModel):
         return find_unused(self, description, seed) if self.unused is None else self.unused
 
     def list_files(self) -> list[str]:
-        """Return the paths of the user's source files, on which the model and its loss function depend."""
+        """Return the paths of the user's source files that the model and the loss function depend on."""
         return list_user_files()
 
     def weights(self, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
@@ -249,7 +249,7 @@ class DescribedModel(DifferentiatedModel):
 
     @cached_property
     def _has_random_operations(self) -> bool:
-        """Return whether the model draws random numbers although its dropout is disabled."""
+        """Return whether the model still draws random numbers when its dropout is disabled."""
         return self.had_random_operations and has_random_operations(self._compute, self.inputs)
 
     def _find_mixing_layer(self, batch_pass: BatchPass) -> str | None:
@@ -272,7 +272,7 @@ class DescribedModel(DifferentiatedModel):
         return {path: variable for path, variable in variables if "float" in variable.dtype or path in self.buffers}
 
     def _compute(self, inputs: dict[str, tf.Tensor], training: bool) -> object:
-        """Return what the user's model returns."""
+        """Call the user's model and return its outputs as they are."""
         args, kwargs = self.adapt_inputs(inputs)
         with keep_float64():
             return self.model(*args, **kwargs, **get_training_argument(self.model, training))

@@ -52,7 +52,7 @@ def find_restricted(model: keras.Layer, before: Arrays, compute: Callable[[], ob
     Args:
         model: The model.
         before: Its variables.
-        compute: A function that computes a pass. It may raise UserError.
+        compute: A function that computes a pass, and may raise UserError.
     """
     variables = {path: variable for path, variable in get_state(model).items() if variable.trainable and path in before}
     others = {path: array for path, array in before.items() if path not in variables}

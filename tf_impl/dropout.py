@@ -82,7 +82,7 @@ def hash_rows(example_keys: tf.Tensor, site_key: tf.Tensor, shape: Sequence[tf.T
 def hash_token_rows(example_keys: tf.Tensor, site_key: tf.Tensor, tokens: TokenPositions) -> tf.Tensor:
     """Return the keys, int64 [t], of the rows of unpadded tokens [t, features].
 
-    They are the keys that `hash_rows` returns for the same tokens in a padded input [n, positions, features].
+    The keys equal those of `hash_rows` for the same tokens in a padded input [n, positions, features].
     """
     examples, positions = tokens
     return _mix(tf.gather(_mix(example_keys ^ site_key), examples) + tf.cast(positions + 1, tf.int64))

@@ -56,7 +56,7 @@ def compute_in_float64() -> None:
 
 @contextmanager
 def keep_float64() -> Iterator[None]:
-    """Enter a context for the code of a float64 model, in which casts to float32 and float32 layers become float64.
+    """Make casts to float32 and float32 layers in the code of a float64 model float64, within the `with` block.
 
     Casts to complex64, which a Fourier transform needs, become casts to complex128.
     """

@@ -1,6 +1,6 @@
 """The processes of a TensorFlow run: one, or one for each task. Only these processes import tensorflow.
 
-A task is a process of a TensorFlow cluster: it has a role (chief, ps or worker), an index, and a port on which its gRPC
+A task is a process of a TensorFlow cluster, with a role (chief, ps or worker), an index, and a port on which its gRPC
 server listens. The command calls `launch`, which starts this module once for each task of this host. If a scheduler has
 started the command as a task already, the command calls `join` instead.
 """

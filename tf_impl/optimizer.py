@@ -255,7 +255,7 @@ class Optimizer:
         """
         if self._native is None:
             return self._rule.torch_slot_ratios
-        rate = self.rate * self.plateau_factor or 1.0  # 1 for a rate of 0: it is a divisor
+        rate = self.rate * self.plateau_factor or 1.0  # 1 for a rate of 0, because the rate is a divisor
         ratios = {"momentum_buffer": -rate if self.settings.kind == "sgd" else rate}
         return [ratios.get(slot, 1.0) for slot in self.settings.slots]
 

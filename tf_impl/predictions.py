@@ -25,7 +25,7 @@ def append_predictions(
         sums: The sums of losses and of metrics over the micro-batch [2], or [2 * outputs] if there are several outputs.
         outputs: The model's outputs [rows, ...], float64.
         batch: The micro-batch.
-        predict: A function that returns the predictions from the outputs, in the rows to which `class_places` point.
+        predict: A function that returns the predictions from the outputs in the rows `class_places`.
     """
     if "class_places" in batch:
         places, predictions = batch["class_places"], predict(outputs)

@@ -12,8 +12,8 @@ from tf_impl.fused_optimizer import Scalar
 class RuleOptimizer:
     """An optimizer whose update is a rule of common.training.optimizer_rules. It updates one variable at a time.
 
-    It has the attributes and methods of `FusedOptimizer`. A scalar is a number that an update needs and that may
-    depend on the step, such as the learning rate.
+    The class has the attributes and methods of `FusedOptimizer`. A scalar is a number in an update that may depend on
+    the step, such as the learning rate.
 
     Attributes:
         rule: The rule of the next update. A schedule that cycles the momentum replaces it.

@@ -1,7 +1,7 @@
 """The computation of one training step, and of an evaluation over all batches.
 
 A replica computes its shard of a global batch as one micro-batch or more. The weight of an example is its weight in the
-loss; it is 0 for rows that fill up a batch.
+loss. Rows that fill up a batch have the weight 0.
 """
 
 from collections.abc import Callable, Iterable

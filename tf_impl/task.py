@@ -59,7 +59,7 @@ def build_task_functions(task: TaskSettings, hf_config: HfConfig | None = None) 
 
     Args:
         task: The settings of the task.
-        hf_config: The config of the model. It has the layouts of several outputs.
+        hf_config: The config of the model, with the layouts of several outputs.
     """
     if isinstance(task, ClassificationSettings):
         return _build_classification(task)
@@ -82,8 +82,8 @@ def build_task_functions(task: TaskSettings, hf_config: HfConfig | None = None) 
 def _build_classification(task: ClassificationSettings) -> TaskFunctions:
     """Return the chosen loss and the accuracy.
 
-    labels: classes [n] or [n, ...], or the share of each class [n, classes]. outputs: logits, with the classes last.
-    If an example has several labels, `_weigh_labels` decides how they count.
+    labels: classes [n] or [n, ...], or the share of each class [n, classes]. outputs: logits [..., classes]. If an
+    example has several labels, `_weigh_labels` decides how they count.
     """
 
     def compute_losses(outputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -161,7 +161,7 @@ def _build_language_model() -> TaskFunctions:
 
 
 def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
-    """Return the user's loss function. There is no metric: it is always 0."""
+    """Return the user's loss function, and a metric that is always 0."""
     assert task.tf is not None
     function = import_function("task.tf", task.tf)
     return TaskFunctions(function, lambda outputs, labels: tf.zeros(tf.shape(outputs)[:1], tf.float64))

@@ -55,8 +55,8 @@ def list_batch_norm_buffers(model: Module) -> list[str]:
 def average_statistics(model: Module, all_reduce: Callable[[torch.Tensor], object], world_size: int) -> None:
     """Set the moving statistics of every replica to their mean over all replicas.
 
-    It is enough to average before the statistics are read. Moving statistics are linear in the statistics of the
-    batches, so averaging once has the same result as averaging after every step.
+    Averaging before the statistics are read suffices: moving statistics are linear in the statistics of the batches, so
+    averaging once has the same result as averaging after every step.
 
     Args:
         model: The model of this rank.

@@ -23,7 +23,7 @@ def compile_model(model: Module) -> None:
 
 @cache
 def _record_compilations() -> None:
-    from torch._dynamo.callback import on_compile_end, on_compile_start  # imported only if needed: it takes seconds
+    from torch._dynamo.callback import on_compile_end, on_compile_start  # slow to import
 
     started: list[float] = []
     on_compile_start(lambda args: started.append(time.perf_counter()))

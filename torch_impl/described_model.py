@@ -162,7 +162,7 @@ class DescribedModel(DifferentiatedModel):
         return find_unused(self, description, seed) if self.unused is None else self.unused
 
     def list_files(self) -> list[str]:
-        """Return the paths of the user's source files, on which the model and its loss function depend."""
+        """Return the paths of the user's source files that the model and the loss function depend on."""
         return list_user_files()
 
     def weights(self, names: Collection[str] | None = None) -> dict[str, np.ndarray]:

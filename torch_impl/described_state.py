@@ -53,7 +53,7 @@ def find_restricted(model: torch.nn.Module, before: Arrays, compute: Callable[[]
     Args:
         model: The model.
         before: Its parameters and buffers.
-        compute: A function that computes a pass. It may raise UserError.
+        compute: A function that computes a pass, and may raise UserError.
     """
     parameters = {
         name: parameter

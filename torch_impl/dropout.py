@@ -90,7 +90,7 @@ def _hash_rows(example_keys: torch.Tensor, site_key: torch.Tensor, shape: torch.
 def hash_token_rows(example_keys: torch.Tensor, site_key: torch.Tensor, tokens: TokenPositions) -> torch.Tensor:
     """Return the keys, int64 [t], of the rows of unpadded tokens [t, features].
 
-    They are the keys that `hash_rows` returns for the same tokens in a padded input [n, positions, features].
+    The keys equal those of `hash_rows` for the same tokens in a padded input [n, positions, features].
     """
     return _fuse(_hash_token_rows, example_keys)(example_keys, site_key, *tokens)
 
@@ -130,7 +130,7 @@ def _compile(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 
 @cache
 def _can_compile() -> bool:
-    """Make a kernel, and return whether that is possible: it needs Triton, a C compiler and Python's headers."""
+    """Make a kernel, and return whether that is possible: a kernel needs Triton, a C compiler and Python's headers."""
     try:
         _compile(_split_mix)(torch.zeros(2, dtype=torch.int64, device="cuda"))
     except Exception as error:
@@ -141,7 +141,8 @@ def _can_compile() -> bool:
 
 # Inductor must not compile these operations for a CPU: overflow of signed integers is undefined in the C++ that it
 # generates. In its kernels for a GPU, overflow wraps around. `register_fake` takes the function that Inductor calls to
-# learn the strides of a result. It is the operation itself, so the strides are right for transposed keys, too.
+# learn the strides of a result. Here this function is the operation itself, so the strides are right for transposed
+# keys, too.
 _opaque_hash_to_mask = torch.library.custom_op("lockstep::keeps", _hash_to_mask, mutates_args=())
 _opaque_hash_to_mask.register_fake(_hash_to_mask)
 _opaque_hash_elements = torch.library.custom_op("lockstep::words", _hash_elements, mutates_args=())

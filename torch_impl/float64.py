@@ -23,7 +23,7 @@ def compute_in_float64() -> None:
 
 
 def keep_float64() -> AbstractContextManager[object]:
-    """Return a context for the code of a float64 model, in which every cast to float32 becomes a cast to float64.
+    """Return a context that makes every cast to float32 in the code of a float64 model a cast to float64.
 
     Casts to complex64, which a Fourier transform needs, become casts to complex128.
     """

@@ -36,7 +36,7 @@ def prepare_keras(precision: str, seed: int) -> None:
     """Import Keras, and prepare to build a model.
 
     Args:
-        precision: The config key `train.precision`. A bfloat16 run has a float32 model, which autocast computes.
+        precision: The config key `train.precision`. A bfloat16 run has a float32 model and computes with autocast.
         seed: The seed of the initial weights and of native dropout.
     """
     select_keras_backend()

@@ -68,12 +68,12 @@ class ObservedModel:
         Args:
             weights: The weights to set first, by name.
             shard: The micro-batches.
-            weight: The total weight of the global batch, by which the summed losses are divided.
+            weight: The total weight of the global batch: the divisor of the summed losses.
             training: Whether the model is in training mode.
             paths: The paths of the layers whose calls are returned.
-            replacements: What layers shall receive and return in the first micro-batch, by the layer's path in this
-                model: the calls of the other model's layers, or this model's own with noise. No gradients are then
-                computed.
+            replacements: Inputs and outputs that replace those of layers in the first micro-batch, by the layer's path
+                in this model: the calls of the other model's layers, or of this model with noise. With replacements, no
+                gradients are computed.
         """
         self._prepare(weights, training)
         losses, outputs, calls, unflattened_shapes, reshaped_shapes, counts = [], [], {}, {}, {}, {}

@@ -86,7 +86,7 @@ class Optimizer:
 
     @property
     def _slot_holder(self) -> torch.optim.Optimizer:
-        """Return the optimizer of PyTorch that has the slots. A subclass may wrap it in another one."""
+        """Return the optimizer of PyTorch that has the slots. A subclass may wrap it in another optimizer."""
         return self._optimizer
 
     @record_function("update")

@@ -65,7 +65,7 @@ def build_task_functions(
 
     Args:
         task: The settings of the task.
-        hf_config: The config of the model. It has the layouts of several outputs.
+        hf_config: The config of the model, with the layouts of several outputs.
         make_sum_function: Returns a function that sums a tensor over all replicas, for a task that compares examples.
     """
     if isinstance(task, ClassificationSettings):
@@ -89,8 +89,8 @@ def build_task_functions(
 def _build_classification(task: ClassificationSettings) -> TaskFunctions:
     """Return the chosen loss and the accuracy.
 
-    labels: classes [n] or [n, ...], or the share of each class [n, classes]. outputs: logits, with the classes last.
-    If an example has several labels, `_weigh_labels` decides how they count.
+    labels: classes [n] or [n, ...], or the share of each class [n, classes]. outputs: logits [..., classes]. If an
+    example has several labels, `_weigh_labels` decides how they count.
     """
 
     def compute_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -169,7 +169,7 @@ def _build_language_model() -> TaskFunctions:
 
 
 def _build_custom(task: CustomTaskSettings) -> TaskFunctions:
-    """Return the user's loss function. There is no metric: it is always 0."""
+    """Return the user's loss function, and a metric that is always 0."""
     assert task.torch is not None
     function = import_function("task.torch", task.torch)
     return TaskFunctions(function, lambda outputs, labels: outputs.new_zeros(len(outputs)))

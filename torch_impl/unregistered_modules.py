@@ -35,7 +35,7 @@ def check_registration(key: str, model: torch.nn.Module) -> None:
     """Raise UserError if an unregistered module has trainable parameters of its own, or drops elements.
 
     Args:
-        key: The config key and the factory, with which the error begins.
+        key: The config key and the factory: the start of the error.
         model: The model.
     """
     registered = {id(parameter) for parameter in model.parameters()}

@@ -29,7 +29,7 @@ def change_settings(model: keras.Model, pair: str, changes: int) -> keras.Model:
 
 
 def vgg16(changes: int) -> keras.Model:
-    """Return VGG16, which every change leaves as it is: they change PyTorch's model."""
+    """Return VGG16. The changes only affect PyTorch's model."""
     return keras.applications.VGG16(**SETTINGS, classifier_activation=None)
 
 

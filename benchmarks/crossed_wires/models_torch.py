@@ -25,5 +25,5 @@ def resnet50(changes: int) -> nn.Module:
 
 
 def densenet121(changes: int) -> nn.Module:
-    """Return DenseNet121, which every change leaves as it is: they change Keras's model."""
+    """Return DenseNet121. The changes only affect Keras's model."""
     return torchvision.models.densenet121(num_classes=CLASSES)

@@ -1,4 +1,4 @@
-"""Training of the three pairs, of which every stage has one difference fewer than the stage before it."""
+"""Training of the three pairs in stages. Each stage removes one difference."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 """The catalog of planted causes: one at a time, and two at once.
 
-A plant is a pair of training runs, A and B, in which B has a known cause that `common.diagnose` must name.
+A plant is a pair of training runs, A and B. B has a known cause of a difference, which `common.diagnose` must name.
 """
 
 from benchmarks.diagnose.model_plants import plant_bert_faults, plant_model_faults

@@ -31,7 +31,7 @@ STRATEGIES["faulty"] = FaultyStrategySettings
 
 
 def take_shard(batch: GlobalBatch, rank: int, config: Config, fault: str) -> list[Arrays]:
-    """Return the shard of a batch that a replica trains on, with the faults of samplers and of dropout's seeds."""
+    """Return the shard of a batch that a replica trains on, with faults of samplers and dropout seeds."""
     world_size = config.strategy.world_size
     if fault == "set_epoch":  # every epoch has the order of the first one, as if set_epoch had not been called
         step = (batch.step - 1) % steps_per_epoch(len(batch.split), config.train.global_batch_size) + 1

@@ -151,7 +151,7 @@ def gpt_oss() -> keras.Model:
 
 
 def smollm3() -> keras.Model:
-    """Return SmolLM3, of which every second layer has no positions."""
+    """Return SmolLM3, whose every second layer has no positions."""
     backbone = models.SmolLM3Backbone(
         **SIZES,
         num_attention_heads=HEADS,

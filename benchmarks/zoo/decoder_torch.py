@@ -248,7 +248,7 @@ def gpt_oss() -> nn.Module:
 
 
 def smollm3() -> nn.Module:
-    """Return SmolLM3, of which every second layer has no positions."""
+    """Return SmolLM3, whose every second layer has no positions."""
     config = transformers.SmolLM3Config(**DECODER, **ROTARY, no_rope_layers=[1, 0], pad_token_id=0)
     return _classify("SmolLM3", config)
 

@@ -12,12 +12,12 @@ class ZooResult:
     Attributes:
         paired: Whether every variable found its counterpart without a map file.
         proven: Whether both models are proven to compute the same.
-        differences: Sentences that say why they are not, the most useful first.
+        differences: Sentences that explain why the models differ, the most useful first.
         notes: Sentences about differences that are no errors, such as unused variables.
         skipped: Why the pair was not tried, such as a library that is not installed; empty if it was tried.
         proof_difference: The largest relative difference of the outputs in the proof.
         losses: The largest relative difference of the losses of the steps; None if the pair was not trained.
-        gradient_norms: The same of the norms of the gradients.
+        gradient_norms: The largest relative difference of the gradient norms.
         seconds: The time of the proof and of both training runs.
     """
 

@@ -56,7 +56,7 @@ def train_curves(pair: ZooPair, commands: Sequence[TrainingCommand]) -> list[np.
 
 
 def compare_curves(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Return the largest relative differences of the losses and of the norms of the gradients."""
+    """Return the largest relative differences of the losses and the gradient norms."""
     losses, norms = np.max(np.abs(a - b) / np.abs(a), axis=1)
     return float(losses), float(norms)
 

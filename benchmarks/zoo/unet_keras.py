@@ -6,7 +6,7 @@ from keras import layers
 from benchmarks.zoo.pairs import CLASSES
 from benchmarks.zoo.vision_sizes import IMAGE_SIZE
 
-WIDTHS = (8, 16, 32)  # channels of each level, of which the last one is the bottom
+WIDTHS = (8, 16, 32)  # channels of each level; the last level is the bottom
 
 
 def apply_block(x: keras.KerasTensor, outputs: int) -> keras.KerasTensor:

@@ -5,7 +5,7 @@ from torch import nn
 
 from benchmarks.zoo.pairs import CLASSES
 
-WIDTHS = (8, 16, 32)  # channels of each level, of which the last one is the bottom
+WIDTHS = (8, 16, 32)  # channels of each level; the last level is the bottom
 
 
 def build_block(inputs: int, outputs: int) -> nn.Sequential:

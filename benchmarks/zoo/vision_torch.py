@@ -179,7 +179,7 @@ def dinov3() -> nn.Module:
 
 
 def clip() -> nn.Module:
-    """Return the vision model of CLIP, of which the pooled output alone is normalized."""
+    """Return the vision model of CLIP, which normalizes only the pooled output."""
     model = transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**VIT_SIZES))
     return PooledClassifier(model, WIDTH, "pooler_output")
 

@@ -59,7 +59,7 @@ def relative_difference(a: np.ndarray, b: np.ndarray, min_norm: float = 0, equal
 
 
 def _sum_squares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float, float]:
-    """Return the sums of the squares of two vectors and of their difference, and their largest magnitude."""
+    """Return sum(a^2), sum(b^2), sum((b - a)^2) and the largest magnitude of two vectors."""
     a_square = b_square = gap_square = largest = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for x, y in _iterate_blocks(a, b):

@@ -1,8 +1,8 @@
 """Layers of a PyTorch and a Keras model whose inputs and outputs can be compared.
 
 Most pairs of sublayers are a layer of each model. A composite layer, such as PyTorch's MultiheadAttention, computes
-several sublayers at once. It is compared with the composite layer of the other model, or with the layers that compute
-the same sublayers there: their first input and their last output.
+several sublayers at once. A composite layer is compared with the composite layer of the other model, or with the other
+model's layers that compute the same sublayers: their first input and their last output.
 """
 
 from collections import Counter

@@ -112,7 +112,7 @@ def _find_layout(
     Args:
         torch_input: The input of PyTorch's layer.
         keras_input: The input of Keras's layer.
-        unflattened_shape: The shape of PyTorch's examples before the model flattened them; None if it did not.
+        unflattened_shape: The shape of PyTorch's examples before the model flattened them; None: not flattened.
         can_differ: Whether the inputs may have different values.
     """
     if torch_input.size != keras_input.size or len(torch_input) != len(keras_input):

@@ -19,7 +19,7 @@ NOT_PLAIN = object()  # marks a value that only a process with the framework can
 
 
 def call_factory(key: str, factory: str, arguments: Mapping[str, object]) -> Any:  # noqa: ANN401  any model
-    """Return what a factory returns.
+    """Call the user's factory and return its result.
 
     Args:
         key: The config key that names the factory.

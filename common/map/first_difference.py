@@ -77,7 +77,7 @@ def _is_parameter(pair: LayerPair) -> bool:
 def _explain_between(
     before: LayerPair | None, after: LayerPair, torch_pass: ComputedPass, keras_pass: ComputedPass
 ) -> str | None:
-    """Name the activations between two pairs of layers if they differ; None if they are equal or unknown."""
+    """Name the activations between two pairs of layers if they differ; None for equal or unknown activations."""
     if before is None:
         return None
     calls = [_get_call(torch_pass, pair.torch) for pair in (before, after)]

@@ -111,7 +111,7 @@ def _count_heads(keras_sublayers: list[Sublayer]) -> dict[Sizes, int]:
 
 
 def _get_fused_parameter(sublayer: Sublayer) -> str | None:
-    """Return the parameter from which this sublayer takes some rows; None if it takes whole parameters."""
+    """Return the parameter whose rows a sublayer shares with others; None for a sublayer with whole parameters."""
     weight = sublayer.variables.get("weight")
     source = weight.sources[0] if isinstance(weight, TorchSources) else None
     return source.name if source and source.rows else None
@@ -129,7 +129,7 @@ def _choose_outputs(torch_sizes: list[Sizes], keras_sizes: list[Sizes]) -> dict[
     """
     keras_counts = Counter(keras_sizes)
     options = {size: [(), *_list_outputs(size, keras_counts)] for size in Counter(torch_sizes)}
-    if math.prod(map(len, options.values())) > MAX_CHOICES:  # sizes that one model lacks decide without the others
+    if math.prod(map(len, options.values())) > MAX_CHOICES:  # decide by the sizes that one model lacks
         options = {size: outputs[-1:] if not keras_counts[size] else outputs[:1] for size, outputs in options.items()}
     choices = []
     for outputs in product(*options.values()):

@@ -12,7 +12,7 @@ VARIABLE = "KERAS_BACKEND"
 def check_keras_backend(descriptions: Mapping[str, ModelDescription]) -> None:
     """Raise UserError if PyTorch's model is a Keras model and the user has set another backend than PyTorch's.
 
-    Lockstep sets the backend of each process itself. The user may believe that the other one computes.
+    Lockstep sets the backend of each process itself, but the user may believe that the configured backend is used.
     """
     backend = os.environ.get(VARIABLE, "torch")
     if backend != "torch" and any(description.is_keras for description in descriptions.values()):

@@ -46,7 +46,7 @@ def _find_call_style(
     model: Any,  # noqa: ANN401
     names: Sequence[str],
 ) -> Literal["positional", "keyword", "dict"]:
-    """Return how a model takes its inputs; "dict" means that it takes all of them as one dict."""
+    """Return the way to pass inputs to a model. "dict": all inputs in one dict."""
     model = get_user_model(model)
     classes = {kind.__name__ for kind in type(model).__mro__ if is_keras_class(kind)}
     if "Sequential" in classes:

@@ -102,7 +102,7 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
 
 
 def _split_known_kind(layer: LayerDescription, names: dict[str, str], shapes: dict[str, Shape]) -> list[_Piece]:
-    """Return the pieces of a layer; none if its kind is unknown or an earlier layer owns its main variable."""
+    """Return the pieces of a layer; empty for an unknown kind, or if an earlier layer owns the main variable."""
     kind = layer.kind
     if kind in SIMPLE_KINDS:
         shared_kind, main_role, torch_roles = SIMPLE_KINDS[kind]

@@ -32,7 +32,7 @@ def is_noise_layer(layer: Any) -> bool:  # noqa: ANN401  a keras.Layer, as below
 
 
 def get_keras_noise(layer: Any) -> Noise | None:  # noqa: ANN401
-    """Return the noise of one of Keras's own layers; None if it has none, or none that can be aligned."""
+    """Return the noise of one of Keras's own layers; None without noise that can be aligned."""
     if not is_noise_layer(layer) or getattr(layer, "data_format", None) == "channels_first":
         return None
     operation, default_unit = NOISE_OF_CLASSES[type(layer).__name__]
@@ -64,7 +64,7 @@ def set_rates_to_zero(layer: Any) -> None:  # noqa: ANN401
 
 
 def may_have_noise(layer: Any) -> bool:  # noqa: ANN401
-    """Check whether a layer of the user may add noise: it has one input, no weights and no layers in it."""
+    """Check whether a layer of the user may add noise: a layer with one input, without weights and inner layers."""
     parameters = [name for name in signature(layer.call).parameters if name != "training"]
     return (
         not type(layer).__module__.startswith(KERAS_LAYERS)
@@ -94,7 +94,7 @@ def _has_dropout_layers(layer: Any) -> bool:  # noqa: ANN401
 
 
 def _get_unit(noise_shape: Sequence[int | None]) -> Unit | None:
-    """Return the unit that gets one random number in a layer with a noise shape; None if it cannot be aligned."""
+    """Return the unit that gets one random number in a layer with a noise shape; None: cannot be aligned."""
     examples, *axes = noise_shape
     if examples is not None or not {*axes} <= {None, 1}:
         return None

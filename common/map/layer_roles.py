@@ -1,4 +1,4 @@
-"""Roles of layers in two models: their surroundings, by which parallel branches in different orders can be paired.
+"""Roles of layers: labels of their surroundings, which pair parallel branches in different orders.
 
 A layer has a label at each level. The first labels describe the layer itself; at every further level the label also
 depends on the labels of the layers before and after it. Layers with equal labels in both models have equal surroundings

@@ -16,7 +16,7 @@ from common.map.array_differences import compute_norm, relative_difference
 from common.map.description import Arrays, ComputedPass, RecordedCall
 
 TOLERANCE = 1e-9  # larger than the rounding errors of a float64 pass
-GRADIENT_TOLERANCE = 1e-5  # larger than the rounding errors of float32, in which some models compute gradients
+GRADIENT_TOLERANCE = 1e-5  # larger than the rounding errors of float32; some models compute gradients in it
 FACTORS = np.random.default_rng(0).standard_normal(64)  # of the neighboring elements that `sketch_array` adds
 SMALL_SHARE = 1e-2  # a smaller gradient is compared relative to this share of the norm of the largest gradient
 

@@ -1,8 +1,8 @@
-"""Alignment of recurrences of a class of its own with the recurrent layers of the other framework.
+"""Alignment of recurrences in a user's class with the recurrent layers of the other framework.
 
-Such a class multiplies the token by one matrix and the state by another one, and adds up to two biases. They are
-parameters of the class, or belong to two linear layers in it. Their sublayers are joined to a sublayer of the kind that
-the recurrent layer has.
+Such a class multiplies the token by one matrix and the state by another matrix, and adds up to two biases. These
+variables are parameters of the class, or belong to two linear layers in it. Their sublayers are joined to one sublayer
+of the kind of the recurrent layer.
 """
 
 import re

@@ -34,11 +34,11 @@ class PairingRequest:
         tf: Keras's factory as module:function.
         inputs: The inputs by name.
         arguments: The keyword arguments of both factories.
-        map: The map file, whose pairs of variables take precedence; None if there is none.
+        map: The map file, whose pairs of variables take precedence; None: no map file.
         seed: The seed of the weights, of the inputs, and of the other random numbers of the proof.
-        arrays: The values of the inputs, with channels last; None if they are drawn.
+        arrays: The values of the inputs, with channels last; None: random values.
         prove: Whether to prove that the models compute the same.
-        allow_unpaired: Whether to compute models although variables have no counterpart.
+        allow_unpaired: Whether to compute models that have variables without a counterpart.
         is_one_factory: Whether both sides use the factory of `model.keras`, which builds a Keras model on both.
     """
 
@@ -117,7 +117,7 @@ def pair_models(torch_side: Side, keras_side: Side, request: PairingRequest) -> 
     """Build both models, pair their variables, and prove that they compute the same if all variables are paired.
 
     Raises:
-        UserError: A factory, a model or the map file is wrong. That the models differ is no error.
+        UserError: A factory, a model or the map file is wrong. Differences between the models are no errors.
     """
     torch_description, keras_description = describe_models({"torch": torch_side, "tf": keras_side}, request).values()
     transformations = read_map(request.map, torch_description, keras_description) if request.map else {}
@@ -211,7 +211,7 @@ def _measure_outputs(computation: Computation, has_channels: bool) -> float:
 
 
 def _agree_without_unmatched(torch_side: Side, keras_side: Side, models: PairedModels) -> bool:
-    """Compute a pass of both models in which the variables that one of them lacks are 0. Compare the outputs."""
+    """Set the variables that one model lacks to 0, compute a pass of both models, and compare the outputs."""
     parameter_map, variables = models.parameter_map, models.keras_description.variables
     if parameter_map.unmatched_torch and parameter_map.unmatched_keras:
         return False

@@ -1,7 +1,7 @@
 """Pairs of single variables whose layers may be of different kinds.
 
-A layer that one framework has, such as a norm, may be a class of a library in the other. If each of the two layers has
-one variable, their shapes and their order tell which ones are counterparts.
+A layer that one framework has, such as a norm, may be a class of a library in the other. If both layers have one
+variable, the layers are paired by the shape of the variable and their order.
 """
 
 from collections.abc import Callable, Collection

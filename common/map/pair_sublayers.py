@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from common.map.layer_roles import LayerRoles, order_by_roles
 from common.map.sublayers import LayerPair, Sublayer
 
-# What an alignment gains from two aligned sublayers: if they are a known pair, have equal signatures, or last words
+# Scores of two aligned sublayers: a known pair, equal signatures, equal last words
 PAIRED_SCORE, SIGNATURE_SCORE, WORD_SCORE = 4, 2, 1
 
 
@@ -23,8 +23,8 @@ def pair_by_signature(
 ) -> list[LayerPair]:
     """Pair sublayers of equal kind and sizes by the last words of their paths, otherwise by their roles and order.
 
-    The words decide if both models use the same ones, then the layers before and after, then the order of execution.
-    Sublayers stay unpaired if the models have different numbers of them.
+    The pairs follow the words if both models use the same words, then the layers before and after, then the order of
+    execution. Sublayers of a kind stay unpaired if the models have different numbers of them.
     """
     layer_pairs: list[LayerPair] = []
     for signature in dict.fromkeys(sublayer.signature for sublayer in torch_sublayers):

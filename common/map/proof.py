@@ -83,7 +83,8 @@ def prove_models(
             cause = _explain_outputs(computation, training, passes, parameter_map, output_difference)
             proof.errors.append(f"in {mode} the outputs differ by {output_difference:.1e} of their norm; {cause}")
             return proof
-        # Both modes use the same factors. Most models then have the same gradients in both, and they are compared once.
+        # Both modes use the same factors, so most models have the same gradients in both modes, which are compared
+        # once.
         projections = draw_projections(outputs, torch_pass.outputs, np.random.default_rng(seed))
         torch_pass, keras_pass = computation.add_gradients(torch_pass, keras_pass, *projections)
         if (torch_pass.gradients, keras_pass.gradients) != summaries:
@@ -134,8 +135,8 @@ class Computation:
         torch_weights: All weights of PyTorch's model.
         keras_weights: The weights of Keras's model that have a counterpart.
         keras_unpaired: The other weights of Keras's model. `add_state` needs them.
-        is_synchronized: Whether the models in both processes have these weights: they were sent, and no pass has
-            changed them since.
+        is_synchronized: Whether the models in both processes have these weights: no pass has changed the weights since
+            they were sent.
     """
 
     torch_side: Side

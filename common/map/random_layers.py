@@ -22,7 +22,7 @@ class TrainingObservation:
 
     Attributes:
         random_layers: The layers that draw random numbers, as "path (function)".
-        stateful: A sentence for each layer that keeps a state that is no variable.
+        stateful: A sentence for each layer that keeps a state outside of variables.
         buffers: The buffers that passes change, by name, and whether their new values depend on the examples.
         changed: The names of all variables that passes change.
     """

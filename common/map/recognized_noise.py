@@ -22,12 +22,12 @@ TRIES = 64  # the number of passes that show whether a layer draws random number
 
 
 def recognize_noise(compute: LayerFunction, numbers: Collection[float]) -> Noise | None:
-    """Return the noise of a layer; None if it has none, or none that can be aligned.
+    """Return the noise of a layer; None without noise that can be aligned.
 
     Args:
-        compute: The layer. It may raise an error for inputs that it does not accept.
-        numbers: The numbers among the layer's attributes. Some strengths can only be measured roughly; the number that
-            is close then gives the exact value.
+        compute: The layer, which may raise an error for inputs that it does not accept.
+        numbers: The numbers among the layer's attributes. Some strengths can only be measured roughly; the closest of
+            these numbers is the exact value.
     """
     for shape in EXAMPLE_SHAPES:
         try:

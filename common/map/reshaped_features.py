@@ -1,6 +1,6 @@
 """The features of a linear layer that a model divides into several axes, such as those of an image.
 
-The two frameworks order these axes differently: PyTorch has the channels first, and Keras last.
+The two frameworks order these axes differently: channels-first in PyTorch, channels-last in Keras.
 """
 
 from collections.abc import Collection, Mapping

@@ -34,7 +34,7 @@ class Side:
         Args:
             package: torch_impl or tf_impl.
             module: The module whose class makes the model: a key of CLASSES in common.map.side_process.
-            python: The interpreter of another environment, which `common.interpreter` has checked; None for this one.
+            python: The interpreter of another environment, checked by `common.interpreter`; None for this environment.
             device: The value of `train.device` of the run: with "cpu", the process sees no GPU.
         """
         self.framework, self.python, self.has_imported = package.removesuffix("_impl"), python, False

@@ -99,7 +99,7 @@ def _take_standard_input() -> int:
 
 @contextmanager
 def _discard_stderr() -> Iterator[None]:
-    """Discard standard error, on which TensorFlow reports a missing GPU during its import."""
+    """Discard standard error, because TensorFlow reports a missing GPU there during its import."""
     sys.stderr.flush()
     saved_stderr, null_device = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_device, 2)

@@ -13,7 +13,7 @@ def find_norms_of_single_values(
 ) -> list[str]:
     """Return the paths of BatchNorm layers that receive one value of each channel from an example.
 
-    They cannot compute a variance from a batch of one example.
+    These layers cannot compute a variance from a batch of one example.
 
     Args:
         layers: The layers of the model that own variables.

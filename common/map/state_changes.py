@@ -1,7 +1,7 @@
 """Comparison of the state that a forward pass changes: BatchNorm's moving statistics, and other variables.
 
-It is a part of the proof that a PyTorch and a Keras model compute the same. A parameter map says which variables
-correspond.
+The comparison is a part of the proof that a PyTorch and a Keras model compute the same. A parameter map says which
+variables correspond.
 """
 
 import math

@@ -46,10 +46,10 @@ class Sublayer:
         sizes: The sizes that must be equal on both sides, such as the shape of the weight in PyTorch's layout.
         variables: The variables by role: `TorchSources` in a PyTorch model, `KerasTarget` in a Keras model.
         output: The path of the layer that returns the output of this sublayer; None if no layer does.
-        composite: The path of the layer that computes this sublayer together with others; None if there is none.
-        unflattened_shape: The shape of one example before the model flattened it for the layer; None if it did not.
+        composite: The path of the layer that computes this sublayer together with others; None: no such layer.
+        unflattened_shape: The shape of one example before the model flattened it for the layer; None: not flattened.
         reshaped_shape: The shape of one example after the model divided the features that the layer returned into
-            several axes; None if it did not.
+            several axes; None: not divided.
         settings: Settings that should be equal on both sides, such as epsilon.
     """
 
@@ -70,7 +70,7 @@ class Sublayer:
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether a forward pass records what this sublayer alone receives and returns."""
+        """Return whether a forward pass records the input and the output of this sublayer alone."""
         return self.output == self.path != self.composite
 
     @property

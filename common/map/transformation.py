@@ -1,7 +1,7 @@
 """The transformation of PyTorch's parameters to a variable of Keras, and back.
 
-A transformation joins one or several parameters, its sources, and applies steps that change the layout. It is written
-as text in tables and in map files:
+A transformation joins one or several parameters, its sources, and applies steps that change the layout. Its text in
+tables and map files:
 
     fc.weight | transpose 1 0
     attention.in_proj_weight[0:16] | transpose 1 0 | reshape 16 4 4
@@ -104,7 +104,7 @@ class ParameterTransformation:
 
     @property
     def selects_rows(self) -> bool:
-        """Return whether the Keras variable has only some rows of a parameter."""
+        """Return whether the Keras variable consists of some rows of a parameter."""
         return any(source.rows for source in self.sources) or any(step.kind == "rows" for step in self.steps)
 
     def join_sources(self) -> str:
@@ -208,7 +208,7 @@ def merge_steps(steps: Sequence[TransformationStep]) -> tuple[TransformationStep
 
 
 def parse_transformation(text: str) -> ParameterTransformation:
-    """Parse the text that `str` of a transformation returns. Raise UserError if it is no transformation."""
+    """Parse the text that `str` of a transformation returns. Raise UserError for other text."""
     first, *steps = (part.strip() for part in text.split("|"))
     joined = next((sign for sign in "+,&" if sign in first), "")
     axis = re.search(r" +axis +(\d{1,2})$", first) if joined == "&" else None

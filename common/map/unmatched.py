@@ -105,7 +105,7 @@ def _find_halves(
 
 
 def _group_by_role(description: ModelDescription, names: list[str]) -> Mapping[tuple[str, str], list[str]]:
-    """Return the names by the kind of the layer that has the variable first, and by its role there."""
+    """Return the names by (kind, role): the kind of the first layer with the variable, and the role in it."""
     owners: dict[str, tuple[str, str]] = {}
     for layer in description.layers:
         for role, name in layer.variables.items():

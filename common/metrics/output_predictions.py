@@ -60,7 +60,7 @@ def _get_class_shape(layout: OutputLayout) -> list[int]:
 
 
 def _split_columns(values: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """Split an array [n, values] into arrays whose examples have these shapes; they are still flat."""
+    """Split an array [n, values] into arrays whose examples have these shapes, but are still flat."""
     return np.split(values, np.cumsum([math.prod(shape) for shape in shapes])[:-1], 1)
 
 

@@ -24,7 +24,7 @@ def merge_buffers(
     models: PairedModels | None,
     descriptions: Mapping[str, ModelDescription],
 ) -> dict[str, bool]:
-    """Return which buffers change, and whether they depend on the examples, by their names in checkpoints.
+    """Return, for each buffer that changes, whether it depends on the examples, by its name in checkpoints.
 
     Args:
         settings: The settings of the model.

@@ -21,7 +21,7 @@ def find_tensorflow_prefix(path: Path) -> Path | None:
 
 
 def describe_checkpoint(path: Path) -> str | None:
-    """Return what a path is, if it is a checkpoint of TensorFlow or a run directory, or else None."""
+    """Describe a path that is a checkpoint of TensorFlow or a run directory. Return None for other paths."""
     if (path / "saved_model.pb").is_file():
         return "is a TensorFlow SavedModel"
     if find_tensorflow_prefix(path) is not None or path.suffix == ".index" or ".data-" in path.name:

@@ -80,8 +80,8 @@ def list_transformations(hf_config: HfConfig) -> list[str]:
 def draw_parameter(hf_config: HfConfig, name: str, shape: tuple[int, ...], stream: np.random.Generator) -> np.ndarray:
     """Return a random initial value as torch's Conv2d and Linear draw it.
 
-    Weights and biases are uniform within 1 / sqrt(number of values that one output sums). A bias takes the bound of its
-    layer's weight.
+    Weights and biases are uniform within 1 / sqrt(number of inputs of one output). A bias has the bound of the weight
+    of the same layer.
     """
     _, *inputs = get_parameter_shapes(hf_config)[name.replace(".bias", ".weight")]
     bound = 1 / math.sqrt(math.prod(inputs))

@@ -64,7 +64,7 @@ class UserModel:
 
 
 def identify(config: Config, cache: ArrayCache) -> dict[str, object]:
-    """Return what decides the initial weights, except for the user's code: another value gives another checkpoint."""
+    """Return the values that the initial weights depend on, except for the user's code."""
     assert isinstance(config.model, CustomModelSettings)
     paths = {"map": config.model.map, "checkpoint": config.model.checkpoint}
     files = {name: identify_file(_find_file(f"model.{name}", path)) for name, path in paths.items() if path is not None}
@@ -172,7 +172,7 @@ def build(config: Config, cache: ArrayCache) -> UserModel:
 
 
 def make_request(config: Config, cache: ArrayCache, examples: Mapping[str, np.ndarray]) -> PairingRequest:
-    """Return what the sides need to build the models and to compute them on some examples."""
+    """Return the request that makes the sides build the models and compute them on some examples."""
     settings = config.model
     assert isinstance(settings, CustomModelSettings)
     factories = settings.factories
@@ -253,7 +253,7 @@ def _make_inputs(
 
 
 def _has_fixed_batches(config: Config, cache: ArrayCache) -> bool:
-    """Check whether all batches of training and of evaluations have the same size, which a compiled step then knows."""
+    """Check whether all batches of training and evaluations have the same size, known to a compiled step."""
     size, splits = config.train.global_batch_size, (cache.train, cache.validation)
     return config.strategy.kind != "parameter_server" and all(has_equal_batches(len(split), size) for split in splits)
 
@@ -277,8 +277,8 @@ def _check_match(models: PairedModels, allow_unpaired: bool) -> None:
 def _list_frozen(models: PairedModels | None, descriptions: Mapping[str, ModelDescription]) -> list[str]:
     """Return the parameters of PyTorch's model that are not trained.
 
-    These are parameters that the model declares as frozen, unused parameters, and all biases but the first of those
-    whose sum is one bias in Keras.
+    These are parameters that the model declares as frozen, unused parameters, and, if one bias in Keras is the sum of
+    several biases, all but the first of them.
     """
     if "torch" not in descriptions:
         return []

@@ -52,7 +52,7 @@ class InitialCheckpoint:
 
     @property
     def has_batch_norm(self) -> bool:
-        """Return whether the model has moving statistics, which BatchNorm layers have."""
+        """Return whether the model has moving statistics of BatchNorm layers."""
         return any(name.endswith(("running_mean", "moving_mean")) for name in self.weights())
 
     def weights(self) -> StoredTensors:

@@ -69,8 +69,8 @@ def find_class_axis(key: str, shape: Shape, labels_shape: Shape) -> tuple[str, M
     """Find the axis of the classes in an output for labels [n, ...].
 
     Returns:
-        The shape that the labels need, if the output has another one; otherwise "". Then the move of the axis of the
-        classes, and the number of classes.
+        The shape that the labels need if the output does not have it, otherwise ""; the move of the axis of the
+        classes; the number of classes.
     """
     is_first, is_last = shape[:1] + shape[2:] == labels_shape, shape[:-1] == labels_shape
     if is_first and is_last:
@@ -87,7 +87,7 @@ def find_class_axis(key: str, shape: Shape, labels_shape: Shape) -> tuple[str, M
 
 
 def _find_expected_shape(task: TaskSettings, cache: Cache, shape: Shape, labels: np.ndarray) -> str:
-    """Return the shape that the task needs if an output has another one, or ""."""
+    """Return the shape that the task needs if an output does not have it, otherwise ""."""
     if isinstance(task, ClassificationSettings):
         classes = len(cache.classes) or labels.shape[-1]
         return "" if shape == (len(labels), classes) else f"[n, {classes}], a logit for each class"

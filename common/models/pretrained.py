@@ -1,4 +1,4 @@
-"""A pretrained BERT checkpoint in Hugging Face format. It is checked before anything is built from it."""
+"""A pretrained BERT checkpoint in Hugging Face format, which is checked before it is used."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ class SourceCheckpoint(TokenizerSource):
 
 
 def find_source(config: Config) -> SourceCheckpoint | None:
-    """Return the pretrained checkpoint of a config, or None if its weights are random. Raise UserError."""
+    """Return the pretrained checkpoint of a config, or None for random initial weights. Raise UserError."""
     if not isinstance(config.model, PretrainedBertSettings):
         return None
     directory = Path(config.model.checkpoint).expanduser()

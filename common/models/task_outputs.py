@@ -109,7 +109,7 @@ def _find_names(
     position: int,
     shapes: Shapes,
 ) -> dict[str, str]:
-    """Return the name by which each side returns an output. The outputs of two models are in the same order.
+    """Return the name of an output on each side. The outputs of two models are in the same order.
 
     The config gives the name or the position of the output. If the models do not name their outputs, and return as many
     as the task has, the position in the task is used.
@@ -130,7 +130,7 @@ def _find_names(
 
 
 def _locate(keys: Mapping[str, str], place: str, shapes: Shapes) -> dict[str, str]:
-    """Return the name by which each side returns an output, as `common.map.output_pairs` pairs outputs.
+    """Return the name of an output on each side, as `common.map.output_pairs` pairs outputs.
 
     Outputs of the same names are paired by name, others in their order.
 

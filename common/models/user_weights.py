@@ -165,7 +165,7 @@ def _select_weights(
 def _is_tied(tensor: np.ndarray, weights: Iterable[np.ndarray]) -> bool:
     """Check whether a tensor equals one of the weights.
 
-    A tensor whose elements are all equal, such as a zero bias, does not count: it may be equal by chance.
+    A tensor whose elements are all equal, such as a zero bias, does not count, because it may be equal by chance.
     """
     is_drawn = tensor.size > 0 and bool((tensor != tensor.flat[0]).any())
     return is_drawn and any(np.array_equal(tensor, array, equal_nan=True) for array in weights)

@@ -129,7 +129,7 @@ def _find_layers(modules: Sequence[TraceEvent]) -> list[tuple[str, TraceEvent]]:
         stack[-1].inner_calls.append(call)
         stack.append(call)
     model = root
-    while len(model.inner_calls) == 1:  # modules that only wrap another one have no layers of their own
+    while len(model.inner_calls) == 1:  # modules that only wrap another module have no layers of their own
         model = model.inner_calls[0]
     layers = [
         call.event

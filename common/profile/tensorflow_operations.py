@@ -19,7 +19,7 @@ def get_scope(event: TraceEvent) -> NameScope:
 
 
 def find_layer(layers: Mapping[NameScope, str], scope: NameScope) -> str | None:
-    """Return the name of the innermost layer that a scope lies in; None if it lies in no layer."""
+    """Return the name of the innermost layer around a scope; None outside of layers."""
     return next((layers[scope[:depth]] for depth in range(len(scope), 0, -1) if scope[:depth] in layers), None)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypedDict
 
-# A reduction sums gradients over the replicas. It is hidden while the rank computes something else at the same time.
+# A reduction sums gradients over the replicas. It is hidden while the rank computes something else.
 PHASES = ("forward", "backward", "update", "reduce, exposed", "reduce, hidden", "other")
 # The names of TensorFlow's operations of backward. The second alternative matches the gradient of a tf.function.
 BACKWARD = re.compile(r"^gradient_tape/|(^|/)gradients/")

@@ -1,8 +1,8 @@
 """Format of operations.json, a file of a record: the operations of the first micro-batch, up to its loss.
 
-The file shows which line of a script computed what. It is absent if the recorder cannot see operations, and in records
-of older versions. A tensor is known by a number, and described by statistics that do not depend on the order of its
-axes: two scripts that compute the same tensor in another layout have the same statistics, up to rounding.
+The file shows which line of a script computed what. The file is missing if the recorder cannot see operations, and in
+records of older versions. A tensor is known by a number, and described by statistics that do not depend on the order of
+its axes: two scripts that compute the same tensor in another layout have the same statistics, up to rounding.
 
 The files that record run in the environment of the script: they import only NumPy, their framework and each
 other, and run on Python 3.9.
@@ -52,5 +52,5 @@ class OperationTrace(TypedDict):
     names: dict[
         str, int
     ]  # numbers of tensors by their names in the record, such as "layer/fc1/output" or "weight/bias"
-    loss: int | None  # number of the loss; None if it was not seen
+    loss: int | None  # number of the loss; None: not seen
     complete: bool  # whether all operations up to the loss are listed

@@ -21,7 +21,7 @@ from common.recording.record_writer import list_plain_values
 OUTPUT = re.compile(r"(batch/0(/call/\d+)?|\d+)/output/")
 MOST_CHARACTERS = 160  # of a line of code
 MOST_CHARACTERS_OF_ARGUMENT = 1000
-# Packages whose code is no part of a script; Python 3.9 does not list those of its standard library
+# Packages that are not part of a script, for Python 3.9, which does not list its standard library
 STANDARD_LIBRARY = getattr(sys, "stdlib_module_names", {"contextlib", "functools"}) - {"__main__"}
 
 
@@ -33,7 +33,7 @@ class OperationObserver:
 
         Args:
             measure: Returns the statistics of a tensor.
-            packages: Names of modules and packages whose code is no part of the script, such as the framework.
+            packages: Names of modules and packages that are not part of the script, such as the framework.
         """
         self._measure = measure
         self._packages = tuple(f"{package}." for package in ("common.recording", *packages))
@@ -45,8 +45,8 @@ class OperationObserver:
 
         Args:
             tensor: The tensor.
-            is_changed: Whether it has changed since it was seen.
-            is_result: Whether it depends on weights: if it is new, an operation was not seen.
+            is_changed: Whether the tensor has changed since it was seen.
+            is_result: Whether the tensor depends on weights. A new tensor that does comes from an unseen operation.
         """
         if len(self._trace["operations"]) >= MOST_OPERATIONS:
             return
@@ -66,7 +66,7 @@ class OperationObserver:
     ) -> None:
         """Add an operation that has ended.
 
-        An output that is one of the inputs was changed in place: it has a new number from now on.
+        An output that is one of the inputs was changed in place, and gets a new number.
 
         Args:
             name: The name of the function or the kind of the layer.
@@ -116,11 +116,11 @@ class OperationObserver:
             self._trace["names"][name] = self.find_number(tensor)
 
     def share_number(self, tensor: object, other: object) -> None:
-        """Give a tensor the number of another one that has the same values."""
+        """Give a tensor the number of another tensor with the same values."""
         self._numbers[id(tensor)] = weakref.ref(tensor), self.find_number(other)
 
     def finish(self, loss: object) -> OperationTrace:
-        """Return the operations that lead to a loss or to an output; all if the loss is None: it was not seen."""
+        """Return the operations that lead to a loss or to an output, or all operations if the loss is None."""
         if loss is not None:
             number = self._trace["loss"] = self.find_number(loss)
             # Keras computes the loss of probabilities from what their sigmoid received, and not from the model's output

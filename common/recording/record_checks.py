@@ -82,7 +82,7 @@ def _check(value: object, expected: object, path: str) -> None:
     Args:
         value: The value.
         expected: The type: a TypedDict, list, dict, a union with None, object, or a key of PREDICATES.
-        path: Path of the value in the file, for the error; it ends with a separator.
+        path: Path of the value in the file, with a separator at the end, for the error.
     """
     origin, arguments = get_origin(expected), get_args(expected)
     if expected is object:

@@ -80,7 +80,7 @@ class RankRecord:
 
 
 class Record:
-    """The record of a training script: the records of all its processes, of which there may be one.
+    """The record of a training script: the records of its processes, one or more.
 
     Attributes:
         directory: Directory of the record.
@@ -126,7 +126,7 @@ def is_record(path: Path) -> bool:
 
 
 def open_record(directory: Path) -> Record:
-    """Open a record. Raise UserError if there is none, or if it is damaged."""
+    """Open a record. Raise UserError if the record is missing or damaged."""
     check_directory(directory)
     if os.path.lexists(directory / RECORD):
         rank = RankRecord(directory)
@@ -175,7 +175,7 @@ def _open_ranks(directory: Path, numbers: Sequence[int], facts: RecordFacts) -> 
 
 
 def check_directory(path: Path) -> None:
-    """Raise UserError if a path is no directory."""
+    """Raise UserError unless a path is a directory."""
     try:
         is_directory = path.is_dir()
     except OSError as error:
@@ -196,7 +196,7 @@ def _list_rank_numbers(directory: Path) -> list[int]:
 
 
 def _list_notes(ranks: Sequence[RankRecord]) -> list[str]:
-    """Return what is incomplete in the records of the processes, without repetitions."""
+    """Return the sentences about incomplete parts of the records of all processes, without repetitions."""
     notes = [sentence for rank in ranks for sentence in rank.facts["not_recorded"]]
     counts = {len(rank.facts["steps"]) for rank in ranks}
     if len(counts) > 1:

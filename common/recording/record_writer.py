@@ -56,7 +56,7 @@ Arrays = Mapping[str, Union[np.ndarray, Sample]]  # noqa: UP007  Python 3.9 eval
 class RecordWriter:
     """Writes the record of one rank, step by step. A reader finds every step that is finished.
 
-    An error of the file system ends the record with a warning; it does not end the training.
+    An error of the file system ends the record with a warning, but not the training.
 
     Attributes:
         facts: The content of record.json, which a recorder completes; every step writes it.
@@ -201,7 +201,7 @@ class RecordWriter:
 
 
 def limit_copied_bytes(variable_bytes: int, step: int) -> int:
-    """Return how many bytes of layers, and of the batches of a step, a recorder copies as a whole."""
+    """Return the number of bytes of layers, and of the batches of a step, that a recorder copies as a whole."""
     share = FIRST_COPIED_SHARE if step == 1 else LATER_COPIED_SHARE
     return max(MIN_COPIED_BYTES, int(share * variable_bytes))
 

@@ -4,8 +4,8 @@ A bundle is a zip archive without compression. Zip and not tar: its index has th
 one is read, a reader takes only the members that it needs, each has a checksum, and there are no links, devices or
 sparse members. Without compression no member is larger than the file. Most bytes are weights, which compress badly.
 
-A bundle may come from somebody else. Only the members of the layouts below are read, and each of them once. They are
-written to a new directory for as long as the command runs.
+A bundle may come from somebody else. Only the members of the layouts below are read, each once. They are written to a
+temporary directory, which the command removes at its end.
 """
 
 import json
@@ -179,7 +179,7 @@ def unpack_bundle(path: Path, directory: Path, only_curves: bool = False) -> Non
 
 
 def _read_facts(path: Path, archive: zipfile.ZipFile) -> tuple[str, list[str]]:
-    """Return the kind, RUN or RECORD, and the names of the other members. Raise UserError if this is no bundle."""
+    """Return the kind, RUN or RECORD, and the names of the other members. Raise UserError for other archives."""
     first = next(iter(archive.infolist()), None)
     if first is None or first.orig_filename != FACTS:
         raise UserError(

@@ -11,7 +11,7 @@ MAX_COUNT = 2**53  # whole numbers below it are exact in JSON readers that use f
 
 
 def check_no_pipe(file: Path) -> None:
-    """Raise UserError if a path is a pipe or a device, which may never end, or if it cannot be accessed."""
+    """Raise UserError if a path cannot be accessed, or is a pipe or a device, whose content may never end."""
     try:
         is_pipe = file.exists() and not file.is_file() and not file.is_dir()
     except OSError as error:  # the name may be too long, for example

@@ -80,7 +80,7 @@ def find_summary_file(run_dir: Path) -> Path:
 
 
 def read_final_summary(run_dir: Path) -> Summary | None:
-    """Return the summary of a run that has ended; None if it has none yet. Raise UserError if it is damaged."""
+    """Return the summary of a run that has ended; None if the run has none. Raise UserError if it is damaged."""
     file = run_dir / SUMMARY_FILE
     return read_summary(file) if file.exists() else None
 

@@ -47,7 +47,7 @@ def list_reference_pairs(comparison: Comparison) -> list[tuple[Run, RunPair]]:
 
 
 def list_next_steps(comparison: Comparison) -> list[str]:
-    """Return what to do to find out why pairs differ: mostly a command. Groups of seeds need it only if they differ."""
+    """Return next steps, mostly commands, to find out why pairs differ. For groups of seeds, only if they differ."""
     if comparison.group_comparisons and comparison.verdict != DIFFERENT:
         return []
     return [next_step for pair in comparison.pairs if (next_step := suggest_next_step(pair))]

@@ -1,4 +1,4 @@
-"""Colours and dashes of the report. A run has the same ones in every chart and table."""
+"""Colours and dashes of the report. A run looks the same in every chart and table."""
 
 # Okabe and Ito's palette, which readers of every colour vision can distinguish. Light colours are darkened for thin
 # lines on white. page/page.css repeats the palette, and has lighter colours for a dark page.

@@ -32,7 +32,7 @@ MAX_PAIRS, MAX_NOTES = 10, 20  # largest numbers of pairs and notes on a termina
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Print the tables of runs and of pairs, the notes, and the verdict."""
+    """Print the tables of the runs and the pairs, the notes, and the verdict."""
     console = SafeConsole(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console = SafeConsole(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)

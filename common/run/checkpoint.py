@@ -1,9 +1,9 @@
 """Framework-neutral checkpoints: weights and optimizer slots under Hugging Face names, and the position of the run.
 
 A checkpoint is a directory in Hugging Face format, such as checkpoints/step-00000100 in a run directory, with two more
-files, optimizer.safetensors and state.json. The directory appears complete or not at all. It is opened only if its
-files match the checksums in state.json. The curve settings in state.json are the values that decide the loss curve: a
-run that resumes from the checkpoint must have the same.
+files, optimizer.safetensors and state.json. The directory appears complete or not at all. Its files must match the
+checksums in state.json. The curve settings in state.json are the values that decide the loss curve: a run that resumes
+from the checkpoint must have the same.
 """
 
 import logging
@@ -51,7 +51,7 @@ class Checkpoint:
 
     @property
     def environments(self) -> list[EnvironmentStretch]:
-        """Return the environments in which the run trained until the checkpoint; none if they were not recorded."""
+        """Return the environments of the run until the checkpoint; empty if they were not recorded."""
         return self.state.get("environments", [])
 
     @property

@@ -102,6 +102,6 @@ def _copy_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a checkpoint; it is renamed first, so that no reader finds a part of it."""
+    """Rename a checkpoint, so that no reader finds a part of it, and remove it."""
     if directory.exists():
         shutil.rmtree(directory.rename(directory.with_suffix(".removed.partial")))

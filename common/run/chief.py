@@ -1,4 +1,4 @@
-"""The chief of a run, which is rank 0: it trains like every rank, and writes the run directory."""
+"""The chief of a run (rank 0), which trains like every rank and writes the run directory."""
 
 import logging
 import shutil

@@ -1,7 +1,7 @@
 """The settings that decide the loss curve of a run: a resumed run must have the values of its checkpoint.
 
-These are the values of the config keys with the scope CURVE, the fingerprint of the data (DATA), and the version of the
-batch plan, which orders the examples (PLAN).
+Curve settings are the values of the config keys with the scope CURVE, the fingerprint of the data (DATA), and the
+version of the batch plan, which orders the examples (PLAN).
 """
 
 from common.config.compose import collect_values

@@ -12,7 +12,7 @@ from common.records.summary import EnvironmentChange, RunFacts
 
 
 class EnvironmentStretch(TypedDict):
-    """A stretch of consecutive steps of a run that one environment trained.
+    """Consecutive steps of a run that were trained in one environment.
 
     Attributes:
         step: The first step of the stretch.

@@ -30,10 +30,10 @@ def export_model(run_dir: Path, out: Path, use_best: bool, use_average: bool) ->
 
     Args:
         run_dir: the run directory.
-        out: the directory to create; it may exist if it is empty.
+        out: the directory to create; an empty directory may exist.
         use_best: whether to take the checkpoint with the best validation score; otherwise the newest.
-        use_average: whether to export the averaged weights (ema.* or swa.*). Before the start of the average they are
-            the weights. Statistics of BatchNorm are not averaged.
+        use_average: whether to export the averaged weights (ema.* or swa.*). Before the start of the average, the
+            weights themselves are exported. Statistics of BatchNorm are not averaged.
 
     Returns:
         The checkpoint.

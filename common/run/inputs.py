@@ -1,7 +1,7 @@
 """The prepared inputs of a run on one host, and prepared.json, through which the command passes them to its processes.
 
-The command is what the user starts; it starts the training processes. The command verifies the inputs once. The
-processes open them without verifying them again, so their start-up does not grow with the corpus.
+The user's command starts the training processes. The command verifies the inputs once. The processes open the inputs
+without verifying them again, so the start-up time does not grow with the corpus.
 """
 
 import json
@@ -95,7 +95,7 @@ def open_inputs(config: Config, run_dir: Path) -> PreparedInputs:
 
 
 def open_prepared_checkpoint(run_dir: Path) -> Checkpoint | None:
-    """Return the prepared checkpoint; None if there is none, or if it was removed while the run continued."""
+    """Return the prepared checkpoint; None if none was prepared, or if it was removed while the run continued."""
     path = _read_paths(run_dir)["checkpoint"]
     return open_unverified_checkpoint(Path(path)) if path and Path(path).exists() else None
 

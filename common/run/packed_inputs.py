@@ -161,7 +161,7 @@ def _check_code(model: CustomModelSettings, initial: InitialCheckpoint) -> None:
 
 
 def _describe_data(values: Section) -> dict[str, object]:
-    """Return what decides the content of a run's data cache. values: the sections of its config."""
+    """Return the values that a run's data cache depends on. values: the sections of the run's config."""
     model, train = _get_section(values, "model"), _get_section(values, "train")
     data = _drop_inert_keys(_get_section(values, "data"))
     return {
@@ -173,7 +173,7 @@ def _describe_data(values: Section) -> dict[str, object]:
 
 
 def _describe_weights(values: Section) -> dict[str, object]:
-    """Return what decides a run's initial weights besides its data. values: the sections of its config."""
+    """Return the values that initial weights depend on, besides the data. values: the sections of the config."""
     model, train = _get_section(values, "model"), _get_section(values, "train")
     is_custom = model.get("kind") == "custom"
     return {

@@ -123,7 +123,7 @@ def _build_inputs(config: Config, checkpoint: Checkpoint | None) -> tuple[Config
     if cache is None or initial is None:
         source = find_source(config)
         if checkpoint is not None and config.data.allow_change and isinstance(config.model, TrainedTokenizerSettings):
-            source = open_source(checkpoint.directory, config)  # keeps the tokenizer: new data would train another one
+            source = open_source(checkpoint.directory, config)  # keeps the tokenizer, which new data would change
         cache = open_transformed_cache(config, source) if cache is None else cache
     check_labels(config, cache)
     check_predictions(config, cache)

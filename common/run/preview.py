@@ -119,7 +119,7 @@ def _format_every(steps: int | None, epoch: int | None, seconds: float | None = 
 
     Args:
         steps: number of steps between two times.
-        epoch: number of examples between two times; it replaces `steps`.
+        epoch: number of examples between two times, in place of `steps`.
         seconds: number of seconds between two times.
     """
     intervals = {

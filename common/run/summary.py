@@ -28,7 +28,7 @@ PACKAGES = {"torch": ("torch", "transformers"), "tf": ("tensorflow", "keras", "k
 
 
 def count_restarts() -> int:
-    """Return how often the run of this process has been restarted."""
+    """Return the number of restarts of the run of this process."""
     return int(os.environ.get(RESTARTS_VARIABLE, "0"))
 
 

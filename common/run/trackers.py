@@ -24,7 +24,7 @@ from common.training.rows import Row, select_scalars
 
 log = logging.getLogger("lockstep")
 
-IDS = "trackers.json"  # file with the id of the run in each tracker, by which a resumed run continues there
+IDS = "trackers.json"  # file with the id of the run in each tracker, so that a resumed run continues there
 PROJECT = "lockstep"
 MAX_PARAM_LENGTH, MAX_METRICS = 500, 1000  # limits of MLflow: characters of a setting, values in one request
 COMPLETED_TIMEOUT, STOPPED_TIMEOUT = 30.0, 3.0  # seconds to send the last rows of a run that completed or did not

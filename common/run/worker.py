@@ -1,4 +1,4 @@
-"""One process of a run, on either side: it joins the group of all ranks, makes the strategy and trains."""
+"""One process of a run, on either side. It joins the group of all ranks, makes the strategy and trains."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping

@@ -47,7 +47,7 @@ class MetricResult:
 
     @property
     def has_shift(self) -> bool:
-        """True if a shift was shown. It may be smaller than the margin."""
+        """True if a shift was shown, even if it is smaller than the margin."""
         return self.p_different is not None and self.p_different <= LEVEL
 
 

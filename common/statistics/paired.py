@@ -84,7 +84,7 @@ def check_equivalence(differences: np.ndarray, margin: float, scale: float = 0.0
 def correct_p_values(p_values: Sequence[float]) -> list[float]:
     """Correct p-values for the number of tests, because the smallest of several p-values is too small.
 
-    If no metric differs, the probability that one of the corrected p-values is below LEVEL is at most LEVEL.
+    If no metric differs, some corrected p-value is below LEVEL with a probability of at most LEVEL.
 
     Source: Benjamini and Hochberg (1995).
     """

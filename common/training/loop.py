@@ -1,8 +1,8 @@
-"""The training loop of both sides: it feeds global batches to a strategy, and reports the results to observers.
+"""The training loop of both sides, which feeds global batches to a strategy and reports the results to observers.
 
-A strategy makes updates from global batches: a synchronous one makes one update of each batch, an asynchronous one may
-make several. A position counts updates as `step` and global batches as `plan_position`; the `step` of a batch is the
-number of its global batch.
+A strategy makes updates from global batches: a synchronous strategy makes one update of each batch, an asynchronous
+strategy one or several. A position counts updates as `step` and global batches as `plan_position`; the `step` of a
+batch is the number of its global batch.
 """
 
 import logging
@@ -264,7 +264,8 @@ class Loop:
     def _follow_plateau(self, values: dict[str, float]) -> None:
         """Lower the learning rate of all ranks if schedule=plateau requires it after this evaluation.
 
-        The evaluation at the end of a run counts only if `eval_every` makes it due. A longer run makes the same ones.
+        The evaluation at the end of a run counts only if `eval_every` makes it due, so that a longer run counts the
+        same evaluations.
         """
         schedule, position = self.config.schedule, self.position
         if not isinstance(schedule, PlateauSettings) or not self._is_due(self.config.train.eval_every):
@@ -281,7 +282,7 @@ class Loop:
             self.strategy.set_plateau_factor(position.plateau_factor)
 
     def _seconds(self) -> float:
-        """Return the training time until now, including the runs from which this one was resumed."""
+        """Return the training time until now, including the runs from which this run was resumed."""
         return time.perf_counter() - self.started_at
 
 

@@ -46,9 +46,9 @@ def validation_batches(config: Config, split: Split) -> Iterator[GlobalBatch]:
 def _batch_options(config: Config, split: Split) -> tuple[bool, list[float] | None, bool, int]:
     """Return arguments that `training_batches` and `evaluation_batches` take in this order.
 
-    They are aligned_dropout, class_weights, mark_real and micro_batches. class_weights is None if an example has
-    several labels, since their weights are part of its loss. mark_real marks the rows that only fill a batch, if there
-    are any, so that a BatchNorm over the global batch leaves them out.
+    The arguments are aligned_dropout, class_weights, mark_real and micro_batches. class_weights is None if an example
+    has several labels, because the loss of the example contains their weights. mark_real marks rows that only fill a
+    batch, so that a BatchNorm over the global batch leaves them out.
     """
     model = config.model
     has_several_labels = bool(split.example_shapes.get("labels"))

@@ -24,7 +24,7 @@ def read_rows(path: Path) -> list[Row]:
 def parse_rows(content: bytes) -> tuple[list[Row], int]:
     """Return the complete rows of a file, and their length in bytes.
 
-    A writer that was killed may leave an incomplete last line; it is ignored.
+    An incomplete last line, which a killed writer may leave, is ignored.
     """
     length = content.rfind(b"\n") + 1
     return [json.loads(line) for line in content[:length].splitlines()], length
@@ -47,6 +47,6 @@ def format_rows(rows: Iterable[Row]) -> str:
 def select_scalars(row: Row) -> dict[str, float]:
     """Return the values of a step or an evaluation that TensorBoard and the trackers show: {"train/loss": 0.7, ...}."""
     if "count" in row:  # only rows of evals.jsonl have the number of examples
-        names = [name for name in ("loss", *list_metrics(row)) if row[name] is not None]  # null: it is not defined
+        names = [name for name in ("loss", *list_metrics(row)) if row[name] is not None]  # null: not defined
         return {f"validation/{name}": row[name] for name in names}
     return {f"train/{name}": row[name] for name in row if name in STEP_SCALARS or name.endswith("_loss")}

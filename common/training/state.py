@@ -70,8 +70,8 @@ class Position:
         plan_position: the number of global batches that were trained on; asynchronous updates train on parts of them.
         examples: the number of training examples, counted once for each time that they were trained on.
         tokens: the number of tokens, without padding.
-        seconds: the training time in seconds, including the runs from which this one was resumed.
-        validation: validation loss and metric at this step; None if it was not evaluated.
+        seconds: the training time in seconds, including the runs from which this run was resumed.
+        validation: validation loss and metric at this step; None without an evaluation.
         best: the best value so far of the metric for early stopping; lower is better, so an accuracy is negated.
         waited: the number of evaluations since the best value, which early stopping compares with its patience.
         plateau: the plateau of schedule=plateau; None with other schedules, and before the first evaluation.

@@ -36,7 +36,7 @@ class Channel(Protocol):
 
 
 class Stop:
-    """Stop of this rank: it turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a request that takes effect between units.
+    """Handler that turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into a stop of this rank between two units.
 
     Without a channel, the unit that has begun is the last one. With a channel, the ranks agree: `freeze` holds each
     rank before its next unit. Then `decide` names the last unit, which all ranks finish, or `save_after` releases them.

@@ -1,6 +1,6 @@
 """Interface between the training loop and a strategy, and the results that a strategy yields.
 
-A strategy is one way to train data-parallel, such as DDP: it turns global batches into updates of the parameters.
+A strategy is one way to train data-parallel, such as DDP. It turns global batches into updates of the parameters.
 """
 
 from abc import ABC, abstractmethod

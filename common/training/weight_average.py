@@ -16,7 +16,7 @@ def compute_share(ema: EmaSettings, swa: SwaSettings, step: int) -> float:
     """
     start, every = (ema.start_step, ema.every) if swa.start_step is None else (swa.start_step, swa.every)
     averaged_before, skipped = divmod(step - start, every)
-    averaged = averaged_before + 1  # the number of updates whose weights are in the average, with this one
+    averaged = averaged_before + 1  # the number of updates whose weights are in the average, including this update
     if averaged_before >= 0 and skipped:
         return 0.0
     if averaged <= 1:

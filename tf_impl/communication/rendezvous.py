@@ -1,8 +1,8 @@
 """Rendezvous: wait for the other processes of a run, and check that all have the same settings.
 
-A task is a process of the cluster that TF_CONFIG describes; it has a role and an index. TensorFlow waits forever, or
-for an hour, for a task that never starts, and does not name it. So the tasks meet before they start TensorFlow's
-servers: each task announces itself at the address of the first task, which is the chief of the run.
+A task is a process of the cluster that TF_CONFIG describes, with a role and an index. TensorFlow waits forever, or for
+an hour, for a task that never starts, and does not name it. So the tasks meet before they start TensorFlow's servers:
+each task announces itself at the address of the first task, which is the chief of the run.
 """
 
 import os
@@ -187,7 +187,7 @@ def _announce(
             with socket.create_connection(first_address, remaining) as connection:
                 json_socket = JsonLineSocket(connection, MAX_MESSAGE_BYTES)
                 json_socket.send(announcement)
-                # The first task may have started its timeout later than this one.
+                # The first task may have started its timeout later than this task.
                 answer = cast(RendezvousAnswer, json_socket.receive_one(remaining + 2))
                 stop_host, port, token = answer["stop"]
                 return decode_error(answer["problem"]), (stop_host, port, token)

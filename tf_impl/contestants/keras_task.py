@@ -13,7 +13,7 @@ from common.bench.contestant_task import RowWriter, count_classes, read_examples
 
 
 class RowCallback(keras.callbacks.Callback):
-    """Callback of `fit` that writes a row after each step. It does not see the batch, and counts its mean tokens."""
+    """Callback of `fit` that writes a row after each step. Without the batch, it counts the mean tokens of a batch."""
 
     def __init__(self, args: argparse.Namespace, mean_tokens: float) -> None:
         """Prepare to write rows. mean_tokens: the mean tokens of an example."""

@@ -102,7 +102,7 @@ class Bert(keras.Model):
 def _unpad(
     input_ids: tf.Tensor, token_type_ids: tf.Tensor, attention_mask: tf.Tensor, **dropout_keys: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Convert padded inputs [n, width] to the form of unpadded inputs, in which the padding counts as tokens."""
+    """Convert padded inputs [n, width] to the form of unpadded inputs, with the padding as tokens."""
     rows, width = tf.unstack(tf.shape(input_ids))
     return {
         "input_ids": tf.reshape(input_ids, [-1]),

@@ -24,7 +24,7 @@ ACTIVATIONS = {"gelu": gelu, "gelu_new": gelu_tanh, "gelu_pytorch_tanh": gelu_ta
 
 
 def make_seed(layer: keras.layers.Dropout, name: str, keys: tf.Tensor | None, training: bool) -> tf.Tensor | None:
-    """Return the seed of a dropout layer; None if it drops nothing.
+    """Return the seed of a dropout layer; None: the layer drops nothing.
 
     If dropout is aligned, masks are drawn from the examples' keys and the seed, which is the key of the layer.
     Otherwise `keys` is None, and masks are drawn from the seed alone, which Keras's generator makes.

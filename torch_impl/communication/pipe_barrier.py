@@ -61,7 +61,7 @@ class PipeBarrier:
 def open_pipe_barrier(timeout: float) -> PipeBarrier | None:
     """Open the pipes between all ranks. Every rank of the process group calls it, and all must be on one host.
 
-    Return None if a rank may not open the pipes of another one.
+    Return None if a rank may not open the pipes of another rank.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     ends = {other: os.pipe() for other in range(world_size) if other != rank}  # read end and write end

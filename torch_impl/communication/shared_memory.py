@@ -1,6 +1,6 @@
 """Sums over the ranks of one host, in memory that the ranks share.
 
-This is faster than Gloo, which sends gradients through sockets even on one host.
+Shared memory is faster than Gloo, which sends gradients through sockets even on one host.
 """
 
 import math
@@ -29,7 +29,7 @@ class SharedMemory:
     """Sums tensors over the ranks, which call its methods in the same order. Only one thread of a rank may call them.
 
     A piece of a tensor is cut into one part for each rank. Rank r writes its part p to memory[r, p], for rank p to sum.
-    Then rank r sums part r of all ranks into memory[r, r], from which all ranks read the sum.
+    Then rank r sums part r of all ranks into memory[r, r], and all ranks read the sum there.
 
     Args:
         memory: uint8 [world size, world size, bytes of a part], which all ranks have mapped.

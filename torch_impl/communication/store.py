@@ -1,4 +1,4 @@
-"""The store of a run: a dictionary that all ranks share, in which they find each other before they have connections."""
+"""The store of a run: a dictionary that all ranks share and that they use to find each other."""
 
 import os
 import socket

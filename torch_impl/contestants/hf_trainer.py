@@ -29,7 +29,7 @@ model = AutoModelForSequenceClassification.from_pretrained(args.weights)
 
 
 class RowCallback(TrainerCallback):
-    """Callback that writes a row after each step. It does not see the batch, and counts the mean tokens of a batch."""
+    """Callback that writes a row after each step. Without the batch, it counts the mean tokens of a batch."""
 
     @override
     def on_train_begin(self, *_: object, **__: object) -> None:

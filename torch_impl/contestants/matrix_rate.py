@@ -1,7 +1,7 @@
 """Measure how fast the device multiplies matrices of a model's shapes: [tokens, hidden] x [hidden, intermediate].
 
-On the CPU, MKL or oneDNN multiplies, whichever is faster on this machine. torchrun starts a process for each replica of
-the contestants that are measured beside this one. The `flops` of a row count the operations of all processes so far.
+On the CPU, MKL or oneDNN multiplies, whichever is faster on this machine. torchrun starts as many processes as the
+measured contestants have replicas. The `flops` of a row count the operations of all processes so far.
 """
 
 import argparse

@@ -194,7 +194,7 @@ def _attend_by_products(
 
 
 def _build_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor:
-    """Return what a mask adds to the scores, [n, 1, 1, tokens].
+    """Return the addend of the scores, [n, 1, 1, tokens], for a mask.
 
     mask: bool, true for keys that queries may attend to, the same for all queries of an example; None for all keys.
     """
@@ -210,6 +210,6 @@ def build(initial: InitialCheckpoint) -> Module:
     AttentionMaskInterface.register("unpadded", sdpa_mask)
     config = BertConfig.from_pretrained(initial.directory, attn_implementation="unpadded")
     model = build_with_weights(initial, partial(Bert, config))
-    # A text may contain the padding token. It is then a word like any other, as in TensorFlow, and gets a gradient.
+    # A padding token that is part of a text is a word like any other, as in TensorFlow, and gets a gradient.
     model.bert.embeddings.word_embeddings.padding_idx = None
     return model

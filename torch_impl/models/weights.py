@@ -21,9 +21,9 @@ AnyModel = TypeVar("AnyModel", bound=Module)
 
 
 def build_with_weights(initial: InitialCheckpoint, build: Callable[[], AnyModel]) -> AnyModel:
-    """Build a model with the initial weights. This needs the memory of one copy of them and of one more tensor.
+    """Build a model with the initial weights, in the memory of one copy of the weights and one more tensor.
 
-    The parameters of a deferred checkpoint have no memory: they are on the meta device. Tied parameters stay tied,
+    The parameters of a deferred checkpoint are on the meta device, which uses no memory. Tied parameters stay tied,
     because every parameter remains the same object.
     """
     with _create_on_meta_device():

@@ -20,7 +20,7 @@ class Copies:
         self._copies: dict[int, tuple[weakref.ref[torch.Tensor], int, np.ndarray | Sample]] = {}
 
     def copy(self, tensor: torch.Tensor) -> np.ndarray | Sample:
-        """Return the copy of a tensor. It is the same object as long as the tensor does not change."""
+        """Return a copy of a tensor. Return the same copy again as long as the tensor does not change."""
         reference, version, copy = self._copies.get(id(tensor), (None, None, None))
         if copy is not None and reference is not None and reference() is tensor and version == tensor._version:
             return copy

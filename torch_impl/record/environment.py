@@ -29,7 +29,7 @@ def describe_environment(model: torch.nn.Module) -> Environment:
 
 
 def read_autocast(device_type: str) -> dict[str, object]:
-    """Return the flag "autocast": the type to which autocast rounds now, such as "bfloat16", or None if it is off."""
+    """Return the flag "autocast": the current type of autocast, such as "bfloat16", or None: off."""
     if hasattr(torch, "get_autocast_dtype"):
         is_enabled, dtype = torch.is_autocast_enabled(device_type), torch.get_autocast_dtype(device_type)
     elif device_type == "cuda":

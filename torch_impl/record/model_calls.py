@@ -54,10 +54,10 @@ class CallObserver:
 
     Attributes:
         pending: The calls for which no backward pass was seen yet, as long as the script keeps their graph.
-        is_paused: Whether a backward pass runs. It calls checkpointed layers again; these calls are ignored.
+        is_paused: Whether a backward pass runs, which calls checkpointed layers again. These calls are ignored.
         records_layers: Whether the next calls record the arrays of layers.
         copies: The copies of inputs, outputs and layers, and the limit of their bytes.
-        autocast: The type to which autocast rounds within the model; None if it is off.
+        autocast: The type to which autocast rounds within the model; None: off.
         draws: The layers of the first micro-batch that draw random numbers.
         follow_layer: Computes a layer on the recorded input of its counterpart; None if no record is followed.
         operations: Observes the operations of the first micro-batch.
@@ -194,7 +194,7 @@ class CallObserver:
 
     @property
     def may_compute_loss(self) -> bool:
-        """Return whether the script may compute a loss now: after a call of the model, and outside of it."""
+        """Return whether the script may compute a loss now: after a call of the model, and not within a call."""
         return bool(self.pending) and not self._stack and not self.is_paused
 
     @property
@@ -228,7 +228,7 @@ class CallObserver:
         self.pending[-1].parts.append(path)
 
     def _forget_part(self, path: str) -> None:
-        """Forget the last call of a module that is no layer, the layers in it, and the pass that it has begun."""
+        """Forget the last call of a module that is not a layer, with its inner layers and the pass that it began."""
         call = self.pending[-1]
         call.parts.pop()
         forgotten = {facts["path"] for facts in call.facts if f"{facts['path']}.".startswith(f"{path}.")}

@@ -172,7 +172,7 @@ def find_unflattened_shape(tensor: torch.Tensor | None) -> list[int] | None:
 
 
 def _sort_axes(base: torch.Tensor) -> tuple[int, ...]:
-    """Return the sizes of a tensor in the order of its memory, in which a view of it has them without a copy.
+    """Return the sizes of a tensor in the order of its strides: the shape that a view needs to avoid a copy.
 
     The channels may be last there, in the second axis of the tensor.
     """

@@ -1,4 +1,4 @@
-"""The names of operations and of their arguments, and the layers that are operations."""
+"""Names of operations and their arguments, and the layers that are operations."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _write_index(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> s
 
 @functools.cache
 def list_parameters(function: Callable[..., object]) -> list[str]:
-    """Return the names of the positional parameters of a function; none if it is not written in Python."""
+    """Return the names of the positional parameters of a function; empty for a function not written in Python."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""The operations of a forward pass and of the loss that follows it, as a mode of PyTorch's functions sees them.
+"""Recording of the operations of a forward pass and its loss, by a TorchFunctionMode.
 
-PyTorch calls the mode for each function of tensors that the script or its model calls, and not for those that such a
-function calls. The mode only looks: it calls the function with the same arguments and returns what it returned.
+PyTorch calls the mode for each function of tensors that the script or its model calls, but not for calls within such a
+function. The mode only observes: it calls the function with the same arguments and returns the function's result.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from torch_impl.record.tensor_statistics import measure_tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Code that is no part of the script or its model
+# Code that belongs neither to the script nor to its model
 PACKAGES = ("torch", "torch_impl.record", "accelerate", "lightning", "pytorch_lightning", "transformers.trainer")
 FAST_MODULES = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer)
 
 
 def _guard(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of the mode that looks at tensors: it cannot raise errors, and the mode does not see it."""
+    """Wrap a method that looks at tensors: the wrapper raises no errors, and the mode does not see its operations."""
 
     @functools.wraps(method)
     def guarded(mode: OperationMode, *args: object) -> Any:  # noqa: ANN401  what the method returns
@@ -220,7 +220,7 @@ class OperationMode(TorchFunctionMode):
         self._note(f"they are not recorded, because of an error of the recorder: {error}")
 
     def _before_module(self, module: torch.nn.Module, _: object) -> None:
-        """Remove the mode before a frozen attention, for example of a teacher: it is faster if it sees no mode."""
+        """Remove the mode before a frozen attention, for example of a teacher, which is faster without a mode."""
         if self._hidden is not None or not isinstance(module, FAST_MODULES) or module.training:
             return
         needs_gradients = torch.is_grad_enabled() and any(weight.requires_grad for weight in module.parameters())
@@ -290,5 +290,5 @@ class OperationMode(TorchFunctionMode):
 
 
 def _read_version(tensor: torch.Tensor) -> int:
-    """Return how often a tensor was changed in place."""
+    """Return the number of in-place changes of a tensor."""
     return 0 if tensor.is_inference() else tensor._version

@@ -58,7 +58,7 @@ def describe_scheduler(scheduler: object) -> dict[str, object]:
 
 
 def is_scheduled(optimizer: torch.optim.Optimizer) -> bool:
-    """Check whether a scheduler was created for an optimizer: it then wraps the optimizer's `step`."""
+    """Check whether a scheduler was created for an optimizer. A scheduler wraps the optimizer's `step`."""
     return any(hasattr(optimizer.step, mark) for mark in ("_wrapped_by_lr_sched", "_with_counter"))  # by version
 
 
@@ -68,7 +68,7 @@ def read_rates(optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 def view_slots(optimizer: torch.optim.Optimizer, variables: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """Return the optimizer's arrays as slot/NAME/SLOT. They may share its memory.
+    """Return the optimizer's arrays as slot/NAME/SLOT. The arrays may share memory with the optimizer.
 
     Args:
         optimizer: The optimizer.

@@ -48,7 +48,7 @@ class ObservedMethod:
         return self._replacement(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        """Check whether the other one is this one, the original, or another replacement of it."""
+        """Check whether `other` is this replacement, the original, or another replacement of the original."""
         return other is self or bool(self.original == other)
 
     def __hash__(self) -> int:
@@ -56,12 +56,12 @@ class ObservedMethod:
         return hash(self.original)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return what pickle needs: the class and the name of the method."""
+        """Return the class and the name of the method for pickle."""
         return getattr, self._path
 
 
 class ObservedFunction(ObservedMethod):
-    """Replacement of a function of a module, which a class may have as an attribute: it is not bound to instances."""
+    """Replacement of a function of a module. As an attribute of a class, it is not bound to instances."""
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., object]:
         """Return the function."""
@@ -84,8 +84,8 @@ class Patches:
             owner: The class or module.
             name: The name of the function.
             before: Receives the arguments.
-            after: Receives the function, its result, its positional and its keyword arguments. It is called even if
-                the function raises; the result is then None.
+            after: Receives the function, its result, its positional and its keyword arguments. Called even if the
+                function raises, with None as the result.
         """
         self._replace(owner, name, _surround(getattr(owner, name), before, after))
 
@@ -182,7 +182,7 @@ def bind_arguments(function: Callable[..., object], args: tuple[object, ...], kw
 
 
 def find_observed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that recorders replaced by `function`; itself if it is no replacement."""
+    """Return the function that recorders replaced by `function`; `function` itself if it is not a replacement."""
     while True:
         if isinstance(function, ObservedMethod):
             function = function.original

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 class Recorder:
     """Records the first optimizer steps of a training script. Create it after the model and the optimizer.
 
-    What cannot be recorded is no error of the training: record.json names it in `not_recorded`.
+    Failures to record do not stop the training: record.json names the missing parts in `not_recorded`.
     """
 
     def __init__(  # noqa: PLR0913  scripts pass them by name

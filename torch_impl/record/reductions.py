@@ -10,7 +10,7 @@ import torch
 
 from torch_impl.record.patches import LOSS_FUNCTIONS, bind_arguments
 
-# ctc_loss divides each loss by the length of its labels before the mean; the other one calls a function of the script
+# ctc_loss divides each loss by the length of its labels before the mean; the second calls a function of the script
 WHOLE_FUNCTIONS = {"ctc_loss", "triplet_margin_with_distance_loss"}
 WEIGHTED_FUNCTIONS = {"cross_entropy", "nll_loss"}  # whose mean is weighted
 OLD_REDUCTIONS = ("size_average", "reduce")  # arguments in place of `reduction`
@@ -32,7 +32,7 @@ class Reduction:
 
 
 def split_reduction(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reduction | None:
-    """Compute the losses that a call of a loss function reduces; None if it is no such call, or if that fails.
+    """Compute the unreduced losses of a call of a loss function; None for other calls, or if that fails.
 
     Args:
         function: The function.

@@ -13,7 +13,7 @@ CHUNK_SIZE = 1 << 22  # number of elements that are converted to float64 at once
 
 
 def measure_tensor(tensor: torch.Tensor) -> TensorStatistics:
-    """Return the statistics of a tensor. They are None if it is empty, too large or not finite."""
+    """Return the statistics of a tensor: None if the tensor is empty, too large or not finite."""
     statistics: TensorStatistics = {
         "shape": list(tensor.shape),
         "dtype": str(tensor.dtype).replace("torch.", ""),

@@ -31,7 +31,8 @@ class UpdateHooks:
             optimizer: The optimizer.
             before: Receives the positional and the keyword arguments of the step. Returns None or their replacement.
             after: Called after the step.
-            after_others: Called after a step of any optimizer, this one included, with the optimizer that stepped.
+            after_others: Called after a step of any optimizer, including this optimizer, with the optimizer that
+                stepped.
         """
         self._before, self._after = before, after
         self._is_before, self._is_removed = False, False

@@ -163,7 +163,7 @@ class DP(Strategy[DpSettings]):
                 with torch.set_grad_enabled(grad_is_enabled), saved_tensors_hooks(count_saved, lambda tensor: tensor):
                     result = function(index, *arguments)
             except BaseException:
-                self.sum_over_threads.abort()  # the other replicas would wait for this one
+                self.sum_over_threads.abort()  # the other replicas would wait for this replica
                 raise
             self.traffic["memory"][index] += sum(saved_bytes.values())
             return result

@@ -32,7 +32,7 @@ from common.report.traffic_tables import build_traffic_tables
 from common.report.worker_updates import build_worker_timelines
 
 HERE = Path(__file__).parent
-# Scripts of the page. They are joined in this order, because each uses functions of the earlier ones.
+# Scripts of the page, joined in this order, because each script uses functions of earlier scripts
 SCRIPTS = (
     "data.js",
     "columns.js",
@@ -109,7 +109,7 @@ def _describe_environment(run: Run) -> list[str]:
 
 
 def render_message(message: str) -> str:
-    """Return a page that shows a message while there is nothing to compare; it reloads by itself."""
+    """Return a page with a message while there is nothing to compare. The page reloads itself."""
     return _load_template("message.html.j2").render(message=message, style=read_page_file("page.css"))
 
 

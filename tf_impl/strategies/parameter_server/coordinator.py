@@ -1,4 +1,4 @@
-"""The coordinator: it dispatches batches to the workers, and evaluates and saves the variables of the servers.
+"""The coordinator, which dispatches batches to the workers, and evaluates and saves the variables of the servers.
 
 In an asynchronous run each worker updates the variables by itself. In a synchronous run the coordinator sums the
 gradients of all workers and makes the update.

@@ -36,7 +36,7 @@ def serve(config: Config) -> int:
     if group.channel is not None:
         group.channel.attach(stop)
     (coordinator,) = resolver.cluster_spec().as_dict()["chief"]
-    was_seen, misses = False, 0  # misses: polls in a row, one per second, in which the coordinator did not listen
+    was_seen, misses = False, 0  # misses: consecutive polls, one per second, without a listening coordinator
     while misses < (3 if was_seen else config.cluster.timeout):
         if group.channel is None and stop.signum is not None:  # without a channel, nobody decides when to stop
             break

@@ -38,7 +38,7 @@ class UpdateLog:
             self.rows = tf.Variable(rows, trainable=False)
 
     def key_of(self, batch: GlobalBatch) -> int:
-        """Return the number of a part of a global batch in the log. It is above 0."""
+        """Return the number, above 0, of a part of a global batch in the log."""
         return batch.step * self.world_size + batch.part
 
     def write(self, number: tf.Tensor, row: UpdateRow) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""The coordinator: it dispatches batches to the workers, and evaluates and saves the parameters of the servers."""
+"""The coordinator, which dispatches batches to the workers, and evaluates and saves the parameters of the servers."""
 
 import socket
 from collections import deque

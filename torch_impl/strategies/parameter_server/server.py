@@ -1,4 +1,4 @@
-"""A parameter server: it holds a shard of the parameters and applies the gradients that workers send."""
+"""A parameter server, which holds a shard of the parameters and applies the gradients of the workers."""
 
 import atexit
 import socket
@@ -71,7 +71,7 @@ class UpdateLog:
         self._numbers[step, part] = torch.tensor(update.to_numbers(), dtype=torch.float64)
 
     def find(self, step: int, part: int) -> AppliedUpdate | None:
-        """Return the update that this part has made, or None if it has made none."""
+        """Return the update of a part of a global batch, or None if there was no update."""
         if not self._applied[step, part]:
             return None
         return AppliedUpdate.from_numbers(self._numbers[step, part].tolist())

@@ -1,4 +1,4 @@
-"""A worker: it computes the gradient of each batch that the coordinator names, and sends it to the servers."""
+"""A worker, which computes the gradients of the coordinator's batches and sends them to the servers."""
 
 from dataclasses import asdict
 
