@@ -126,7 +126,7 @@ def _find_versions(label: str, python: str, framework: str, requirements: Sequen
     probe = _run_probe(label, python, framework, ["--versions", *names])
     reports = [line.removeprefix(REPORT) for line in probe.stdout.splitlines() if line.startswith(REPORT)]
     if not reports and not probe.returncode:
-        raise UserError(f"{label}: is no Python interpreter: it ran no program of Python; {_advise(framework)}")
+        raise UserError(f"{label}: is not a Python interpreter: it did not run a Python program; {_advise(framework)}")
     if not reports:
         raise UserError(f"{label}: cannot run Lockstep ({_describe_end(probe)}); {_advise(framework)}")
     report = json.loads(reports[0])
@@ -193,8 +193,8 @@ def _check_file(label: str, python: str) -> None:
     if Path(python).is_dir():
         raise UserError(f"{label}: is a directory; name its interpreter, such as {Path(python, 'bin', 'python')}")
     if Path(python).exists():
-        raise UserError(f"{label}: is no program; name the interpreter of an environment, such as venv/bin/python")
-    raise UserError(f"{label}: no such interpreter; name that of an environment, such as venv/bin/python")
+        raise UserError(f"{label}: is not executable; name the interpreter of an environment, such as venv/bin/python")
+    raise UserError(f"{label}: no such file; name the interpreter of an environment, such as venv/bin/python")
 
 
 def _check_versions(label: str, python: str, versions: Mapping[str, str], requirements: Sequence[Requirement]) -> None:

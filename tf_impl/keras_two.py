@@ -181,7 +181,7 @@ def build_user_model(key: str, factory: str, arguments: Mapping[str, object]) ->
     if Version(keras.__version__) < OLDEST_KERAS:
         raise UserError(
             f"{key}={factory}: needs Keras {OLDEST_KERAS} or newer, and the environment has Keras {keras.__version__}; "
-            "upgrade it, or name the interpreter of another one"
+            "upgrade Keras, or name the interpreter of another environment"
         )
     reset_uids()  # the numbers in names of layers start again, so that a model has the same names in every process
     import_function(key, factory)

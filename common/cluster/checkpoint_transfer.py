@@ -79,7 +79,7 @@ class CheckpointTransfer:
             case {"step": int(step), "fingerprint": str(fingerprint)}:
                 checkpoint = self._find(prepared, fingerprint) or self._receive(step, fingerprint, fetch)
             case _:
-                raise BrokenTransferError(f"{offer} is no checkpoint")
+                raise BrokenTransferError(f"{offer} is not a checkpoint")
         if checkpoint != prepared:
             prepare_start(self._context, checkpoint)
 
@@ -149,7 +149,7 @@ def _unpack_files(stream: BinaryIO, partial: Path, directory: Path, fingerprint:
             raise BrokenTransferError(f"the received step is {checkpoint.position.step}, not {parse_step(directory)}")
         for name in checkpoint.state["checksums"]:
             if not is_inside(name) or name == STATE_FILE:
-                raise BrokenTransferError(f"{name} is no file of a checkpoint")
+                raise BrokenTransferError(f"{name} is not a file of a checkpoint")
             path = partial / name
             path.parent.mkdir(parents=True, exist_ok=True)
             _unpack_file(stream, path)

@@ -79,4 +79,4 @@ def check_followed_value(config: Config, key: str, value: str) -> None:
             hint = f"; add it with metrics=[{metric}], or choose {', '.join(values)}"
         elif value == metric:
             hint = f"; write {name}" if name in values else f"; write {name}, and add it with metrics=[{metric}]"
-    raise UserError(f"{key}={value}: no evaluation of this run has it{hint}")
+    raise UserError(f"{key}={value}: not a value of an evaluation of this run{hint}")

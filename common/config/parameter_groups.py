@@ -41,12 +41,12 @@ def check_groups(groups: Sequence[object]) -> None:
         if group == NO_DECAY:
             continue
         if not isinstance(group, dict) or not all(isinstance(name, str) for name in group):
-            raise UserError(f"optimizer.groups: {group} is no group; give {FORMS}")
+            raise UserError(f"optimizer.groups: {group} is not a group; use {FORMS}")
         if group.keys() == {LAYERWISE}:
             _check_number(LAYERWISE, group[LAYERWISE], "above 0, at most 1")
             continue
         if not isinstance(group.get("match"), str) or len(group) < 2 or group.keys() - {"match", *GROUP_KEYS}:
-            raise UserError(f"optimizer.groups: {group} is no group; give {FORMS}")
+            raise UserError(f"optimizer.groups: {group} is not a group; use {FORMS}")
         for name in group.keys() & {"weight_decay", "learning_rate_scale"}:
             _check_number(name, group[name])
         if not isinstance(group.get("frozen", True), bool):

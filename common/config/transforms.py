@@ -36,7 +36,7 @@ def _parse_transform(entry: object) -> tuple[str, Any]:
             return function, {key: value for key, value in arguments.items() if key != "name"}
         if isinstance(name, str) and ":" not in name and name != FUNCTION and arguments is not None:
             return name, arguments
-    raise UserError(f"data.transforms: {entry} is no transform; give {FORMS}")
+    raise UserError(f"data.transforms: {entry} is not a transform; use {FORMS}")
 
 
 def _get_function(arguments: object) -> str:

@@ -90,8 +90,8 @@ def _check_framework(config: Config, framework: str) -> None:
         _check_shared_variables(config, strategy)
     if isinstance(strategy, FsdpSettings) and config.optimizer.uses_layout:
         raise UserError(
-            f"optimizer.kind={config.optimizer.kind}: needs whole parameters, of which a rank of strategy=fsdp has "
-            "parts; choose strategy=zero or ddp, or another optimizer"
+            f"optimizer.kind={config.optimizer.kind}: needs whole parameters, but a rank of strategy=fsdp has "
+            "parts of them; choose strategy=zero or ddp, or another optimizer"
         )
     is_native_muon = isinstance(config.optimizer, MuonSettings) and config.optimizer.semantics == "native"
     if is_native_muon and framework == "tf" and config.train.precision == "float64":

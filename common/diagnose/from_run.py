@@ -196,9 +196,7 @@ def find_choice(group: str, kind: str) -> str:
     for path in sorted(Path(CONF, group).glob("*.yaml")):
         if _read_kind(group, path) == kind:
             return path.stem
-    raise UserError(
-        f"{group}.kind={kind}: no file in conf/{group} has it; pass a=... and b=... and the run's overrides"
-    )
+    raise UserError(f"{group}.kind={kind}: not in conf/{group}; pass a=... and b=... and the run's overrides")
 
 
 def _read_kind(group: str, path: Path) -> str | None:

@@ -41,7 +41,8 @@ def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
     if missing:
         raise UserError(
             f"{run_dir}: its config.yaml names files that are not here: {', '.join(missing)}; pass these keys with "
-            "paths of this machine, or a bundle, which python -m common.export bundle=RUN_DIR makes on the other one"
+            "paths of this machine, or a bundle, which python -m common.export bundle=RUN_DIR makes on the "
+            "other machine"
         )
     # The cache directory of another machine is not created here. A directory named "inputs" belonged to a bundle that
     # an earlier diagnosis unpacked for a while, so it is not used either.

@@ -228,7 +228,7 @@ def _find_wrong_label(task: TaskSettings, split: Split, classes: float) -> str:
     reason = f", because the model returns {classes:g} classes" if classes < math.inf else ""
     place = f"example {_find_example(split, index)} has {wrong:g}"
     can_ignore = isinstance(task, ClassTaskSettings) and _count_axes(split) > 1 and labels.dtype.kind == "i"
-    remedy = f", or set task.ignore_label={wrong:g} if it is no class" if can_ignore else ""
+    remedy = f", or set task.ignore_label={wrong:g} if it is not a class" if can_ignore else ""
     return f"needs labels {limits}{reason}; {place}; correct it{remedy}"
 
 

@@ -75,8 +75,8 @@ def find_class_axis(key: str, shape: Shape, labels_shape: Shape) -> tuple[str, M
     is_first, is_last = shape[:1] + shape[2:] == labels_shape, shape[:-1] == labels_shape
     if is_first and is_last:
         raise UserError(
-            f"{key}: returns {format_shape(shape)}, of which the first axis or the last one may be the classes; give "
-            "the model another number of classes, or the labels another size"
+            f"{key}: returns {format_shape(shape)}, whose second or last axis may be the classes; give the "
+            "model another number of classes, or the labels another size"
         )
     if is_first:
         return "", FIRST_TO_LAST, shape[1]

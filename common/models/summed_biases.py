@@ -32,6 +32,6 @@ def check_sums(models: PairedModels) -> None:
         trained = [name for name in others if variables[name].trainable]
         if is_sum and trained and not variables[first].trainable:
             raise UserError(
-                f"model.torch: {trained[0]} is trained and {first} is frozen, but {pair.keras} of Keras is their sum, "
-                f"for which Lockstep trains {first}; freeze {trained[0]} instead, which trains the same model"
+                f"model.torch: {trained[0]} is trained and {first} is frozen, but {pair.keras} of Keras is the sum of "
+                f"both, and Lockstep trains {first} for it; freeze {trained[0]} instead, which trains the same model"
             )

@@ -123,7 +123,7 @@ def _find_names(
     if is_named or isinstance(output.output, int) or len(returned) != len(task.outputs):
         key = ", ".join(keys.values())
         raise UserError(
-            f"{key}: returns {', '.join(returned)}; {output.key}.output={output.output} is none of them; set it to a "
+            f"{key}: returns {', '.join(returned)}; {output.key}.output={output.output} is not among them; set it to a "
             "name or a position"
         )
     return {side: list(names)[position] for side, names in shapes.items()}

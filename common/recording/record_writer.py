@@ -154,7 +154,7 @@ class RecordWriter:
         paths = sorted(self._directory.iterdir())
         for path in paths:
             if not WRITTEN_NAMES.fullmatch(path.name):
-                raise ValueError(f"{path}: is no part of a record; name a new directory for the record")
+                raise ValueError(f"{path}: is not a part of a record; name a new directory for the record")
         for path in paths:
             if path.is_file():
                 path.unlink()

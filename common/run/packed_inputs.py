@@ -85,8 +85,8 @@ def check_formats(run_dir: Path, values: Section) -> None:
     for name, version in list_formats(values).items():
         if not isinstance(formats, dict) or formats.get(name, version) != version:
             raise UserError(
-                f"{run_dir / INPUTS}: another version of Lockstep made it, with another format of {name}; make the "
-                "bundle again with this version, or use that one here"
+                f"{run_dir / INPUTS}: made by another version of Lockstep, with another format of {name}; make the "
+                "bundle again with this version, or use that version here"
             )
 
 

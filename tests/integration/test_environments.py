@@ -213,12 +213,12 @@ MISTAKES: dict[str, tuple[Callable[[Sequence[str]], int], list[str], str]] = {
     "no Python": (
         diagnose,
         ["a=torch:single", "b=tf:single", "b.python=/bin/true"],
-        "b.python=/bin/true: is no Python interpreter",
+        "b.python=/bin/true: is not a Python interpreter",
     ),
     "of a side of a map": (
         map_models,
         ["model.torch=a:b", "model.tf=c:d", "inputs={x: float32[2]}", "tf.python=TMP/none"],
-        "tf.python=TMP/none: no such interpreter",
+        "tf.python=TMP/none: no such file",
     ),
     "an unknown environment": (
         compare,
@@ -229,7 +229,7 @@ MISTAKES: dict[str, tuple[Callable[[Sequence[str]], int], list[str], str]] = {
     "of an environment": (
         compare,
         ["run=[torch:single@old]", "environments={old: TMP/none}"],
-        "environments.old=TMP/none: no such interpreter",
+        "environments.old=TMP/none: no such file",
     ),
     "of all runs": (
         compare,

@@ -48,7 +48,7 @@ def find_rank() -> tuple[int, int]:
     if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):
         return int(rank), int(size)
     warnings.warn(
-        f"RANK={rank} is no rank of WORLD_SIZE={size} processes, so that one process is recorded; start the script "
+        f"RANK={rank} is not a rank of WORLD_SIZE={size} processes, so one process is recorded; start the script "
         "with torchrun, or unset both variables",
         RuntimeWarning,
         stacklevel=1,

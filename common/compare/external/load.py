@@ -96,7 +96,7 @@ def load_external_run(
     if table.has_seconds_of_epochs:
         metrics["seconds"] = np.cumsum(metrics["seconds"])
     elif "seconds" in columns and not _is_elapsed_time(metrics["seconds"]):
-        table.notes.append(f"{columns.pop('seconds')} left out: it does not grow, so it is no time since the start")
+        table.notes.append(f"{columns.pop('seconds')} left out: it does not grow, so it is not a time since the start")
         metrics["seconds"] = np.full(len(steps), np.nan)
     means = find_loss_means(table, columns, steps)
     rounding = _measure_roundings(table, columns)

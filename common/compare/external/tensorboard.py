@@ -33,8 +33,8 @@ def read_directory(path: Path, loss_tag: str | None) -> ExternalTable:
     directories = sorted(directory for directory, _, files in os.walk(path) if any(EVENTS in name for name in files))
     if not directories:
         raise UserError(
-            f"{path}: neither a run directory nor one of TensorBoard: no {EVENTS}* below it; of MLflow, name a file in "
-            "its metrics/"
+            f"{path}: neither a run directory nor a TensorBoard directory with {EVENTS}* files; for an MLflow "
+            "run, name a file in metrics/"
         )
     scalars: Scalars = {}
     left_out: Counter[str] = Counter()

@@ -68,7 +68,7 @@ def check_sizes(split: NamedArrays, first: str) -> None:
     for name, column in split.columns.items():
         if len(column) != count:
             raise UserError(
-                f"{split.location}: {name} has {len(column)} examples, but {first} has {count}; they must be as many"
+                f"{split.location}: {name} has {len(column)} examples, but {first} has {count}; make the numbers equal"
             )
         if column.values.size == 0:
             raise UserError(f"{split.location}: {name} has no values; fill it in or leave it out")

@@ -159,5 +159,5 @@ def _check_offsets(location: str, offsets: np.ndarray | Column, size: int) -> np
         index = falls[0] + 1
         raise UserError(f"{location}[{index}] is {checked[index]}, less than the {checked[index - 1]} before it")
     if checked[-1] != size:
-        raise UserError(f"{location} ends with {checked[-1]}, but there are {size} values; they must be as many")
+        raise UserError(f"{location} ends with {checked[-1]}, but there are {size} values; make the numbers equal")
     return checked

@@ -34,7 +34,7 @@ def open_tokenizer(name: str) -> TokenReader:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises Exception itself
         raise UserError(
-            f"data.tokenizer: {path} is no tokenizer.json: {describe_error(error)}; save it again"
+            f"data.tokenizer: {path} is not a tokenizer.json: {describe_error(error)}; save it again"
         ) from error
     tokenizer.no_padding()
     tokenizer.no_truncation()

@@ -66,8 +66,9 @@ def write_block(
                     raise UserError(f"{location}: {name} has a negative weight; weights must be at least 0")
             elif name in manifest["limits"] and high > manifest["limits"][name]:
                 raise UserError(
-                    f"{location}: {name} has {high}, but the first block and validation, for which the model was "
-                    f"checked, at most {manifest['limits'][name]}; have the largest there, or yield floats"
+                    f"{location}: {name} has {high}, but the model was checked for values up to "
+                    f"{manifest['limits'][name]}, the largest in the first block and in validation; put the largest "
+                    "value into the first block, or yield floats"
                 )
             if dtype.kind in "iu" and values.dtype.kind in "iu" and low < np.iinfo(dtype).min:
                 raise UserError(

@@ -190,7 +190,7 @@ def _take(
         yield example
         position += 1
     if position < end:
-        raise UserError(f"{location}: ended after {position} examples; lower data.stream_examples to as many")
+        raise UserError(f"{location}: ended after {position} examples; lower data.stream_examples to {position}")
 
 
 def _iterate_examples(
@@ -241,8 +241,8 @@ def _name_arrays(location: str, example: object, names: Sequence[str] | None) ->
     try:
         arrays = {str(name): np.asarray(value) for name, value in example.items()}
     except Exception as error:
-        raise UserError(f"{location}: is no dict of arrays: {describe_error(error)}") from error
+        raise UserError(f"{location}: is not a dict of arrays: {describe_error(error)}") from error
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
-            raise UserError(f"{location}: {name} is no array of numbers, but {array.dtype}; convert or remove it")
+            raise UserError(f"{location}: {name} is an array of {array.dtype}, not of numbers; convert or remove it")
     return arrays

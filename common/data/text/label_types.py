@@ -46,7 +46,7 @@ def check_ambiguous_words(labels: Mapping[Label, str]) -> None:
     for label, location in labels.items():
         if str(label).strip().lower() in AMBIGUOUS_WORDS:
             raise UserError(
-                f"{location}: label {abbreviate(label)} may be a class or say that there is none; if it is a class, "
+                f"{location}: label {abbreviate(label)} may be a class or mark a missing label; if it is a class, "
                 "name all classes in data.classes=[...], otherwise write -1 or leave the label empty"
             )
 

@@ -135,8 +135,8 @@ class FollowedBatches:
         sizes = self._time_sizes
         if sizes is not None and sizes[0] != sizes[1] and tuple(shape[:2]) == (sizes[1], sizes[0]):
             raise UserError(
-                f"the script's batches may have the time first or the examples, and its model exchanges the axes; use "
-                f"batches of another number of examples than {sizes[0]}, which is the number of recorded time steps"
+                f"the script's batches may be time-first or batch-first, and its model swaps the axes; use batches "
+                f"whose number of examples is not {sizes[0]}, the number of recorded time steps"
             )
 
     def _find_time_sizes(
@@ -153,7 +153,7 @@ class FollowedBatches:
         if sizes is not None and self._time_sizes is None and sizes[1] not in counts:
             name = next(name for name, leaf in leaves.items() if leaf.shape[:2] == sizes)
             raise UserError(
-                f"{_describe(name, leaves[name])} of the script's batch may have the time first or the examples; use "
+                f"{_describe(name, leaves[name])} of the script's batch may be time-first or batch-first; use "
                 f"batches of {max(counts)} examples, or {sizes[0]} time steps"
             )
         return sizes

@@ -77,14 +77,14 @@ def test_a_path_that_is_no_interpreter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("#!/no/such/program\n")
     (tmp_path / "broken").chmod(0o755)
     cases = {
-        str(tmp_path / "none"): "no such interpreter; name that of an environment, such as venv/bin/python",
+        str(tmp_path / "none"): "no such file; name the interpreter of an environment, such as venv/bin/python",
         str(tmp_path): f"is a directory; name its interpreter, such as {tmp_path}/bin/python",
-        str(tmp_path / "text"): "is no program; name the interpreter of an environment",
+        str(tmp_path / "text"): "is not executable; name the interpreter of an environment",
         str(tmp_path / "broken"): "cannot be started (No such file or directory); name the Python",
         "/bin/ls": "cannot run Lockstep (",
-        "/bin/true": "is no Python interpreter: it ran no program of Python; name the Python",
-        str(make_program("echo hello")): "is no Python interpreter: it ran no program of Python; name the Python",
-        "~no-such-user/bin/python": "no such interpreter; name that of an environment",
+        "/bin/true": "is not a Python interpreter: it did not run a Python program; name the",
+        str(make_program("echo hello")): "is not a Python interpreter: it did not run a Python program; name the",
+        "~no-such-user/bin/python": "no such file; name the interpreter of an environment",
         "/usr/bin/yes": "cannot run Lockstep (",  # it refuses the arguments
         str(make_program("exec yes")): "cannot run Lockstep (prints more than 1 MiB); name the Python",
         str(make_program("yes >&2 & yes")): "cannot run Lockstep (prints more than 1 MiB); name the Python",

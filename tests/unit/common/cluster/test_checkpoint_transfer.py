@@ -167,7 +167,7 @@ def test_the_first_host_has_none(hosts: Hosts, caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize("offer", ["step-00000002", {"step": "../2", "fingerprint": "x"}, {"step": 2}, [], 5])
 def test_an_offer_that_is_none(hosts: Hosts, offer: object) -> None:
-    with pytest.raises(BrokenTransferError, match=r"is no checkpoint$"):
+    with pytest.raises(BrokenTransferError, match=r"is not a checkpoint$"):
         hosts.other.accept_offer(offer, hosts.fetch)
 
 

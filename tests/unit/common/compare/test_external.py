@@ -226,7 +226,7 @@ def test_a_binary_file_and_an_empty_directory(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="file: not a text file; expected a CSV"):
         load_external_run("mine", tmp_path / "file", {})
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="empty: neither a run directory nor one of TensorBoard"):
+    with pytest.raises(UserError, match="empty: neither a run directory nor a TensorBoard directory"):
         load_external_run("mine", tmp_path / "empty", {})
 
 

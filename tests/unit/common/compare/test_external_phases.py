@@ -25,7 +25,7 @@ def test_the_log_of_mmcv(load: Load) -> None:
     assert run.loss_windows is not None and run.loss_windows.tolist() == [50] * 6
     assert not run.has_metric("seconds")
     assert "mine: rows whose mode is val are evaluations" in run.notes
-    assert "mine: time left out: it does not grow, so it is no time since the start" in run.notes
+    assert "mine: time left out: it does not grow, so it is not a time since the start" in run.notes
 
 
 def test_rows_of_both_losses_one_after_another(load: Load) -> None:

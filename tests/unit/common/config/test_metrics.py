@@ -38,17 +38,17 @@ ALL = (
         (["metrics=['m:f','n:f']"], "metrics: has f twice; remove one, or rename the function"),
         (
             ["train.early_stopping.metric=f1"],
-            "train.early_stopping.metric=f1: no evaluation of this run has it; add it with metrics=[f1], or choose "
-            "loss, accuracy",
+            "train.early_stopping.metric=f1: not a value of an evaluation of this run; add it with metrics=[f1], or "
+            "choose loss, accuracy",
         ),
         (
             ["train.early_stopping.metric=f2", "metrics=[f1]"],
-            "train.early_stopping.metric=f2: no evaluation of this run has it; choose loss, accuracy, f1, or add a "
-            "metric with metrics=[...]",
+            "train.early_stopping.metric=f2: not a value of an evaluation of this run; choose loss, accuracy, f1, or "
+            "add a metric with metrics=[...]",
         ),
         (
             ["schedule=plateau", "schedule.metric=r2", "train.eval_every=1"],
-            "schedule.metric=r2: no evaluation of this run has it; choose loss, accuracy, or add a metric with "
+            "schedule.metric=r2: not a value of an evaluation of this run; choose loss, accuracy, or add a metric with "
             "metrics=[...]",
         ),
     ],

@@ -102,10 +102,10 @@ def test_layerwise_decay_needs_numbered_layers() -> None:
 @pytest.mark.parametrize(
     ("group", "message"),
     [
-        ("no_decay", "no_decay is no group; give no_decay_on_bias_and_norm"),
-        ({"match": "a*"}, "is no group"),
-        ({"frozen": True}, "is no group"),
-        ({"match": "a*", "frozn": True}, "is no group"),
+        ("no_decay", "no_decay is not a group; use no_decay_on_bias_and_norm"),
+        ({"match": "a*"}, "is not a group"),
+        ({"frozen": True}, "is not a group"),
+        ({"match": "a*", "frozn": True}, "is not a group"),
         ({"match": "a*", "frozen": 1}, "frozen=1: must be true or false"),
         ({"match": "a*", "weight_decay": -1}, "weight_decay=-1: must be a number at least 0"),
         ({"match": "a*", "learning_rate_scale": float("inf")}, "learning_rate_scale=inf: must be a number at least 0"),

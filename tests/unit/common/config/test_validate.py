@@ -58,7 +58,7 @@ CUSTOM += ["data.train=train.npz", "data.validation=validation.npz"]
         (
             "torch",
             ["strategy=fsdp", "optimizer=muon"],
-            "optimizer.kind=muon: needs whole parameters, of which a rank of strategy=fsdp has parts; choose "
+            "optimizer.kind=muon: needs whole parameters, but a rank of strategy=fsdp has parts of them; choose "
             "strategy=zero or ddp, or another optimizer",
         ),
         (

@@ -45,7 +45,7 @@ def test_sums_with_a_common_term_keep_their_values() -> None:
 @pytest.mark.parametrize(
     ("texts", "frozen", "message"),
     [
-        ({"x": "a + b"}, "a", "model.torch: b is trained and a is frozen, but x of Keras is their sum, .*; freeze b"),
+        ({"x": "a + b"}, "a", "b is trained and a is frozen, but x of Keras is the sum of both, .*; freeze b"),
         ({"x": "a + b", "y": "b"}, "", "model.torch: b is added to another bias, and y of Keras holds it, too"),
         ({"x": "a + b", "y": "b + c"}, "", "model.torch: b is added to another bias, and y of Keras holds it, too"),
         ({"x": "a + b", "y": "c, b"}, "", "model.torch: b is added to another bias, and y of Keras holds it, too"),

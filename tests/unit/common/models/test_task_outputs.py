@@ -67,9 +67,9 @@ def test_outputs_without_names_are_named_by_position_or_in_order() -> None:
     assert describe(make_task((1, 0)), tf=LISTED)["outputs"] == {"tf": ["output[1]", "output[0]"]}
     ordered = {"output[0]": LISTED["output[1]"], "output[1]": LISTED["output[0]"]}
     assert describe(make_task(), tf=ordered)["outputs"] == {"tf": ["output[0]", "output[1]"]}
-    with pytest.raises(UserError, match=r"returns output\[0\], .*; task.outputs.mask.output=mask is none of them"):
+    with pytest.raises(UserError, match=r"returns output\[0\], .*; task.outputs.mask.output=mask is not among them"):
         describe(make_task(), tf=LISTED)
-    with pytest.raises(UserError, match=r"task.outputs.group.output=class is none of them; set it to a name"):
+    with pytest.raises(UserError, match=r"task.outputs.group.output=class is not among them; set it to a name"):
         describe(make_task(("mask", "class")), torch=NAMED)
     with pytest.raises(UserError, match=r"^model.torch=a:b, task.outputs.mask: returns \[n, 5\]; classification needs"):
         describe(make_task(("group", "mask")), torch=NAMED)

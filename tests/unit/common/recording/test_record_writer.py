@@ -52,7 +52,7 @@ def test_ranks_have_directories_and_replace_an_earlier_record(tmp_path: Path) ->
 def test_other_files_are_kept(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "record.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"notes\.txt: is no part of a record"):
+    with pytest.raises(ValueError, match=r"notes\.txt: is not a part of a record"):
         RecordWriter(str(tmp_path), "torch", ENVIRONMENT)
     assert (tmp_path / "record.json").exists()
 

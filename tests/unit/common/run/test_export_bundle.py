@@ -104,9 +104,9 @@ def test_inputs_of_another_version(unpacked: Path, small_config: MakeConfig, tmp
     formats = [{**facts["formats"], name: 999} for name in facts["formats"]]
     for other in (*formats, None, ["os"]):
         (unpacked / "bundle.json").write_text(json.dumps({**facts, "formats": other}))
-        with pytest.raises(UserError, match=r"inputs: another version of Lockstep made it, with another format of com"):
+        with pytest.raises(UserError, match=r"inputs: made by another version of Lockstep, with another format of com"):
             find_packed_inputs(small_config(f"cache_dir={unpacked / 'inputs'}"))
-        with pytest.raises(UserError, match="another version of Lockstep made it"):
+        with pytest.raises(UserError, match="made by another version of Lockstep"):
             export_bundle(unpacked, tmp_path / "again.zip")
     (unpacked / "bundle.json").unlink()
     with pytest.raises(UserError, match=r"bundle\.json: cannot be read"):

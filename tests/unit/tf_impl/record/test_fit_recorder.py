@@ -41,7 +41,7 @@ def test_several_steps_in_one_execution_are_named(tmp_path: Path) -> None:
 
 def test_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"notes\.txt: is no part of a record"):
+    with pytest.raises(ValueError, match=r"notes\.txt: is not a part of a record"):
         FitRecorder(str(tmp_path))
     with pytest.raises(ValueError, match="steps=0: pass the number of optimizer steps"):
         FitRecorder(str(tmp_path / "record"), steps=0)

@@ -25,5 +25,5 @@ def test_other_values_are_one_process_with_a_warning(
 ) -> None:
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", world_size)
-    with pytest.warns(RuntimeWarning, match=f"RANK={rank} is no rank of WORLD_SIZE={world_size} processes"):
+    with pytest.warns(RuntimeWarning, match=f"RANK={rank} is not a rank of WORLD_SIZE={world_size} processes"):
         assert find_rank() == (0, 1)

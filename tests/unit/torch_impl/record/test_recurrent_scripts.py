@@ -114,7 +114,7 @@ def test_a_batch_with_as_many_examples_as_recorded_time_steps_is_refused_if_the_
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     recorder = Recorder(str(tmp_path / "b"), model, optimizer, follow=str(tmp_path / "a"))
     tokens = torch.zeros(TIME, EXAMPLES, dtype=torch.long)  # examples and time steps
-    with pytest.raises(UserError, match=f"another number of examples than {TIME}"):
+    with pytest.raises(UserError, match=f"number of examples is not {TIME}"):
         for batch, _ in recorder.batches([(tokens, tokens.flatten())]):
             model(batch)
     recorder.close()

@@ -28,7 +28,7 @@ def with_value(value: float, dtype: str = "float64") -> np.ndarray:
         ({"x": X, "y": LABELS}, "no array 'labels'; set data.label to one of ['x', 'y']"),
         ({"labels": LABELS}, "no array but ['labels']; add the inputs of the model"),
         ({"x": np.ones((0, 2)), "labels": np.ones(0, int)}, "no examples; choose another file"),
-        ({**GOOD, "z": np.ones((3, 2))}, "z has 3 examples, but labels has 4; they must be as many"),
+        ({**GOOD, "z": np.ones((3, 2))}, "z has 3 examples, but labels has 4; make the numbers equal"),
         ({**GOOD, "z": np.ones((4, 0))}, "z has no values; fill it in or leave it out"),
         ({**GOOD, "z": np.array(3.0)}, "z is a single number; its first axis must be the examples"),
         # types

@@ -130,11 +130,11 @@ def test_lists_of_one_fixed_size(tmp_path: Path, arrays_config: Callable[..., Co
     [
         ([1, 2, 6], "x.offsets[0] is 1; it must be 0"),
         ([0, 4, 3, 6], "x.offsets[2] is 3, less than the 4 before it"),
-        ([0, 2, 5], "x.offsets ends with 5, but there are 6 values; they must be as many"),
+        ([0, 2, 5], "x.offsets ends with 5, but there are 6 values; make the numbers equal"),
         ([0.0, 6.0], "x.offsets must be integers of one axis, one more than there are examples"),
         ([[0, 6]], "x.offsets must be integers of one axis, one more than there are examples"),
         ([], "x.offsets must be integers of one axis, one more than there are examples"),
-        ([0, 6], "x has 1 examples, but labels has 2; they must be as many"),
+        ([0, 6], "x has 1 examples, but labels has 2; make the numbers equal"),
     ],
 )
 def test_offsets(said: Said, tmp_path: Path, offsets: list, expected: str) -> None:

@@ -97,5 +97,5 @@ def test_missing_and_damaged_tokenizers(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(UserError) as raised:
             open_tokenizer(str(path))
-        assert str(raised.value).startswith(f"data.tokenizer: {path} is no tokenizer.json: ")
+        assert str(raised.value).startswith(f"data.tokenizer: {path} is not a tokenizer.json: ")
         assert str(raised.value).endswith("; save it again") and "\n" not in str(raised.value)

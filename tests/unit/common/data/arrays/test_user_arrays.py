@@ -61,7 +61,7 @@ def test_another_version_is_read_again(make_custom: Make) -> None:
     ("examples", "expected"),
     [
         ([], ": no examples"),
-        ([{"x": "text"}], "[0]: x is no array of numbers, but <U4; convert or remove it"),
+        ([{"x": "text"}], "[0]: x is an array of <U4, not of numbers; convert or remove it"),
         ([(1, 2)], "[0]: is a tuple; name its elements by data.names=[...]"),
         ([1], "[0]: is int; yield dicts of arrays, or tuples with data.names"),
         ([{"x": 1}, {"y": 1}], "[1]: has y, but the first example x"),

@@ -146,7 +146,7 @@ def test_classes_that_differ_only_in_spaces_or_case_are_warned_of(
 def test_a_word_that_may_mean_no_label(tmp_path: Path, suffix: str, word: str) -> None:
     """It is a class only if the config says so: "none" is one of stance detection."""
     for labels in (["yes", word, "no"], ["0", word, "1"]):
-        with pytest.raises(UserError, match=rf"train{suffix}.*[23]: label '{word}' may be a class or say"):
+        with pytest.raises(UserError, match=rf"train{suffix}.*[23]: label '{word}' may be a class or mark"):
             read(tmp_path, suffix, labels)
     corpus = read(tmp_path, suffix, ["yes", word, "no"], classes=["no", word, "yes"])
     assert (corpus.train.labels, corpus.classes) == ([2, 1, 0], ["no", word, "yes"])

@@ -282,7 +282,7 @@ def test_images_of_a_data_set_are_normalized_last(make_config: MakeConfig) -> No
     "entry", [3, {}, {"a": 1, "b": 2}, {"m:f": {}}, {"function": "f"}, {"function": {"name": "f"}}]
 )
 def test_other_forms(entry: Any) -> None:
-    with pytest.raises(UserError, match="is no transform; give a name"):
+    with pytest.raises(UserError, match="is not a transform; use a name"):
         parse_transforms([entry])
 
 

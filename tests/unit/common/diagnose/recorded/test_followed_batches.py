@@ -279,7 +279,7 @@ def test_a_batch_that_may_have_the_time_or_the_examples_first_is_refused(tmp_pat
     tokens = np.arange(EXAMPLES * 7).reshape(EXAMPLES, 7)
     batches = write_record(tmp_path, {"0": tokens}, {"target": tokens})
     batches.may_have_time_first = True
-    with pytest.raises(UserError, match=r"0 int64\[7, 10\] of the script's batch may have the time first"):
+    with pytest.raises(UserError, match=r"0 int64\[7, 10\] of the script's batch may be time-first or batch-first"):
         batches.fill({"0": np.zeros((7, 10), int), "1": np.zeros((7, 10), int)}, 0, 1)
     filled = batches.fill({"0": np.zeros((7, 6), int), "1": np.zeros((7, 6), int)}, 0, 1)
     assert filled is not None
