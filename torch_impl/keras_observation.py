@@ -15,7 +15,7 @@ class ActivationRecorder:
     """A stand-in for the activation of a layer during a call. It records what the activation receives.
 
     Attributes:
-        received: What the activation received; None if the layer has no activation.
+        received: The input of the activation; None if the layer has no activation.
     """
 
     def __init__(self, layer: object, replacement: np.ndarray | None = None) -> None:

@@ -35,7 +35,7 @@ class Row:
             For a clean pair, whether the diagnosis finds no difference.
         blamed: Causes that the diagnosis names but that were not planted.
         is_equal: Whether the diagnosis finds no difference; None if the command failed.
-        sentence: What the diagnosis says.
+        sentence: The sentence of the diagnosis.
     """
 
     plant: Plant

@@ -14,7 +14,7 @@ class ZooResult:
         proven: Whether both models are proven to compute the same.
         differences: Sentences that explain why the models differ, the most useful first.
         notes: Sentences about differences that are no errors, such as unused variables.
-        skipped: Why the pair was not tried, such as a library that is not installed; empty if it was tried.
+        skipped: The reason why the pair was not tried, such as a missing library; empty for a tried pair.
         proof_difference: The largest relative difference of the outputs in the proof.
         losses: The largest relative difference of the losses of the steps; None if the pair was not trained.
         gradient_norms: The largest relative difference of the gradient norms.

@@ -35,7 +35,7 @@ def select_rows_after_stop(rows: list[Row], count_before: int, stopped_seconds: 
     Args:
         rows: All rows of the contestant.
         count_before: The number of rows when the contestant was continued.
-        stopped_seconds: How long the contestant had been stopped.
+        stopped_seconds: The seconds during which the contestant was suspended.
     """
     for index in range(max(count_before, 1), len(rows)):
         if rows[index]["seconds"] - rows[index - 1]["seconds"] >= stopped_seconds:

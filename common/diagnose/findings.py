@@ -108,7 +108,7 @@ class Stage:
         name: Name in reports, such as "activations".
         checks: Comparisons of tensors.
         causes: Causes of the differences that begin at this stage.
-        note: What is not compared, and why, for a reader of the report.
+        note: Sentence for the report about what is not compared, and why.
         omission: Reason why the stage, or some of its steps, could not be compared.
         precision: Default precision in which `compare_arrays` compares the stage's tensors.
     """

@@ -258,7 +258,7 @@ def _divide_call(
     Args:
         path: Path of the layer that returns the output.
         entries: Paths of the layers that may receive the input; the first one does.
-        call: What these layers together receive and return.
+        call: The input and the output of all these layers together.
         unreplaced_calls: The layers' calls without replacements.
     """
     if not entries:

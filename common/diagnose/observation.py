@@ -16,7 +16,7 @@ class Observation:
     Attributes:
         outputs: Outputs [n, ...] of each micro-batch.
         losses: Losses [n] of each micro-batch.
-        calls: What each requested layer received and returned in the first micro-batch, by the layer's path.
+        calls: The input and the output of each requested layer in the first micro-batch, by the layer's path.
         unflattened_shapes: Shape of an example before the model flattened it for a layer, by the layer's path.
         gradients: Gradients of the shard's part of the mean loss over the global batch, by parameter, in PyTorch's
             layout.

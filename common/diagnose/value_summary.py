@@ -14,7 +14,7 @@ class StatisticPair:
     """One statistic of a tensor on both sides.
 
     Attributes:
-        name: What is measured, such as "mean".
+        name: The name of the measure, such as "mean".
         a: Its value in A.
         b: Its value in B.
     """

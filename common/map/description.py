@@ -81,7 +81,7 @@ class DropoutDescription:
     """A dropout or noise layer that can be aligned: made to draw the same random numbers in both frameworks.
 
     Attributes:
-        noise: What the layer does to its input.
+        noise: The noise that the layer applies to its input.
         name: The name by which the layer's framework finds it again.
         calls: The number of times that a pass calls the layer, each time with other random numbers.
         unflattened_shape: The shape of one example before the model flattened it for the layer; None: not flattened.

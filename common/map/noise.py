@@ -19,7 +19,7 @@ class Noise:
         operation: "drop" replaces a part of the input by 0. "alpha" replaces it by a negative number and then restores
             mean and variance, as AlphaDropout does. "multiply" multiplies by normal numbers of mean 1; "add" adds
             normal numbers of mean 0.
-        unit: What gets a random number of its own: each element, each channel of each example, or each example.
+        unit: The unit of a random number: an element, a channel of an example, or an example.
         strength: The probability of dropping, or the standard deviation of the normal numbers.
         is_scaled: Whether "drop" divides what it does not drop by 1 - strength.
     """

@@ -19,7 +19,8 @@ class TorchSources:
 
     Attributes:
         sources: The parameters.
-        joined: How they fill the role: "" for a single source, "+" for their sum, "," for a stack along a new axis.
+        joined: The operation on the sources: "" for a single source, "+" for their sum, "," for a stack along a new
+            axis.
         steps: The steps to the layout that the role has in most layers of PyTorch, such as (outputs, inputs).
     """
 

@@ -85,7 +85,7 @@ class Record:
     Attributes:
         directory: Directory of the record.
         ranks: Record of each process.
-        notes: What is incomplete, for a reader of a report.
+        notes: Sentences for the report about what is incomplete.
     """
 
     def __init__(self, directory: Path, ranks: Sequence[RankRecord]) -> None:

@@ -49,7 +49,7 @@ class OpenBundles:
 
     Attributes:
         directories: The directory of each bundle, by the path of its file.
-        damaged: Why another bundle cannot be read, by the path of its file.
+        damaged: The reason why a bundle cannot be read, by the path of the bundle.
     """
 
     directories: dict[Path, Path] = field(default_factory=dict)

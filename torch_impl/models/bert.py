@@ -128,7 +128,7 @@ def _group_rows(bias: torch.Tensor, places: torch.Tensor, heads: int) -> tuple[l
     The rows of a shard are sorted by length, so that the groups have fewer scores. If they save too few, there is one.
 
     Args:
-        bias: What is added to the scores, [n, 1, 1, width].
+        bias: The addend of the scores, [n, 1, 1, width].
         places: The place of each token, [t].
         heads: The number of heads.
 

@@ -76,7 +76,7 @@ class Follower:
         self._handles.append(handle)
 
     def _watch_time_axis(self, layers: Sequence[torch.nn.Module]) -> None:
-        """Check, when the first of the layers that take the time first is called, whether the batches have it first."""
+        """Check, at the call of the first time-first layer, whether the batches are time-first."""
         self._batches.may_have_time_first = bool(layers)
 
         def check(layer: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -115,7 +115,7 @@ class Follower:
             layer: The layer. Neither its state nor the random generators change.
             args: The positional arguments that the layer received from the script.
             kwargs: The keyword arguments.
-            returned: What the layer returned for these arguments.
+            returned: The layer's output for these arguments.
         """
         named = dict(name_tensors([args, dict(kwargs)]))
         floats = {name: tensor for name, tensor in named.items() if tensor.is_floating_point()}

@@ -33,9 +33,9 @@ class ModelCall:
     """A forward pass.
 
     Attributes:
-        inputs: What the model received, by name.
-        outputs: What the model returned, by name.
-        layers: What layers received and returned, as layer/PATH/input and layer/PATH/output.
+        inputs: The inputs of the model, by name.
+        outputs: The outputs of the model, by name.
+        layers: The inputs and outputs of layers, as layer/PATH/input and layer/PATH/output.
         facts: The layers in the order in which the pass entered them.
         marks: The marks of the outputs in the graph.
         parts: The paths of layers that the script called instead of the model.

@@ -21,7 +21,7 @@ class Reduction:
     """A call of a loss function as two operations.
 
     Attributes:
-        losses: What the function returns with the reduction "none".
+        losses: The result of the function with the reduction "none".
         name: The reduction: "mean", "sum" or "batchmean".
         arguments: The divisor of a mean that is not the number of losses.
     """

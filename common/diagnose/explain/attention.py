@@ -40,7 +40,7 @@ def find_attention(
         projections: Query [n, tokens, features], and key and value, which may have another number of tokens.
         masks: Masks [n, tokens] by name, 1 for a token that is attended to. Masks that do not fit the keys are ignored.
         attended: Result [n, tokens, features]. Tokens with only zeros count as padding and are not compared.
-        is_known: Which elements of the result are compared, of the same shape; None compares all.
+        is_known: A mask of the elements of the result to compare; None compares all elements.
     """
     query, key, value = projections
     softmaxes = list(SOFTMAX_AXES)

@@ -77,8 +77,8 @@ def explain_layer(
 
     Args:
         layer: The pair of layers.
-        a: What A's layer received and returned, in B's layout.
-        b: What B's layer returned when it received A's array.
+        a: The input and the output of A's layer, in B's layout.
+        b: The output of B's layer for A's input.
         weights: Weights of both models, by parameter name.
         masks: Masks [n, tokens] of the batch, by name.
         memories: Arrays to which an attention of both sides may attend, besides its first input.

@@ -37,7 +37,7 @@ def epsilons_explain(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weight
 
     Args:
         layer: The pair of layers.
-        a: What A's layer received and returned.
+        a: The input and the output of A's layer.
         b: The same for B's layer, which received A's array.
         weights: Weights by parameter name.
     """

@@ -60,7 +60,7 @@ class Variant:
     Attributes:
         order: The order of the gates, such as "i, f, g, o".
         activation: The activation of the gates that are between 0 and 1.
-        forget_bias: What an LSTM adds to the argument of its forget gate.
+        forget_bias: The term that an LSTM adds to the argument of its forget gate.
         output: Whether an LSTM returns tanh of its memory or the memory itself, times the output gate.
         reset: Whether a GRU multiplies the state or the product with it by the reset gate.
         update: Whether the update gate of a GRU is the share of the old state or of the new one.

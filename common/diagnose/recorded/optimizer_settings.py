@@ -47,7 +47,7 @@ class OptimizerSettings:
         averaging: Momentum of a moving average of the weights, and the number of updates after which it replaces the
             weights; None if it never does.
         clipping: The argument by which a Keras optimizer clips gradients, and its value; None if it does not clip.
-        epsilon_place: Where the epsilon is added, which depends on the framework.
+        epsilon_place: The place of the epsilon in the formula, which depends on the framework.
         rate_inside_velocity: Whether the slot of the momentum includes the learning rate, as Keras's does.
         rounds_scalars: Whether scalars such as 1 - beta are computed in float32, as Keras and the kernels of PyTorch's
             fused and capturable optimizers on a GPU do.

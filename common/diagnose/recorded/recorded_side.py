@@ -27,7 +27,7 @@ class RecordedSide:
     Attributes:
         name: The side: "a" or "b".
         record: The record.
-        batches: What the model received and returned, and the labels.
+        batches: The inputs and outputs of the model, and the labels.
         gradients: The gradients before and after clipping and reduction.
     """
 

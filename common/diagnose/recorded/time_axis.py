@@ -65,7 +65,7 @@ def put_examples_first(array: np.ndarray, sizes: TimeSizes) -> np.ndarray:
 
 
 def list_state_sizes(layers: Iterable[LayerFacts]) -> set[StateSizes]:
-    """Return the (layers, features) sizes of the hidden states of PyTorch's recurrent layers."""
+    """Return the sizes (layers, features) of the hidden states of PyTorch's recurrent layers."""
     sizes = set()
     for attributes in (layer["attributes"] for layer in layers):
         count, *features = (attributes.get(name) for name in ("num_layers", "hidden_size", "proj_size"))

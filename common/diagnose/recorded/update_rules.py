@@ -24,7 +24,7 @@ class Parameter:
     """A parameter before an update.
 
     Attributes:
-        settings: How the optimizer updates it.
+        settings: The settings of the optimizer for the parameter.
         rate: The learning rate.
         step: The number of the update, from 1.
         weight: The weights. Decoupled weight decay is already subtracted.

@@ -143,8 +143,8 @@ class _LayerComparison:
 
         Args:
             layer: The pair of layers.
-            expected: What A's layer received and returned, in B's layout.
-            isolated: What B's layer returned when it received A's array.
+            expected: The input and the output of A's layer, in B's layout.
+            isolated: The output of B's layer for A's input.
             noise: Noise of the layer alone.
             model_noise: Noise of the layer's output in the whole model.
         """
