@@ -78,7 +78,7 @@ class SizedStep:
         self._usual = tf.function(step, [shards, *others])
         self._smaller = tf.function(step, [tf.nest.map_structure(_open_first_axis, shards), *others])
 
-    def __call__(self, shards: Sequence[object], *others: object) -> Any:  # noqa: ANN401  what the step returns
+    def __call__(self, shards: Sequence[object], *others: object) -> Any:  # noqa: ANN401  the result of the step
         """Make a step. shards: the shards of all replicas, or the micro-batches of the only shard."""
         step = self._usual if _count_examples(shards) == self._usual_size else self._smaller
         return step(shards, *others)

@@ -213,7 +213,7 @@ class DescribedModel(DifferentiatedModel):
             weights: The variables to set before the pass, by name.
             training: Whether the model is in training mode.
             replacements: The calls of the counterparts of this model's layers in the other model, by path. The layers
-                then compute on what the counterparts received and returned.
+                then compute on the inputs and outputs of the counterparts.
 
         Returns:
             The outputs, and the shapes of the inputs of layers.

@@ -41,9 +41,9 @@ is_tracing = False
 class ForwardTrace:
     """A context manager around one forward pass of a model that records what the pass does.
 
-    `replacements` can hold, for a layer, the calls of its counterpart in another model. The layer then computes on
-    what the counterpart received, and the layers after it receive what the counterpart returned. `calls` still records
-    what the layer itself received from the layers before it, and what it computed.
+    `replacements` can hold, for a layer, the calls of its counterpart in another model. The layer then computes on the
+    counterpart's input, and the layers after it receive the counterpart's output. `calls` still records the layer's own
+    input, from the layers before it, and its own output.
 
     Dropout functions drop nothing within the context.
 
@@ -260,10 +260,10 @@ def _swap_order(layer: keras.Layer, array: np.ndarray | None) -> np.ndarray | No
 
 
 class _ActivationRecorder:
-    """A context manager around the call of a layer that records what the layer's activation receives."""
+    """A context manager around the call of a layer that records the input of the layer's activation."""
 
     def __init__(self, layer: keras.Layer, replacement: np.ndarray | None = None) -> None:
-        """Prepare for a layer. replacement: what the activation receives instead of the layer's own result."""
+        """Prepare for a layer. replacement: the input of the activation, instead of the layer's own result."""
         self.received: tf.Tensor | None = None
         self._replacement = replacement
         self._attributes = vars(layer)

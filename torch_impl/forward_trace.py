@@ -33,9 +33,9 @@ ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_c
 class ForwardTrace:
     """A context manager around one forward pass of a model that records what the pass does.
 
-    `replacements` can hold, for a layer, the calls of its counterpart in another model. The layer then computes on
-    what the counterpart received, and the layers after it receive what the counterpart returned. `calls` still records
-    what the layer itself received from the layers before it, and what it computed.
+    `replacements` can hold, for a layer, the calls of its counterpart in another model. The layer then computes on the
+    counterpart's input, and the layers after it receive the counterpart's output. `calls` still records the layer's own
+    input, from the layers before it, and its own output.
 
     Dropout functions drop nothing within the context.
 

@@ -12,7 +12,7 @@ from torch_impl.nested_tensors import replace_first_tensor
 
 
 class ActivationRecorder:
-    """A stand-in for the activation of a layer during a call. It records what the activation receives.
+    """A stand-in for the activation of a layer during a call. It records the input of the activation.
 
     Attributes:
         received: The input of the activation; None if the layer has no activation.
@@ -30,7 +30,7 @@ class ActivationRecorder:
             self._attributes["activation"] = self._record
 
     def restore(self) -> torch.Tensor | None:
-        """Put the activation back into the layer, and return what the activation received."""
+        """Put the activation back into the layer, and return the input of the activation."""
         if self._activation is not None:
             self._attributes["activation"] = self._activation
         return self.received

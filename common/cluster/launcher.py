@@ -142,7 +142,7 @@ def _find_line(run_dir: Path, prefix: str) -> str:
 
 
 def _report(context: RunContext, hosts: HostGroup, chief: str, outcome: Outcome) -> None:
-    """Print and record the outcome of the run, except for what the chief has already printed and recorded.
+    """Print and record the outcome of the run, unless the chief has already printed and recorded it.
 
     chief: the name of the chief's process.
     """

@@ -177,8 +177,8 @@ class SideComparison:
 
         The whole batch is one shard. A computes it three times: unchanged, with weights moved by rounding, and layer by
         layer, with the weights and the input of each layer moved by rounding. B computes it unchanged, and layer by
-        layer, with A's array as the input of each layer. A "call" is what a layer received and returned. A layer with a
-        call in `replacements` receives and returns these arrays instead of its own.
+        layer, with A's array as the input of each layer. A "call" is the input and the output of a layer. A layer with
+        a call in `replacements` receives and returns these arrays instead of its own.
         """
         weights, batch = self.a.states[0].weights, self.a.batches[0]
         shard = batch.shard(0, 1)

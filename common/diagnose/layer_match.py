@@ -13,7 +13,7 @@ from common.diagnose.side_run import SideRun
 from common.map.description import RecordedCall
 from common.models.paired_layers import PairedLayer
 
-Call = TypeVar("Call", RecordedCall, CallNoise)  # what a layer received and returned, or its noise
+Call = TypeVar("Call", RecordedCall, CallNoise)  # the input and the output of a layer, or their noise
 SEPARATORS = "./"  # one of them precedes the last part of a parameter's name: "/" if only a Keras model has it
 LayerSettings = Mapping[str, object]  # such as {"epsilon": 1e-5}
 

@@ -18,7 +18,7 @@ from common.diagnose.rounding import find_common_precision
 class ModelObservations:
     """Three computations of A's model and two of B's model, on A's first batch with A's initial weights.
 
-    In an isolated computation every layer receives what the same layer of A received, whatever the layer before it
+    In an isolated computation every layer receives the input of the same layer of A, whatever the layer before it
     returned. A difference then belongs to one layer alone. A perturbed computation of A shows how large the differences
     are that rounding alone causes, the noise.
 

@@ -1,7 +1,7 @@
 """Recognition of the noise of a layer that neither framework defines, such as DropPath of timm.
 
 Classes of one name compute different things: some scale, some drop whole batches, some act in evaluation too. So a
-layer is recognized by what it computes from random inputs, not by its name.
+layer is recognized by its outputs for random inputs, not by its name.
 """
 
 from collections.abc import Callable, Collection, Sequence

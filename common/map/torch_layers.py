@@ -112,7 +112,7 @@ def _build_kernel_part(sources: TorchSources, shape: tuple[int, ...]) -> tuple[T
 def _is_linear(shapes: dict[str, tuple[int, ...]]) -> bool:
     """Check whether a layer of another class has the variables of a linear layer with bias, by role.
 
-    The router of a mixture of experts is such a layer. What it returns need not be the product.
+    The router of a mixture of experts is such a layer. Its output need not be the product.
     """
     weight = shapes.get("weight", ())
     return shapes.keys() == {"weight", "bias"} and len(weight) == 2 and shapes["bias"] == weight[:1]

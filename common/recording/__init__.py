@@ -1,1 +1,1 @@
-"""Records of training scripts that Lockstep did not write: what they computed in their first steps."""
+"""Records of the first steps of training scripts that are not Lockstep's."""

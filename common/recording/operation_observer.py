@@ -1,6 +1,6 @@
 """Observer of the operations of a forward pass, which a recorder uses within the process of a training script.
 
-operation_format.py describes what it returns.
+operation_format.py describes the result.
 """
 
 from __future__ import annotations

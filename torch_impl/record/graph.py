@@ -1,7 +1,7 @@
 """Marks of nodes of the graph from which PyTorch computes gradients.
 
-A recorder marks what a call of the model or of a loss function returned. A mark lives as long as the graph of the call:
-the recorder keeps no graph in memory, and knows when a script has dropped one, as after an evaluation.
+A recorder marks the outputs of a call of the model or of a loss function. A mark lives as long as the graph of the
+call: the recorder keeps no graph in memory, and knows when a script has dropped one, as after an evaluation.
 """
 
 from __future__ import annotations

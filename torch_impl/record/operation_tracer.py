@@ -38,7 +38,7 @@ def _guard(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method that looks at tensors: the wrapper raises no errors, and the mode does not see its operations."""
 
     @functools.wraps(method)
-    def guarded(mode: OperationMode, *args: object) -> Any:  # noqa: ANN401  what the method returns
+    def guarded(mode: OperationMode, *args: object) -> Any:  # noqa: ANN401  the result of the method
         try:
             with mode.pause():
                 return method(mode, *args)
@@ -69,7 +69,7 @@ class OperationMode(TorchFunctionMode):
         self._path: list[str] = []
         self._observer: OperationObserver | None = None
         self._note = note
-        # The paths of the layers that the pass is in, and the one that is one operation, with what it received
+        # Path and inputs of the layer that counts as one operation, during its call
         self._leaf: tuple[str, list[torch.Tensor]] | None = None
         self._origin = (0, 0)  # process and thread
         self._loss_calls = 0
@@ -80,7 +80,7 @@ class OperationMode(TorchFunctionMode):
     @classmethod
     @contextmanager
     def pause(cls) -> Iterator[None]:
-        """Ignore what a recorder itself computes."""
+        """Ignore the operations of a recorder itself."""
         OperationMode.pauses += 1
         try:
             yield
@@ -148,7 +148,7 @@ class OperationMode(TorchFunctionMode):
 
     @_guard
     def name_labels(self, labels: Mapping[str, torch.Tensor]) -> None:
-        """Give what a loss function received their names in the record."""
+        """Give the arguments of a loss function their names in the record."""
         suffix = f".{self._loss_calls}" if self._loss_calls else ""
         for name, tensor in labels.items():
             self.name(f"batch/0/label/{name}{suffix}", tensor)

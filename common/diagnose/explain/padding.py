@@ -1,4 +1,4 @@
-"""The padding before the first element of a convolution's input, recovered from what the convolution computes.
+"""The padding before the first element of a convolution's input, recovered from the convolution's output.
 
 A transposed convolution crops its output instead.
 

@@ -1,7 +1,7 @@
 """Inputs, outputs and weights of the layers of two records, for the same examples.
 
-A is the reference record of a diagnosis, and B the record that is compared with it. A "call" is what a layer received
-and returned. B followed A if its script took A's initial weights and batches.
+A is the reference record of a diagnosis, and B the record that is compared with it. A "call" is the input and the
+output of a layer. B followed A if its script took A's initial weights and batches.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The layers of a followed record: what they received, for the layers of the script that follows.
+"""The inputs of the layers in a followed record, for the layers of the following script.
 
 A script follows a record if it takes the record's initial weights and batches. Each of its layers also computes on the
 input that its counterpart in the record received. It then shows its own part of a difference, without the differences

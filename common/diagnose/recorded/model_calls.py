@@ -34,7 +34,7 @@ def describe_call(call: int, count: int) -> str:
 
 
 def join_calls(calls: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """Join what a model received, or returned, in all calls of a micro-batch.
+    """Join the inputs, or the outputs, of a model in all calls of a micro-batch.
 
     An array is left out if a call lacks it, or has it with another number of axes.
     """

@@ -1,4 +1,4 @@
-"""The batches of a record: what the model received and returned, and the labels, with an example in each row.
+"""The batches of a record: the inputs and outputs of the model, and the labels, with an example in each row.
 
 The examples of a step are the examples of all its micro-batches in all processes, in the order of the processes. A
 micro-batch is named by its process and its number, from 0, within the step of the process. An array is abridged if the

@@ -56,7 +56,7 @@ class _LayerComparison:
 
     def __init__(self, stage: Stage, models: ModelObservations) -> None:
         self.stage, self.models = stage, models
-        # What A's layers received and returned, in B's layout, by the layer's path in B
+        # The inputs and outputs of A's layers, in B's layout, by the layer's path in B
         self.calls_of_a = convert_calls(models.layers, models.a, models.b)
         self.earlier_outputs: list[LayerOutput] = []
         self.compared_calls = Counter(drop_call_number(layer.path_b) for layer in models.layers)

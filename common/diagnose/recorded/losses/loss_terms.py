@@ -30,7 +30,7 @@ class Term:
     Attributes:
         title: Words for the function, such as "squared error".
         settings: Its arguments under common names.
-        value: The mean of what it returned.
+        value: The mean of the result of the call.
         share: The part of the loss that comes from it.
     """
 
@@ -202,7 +202,7 @@ def _pair_terms(a: Sequence[Term], b: Sequence[Term], tolerance: float) -> list[
 
 
 def _explain_term(a: Term, b: Term) -> Explanation:
-    """Return why the shares of a term differ: its weight, a setting, or what it receives."""
+    """Return the reason why the shares of a term differ: its weight, a setting, or its inputs."""
     if np.isclose(a.value, b.value, rtol=1e-4):
         sentence = f"the weight of the {a.title} in the loss is {a.weight:.6g} in A and {b.weight:.6g} in B"
         if BY_SCRIPT not in (a.settings["reduction"], b.settings["reduction"]):

@@ -1,8 +1,8 @@
 """The stage "activations": the first layer that returns something else for the same input, in the first step.
 
-A is the reference record of a diagnosis, and B the record that is compared with it. A "call" is what a layer received
-and returned. Nothing can compute a recorded layer on the other side's arrays. A layer is therefore compared only as
-long as it receives the same in both records; later layers inherit the difference.
+A is the reference record of a diagnosis, and B the record that is compared with it. A "call" is the input and the
+output of a layer. Nothing can compute a recorded layer on the other side's arrays. A layer is therefore compared only
+as long as it receives the same in both records; later layers inherit the difference.
 """
 
 import numpy as np
@@ -107,7 +107,7 @@ class _LayerComparison:
         return self.has_drawn or any(is_after)
 
     def _compare_input(self, layer: LayerMatch, a: np.ndarray, b: np.ndarray) -> bool:
-        """Compare what a layer receives, and explain the first difference by the code before the layer.
+        """Compare the inputs of a layer, and explain the first difference by the code before the layer.
 
         Returns:
             Whether A's and B's layer receive the same.

@@ -215,7 +215,7 @@ def _explain_together(
 
 
 def _explain_call(stage: Stage, step: int, differing: DifferingCall) -> None:
-    """Add the cause of a difference of what the model receives in one call, if it receives the same in others."""
+    """Add the cause of a difference in the inputs of one call of the model, if the inputs of other calls are equal."""
     explained = [(array, explain_preparation(array.a, array.b, array.is_label)) for array in differing.arrays]
     for array, _ in explained:
         stage.add_mismatch(f"step {step}: {array.title} of {differing.title}")

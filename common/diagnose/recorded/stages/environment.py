@@ -11,7 +11,7 @@ from common.diagnose.recorded.record_pair import RecordPair, find_declared_preci
 from common.recording.environment import EnvironmentDifference, list_differences
 
 PACKAGES = {"torch": ("torch",), "tensorflow": ("keras", "tensorflow")}  # the packages that compute, by framework
-COMPARED_INPUTS = ("hyperparameters", "data", "initial weights")  # stages that compare what a step computes with
+COMPARED_INPUTS = ("hyperparameters", "data", "initial weights")  # stages that compare the inputs of a step
 PRECISION_CAUSES = ("lower_precision", "computed_in_tf32", "computed_in_bfloat16", "computed_in_float16")
 
 
