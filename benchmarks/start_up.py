@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def prepare(framework: str, directory: Path, count: int) -> Path:
-    """Train a run of one step on a corpus of `count` images. Return the run directory, from which a rank can start."""
+    """Train a run of one step on a corpus of `count` images. Return the run directory, which a rank can start from."""
     corpus, run_dir = directory / f"corpus-{count}", directory / f"{framework}-{count}"
     if not corpus.exists():
         corpus.mkdir()

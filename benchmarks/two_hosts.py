@@ -1,6 +1,6 @@
 """Two hosts on one Linux machine: network namespaces, connected by a virtual cable (veth) whose speed can be set.
 
-Linux's traffic shaper (`tc`) limits the speed: it delays packets, and drops what would wait too long.
+Linux's traffic shaper (`tc`) limits the speed: packets wait, or are dropped if they would wait too long.
 """
 
 import os

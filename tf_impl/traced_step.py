@@ -19,7 +19,7 @@ def trace_model(
 
     Args:
         factory: The config key and the factory, for errors.
-        compute: The model as a function of its inputs and of whether it is in training mode.
+        compute: The model as a function of (inputs, training).
         inputs: The inputs by name.
         tensors: Values of the inputs.
 
@@ -50,7 +50,7 @@ def has_random_operations(
     """Check whether a model draws random numbers in training mode.
 
     Args:
-        compute: The model as a function of its inputs and of whether it is in training mode.
+        compute: The model as a function of (inputs, training).
         tensors: Values of the inputs.
     """
     specs = {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}

@@ -46,7 +46,7 @@ class UnfoldedAttention(MultiheadAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Compute what MultiheadAttention computes. PyTorch's own code computes queries without an axis of examples.
 
-        `is_causal` is ignored: it only describes `attn_mask`.
+        `is_causal`, which only describes `attn_mask`, is ignored.
         """
         if query.dim() == 2:
             return super().forward(

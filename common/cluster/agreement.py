@@ -16,7 +16,7 @@ from common.run.context import RunContext
 
 
 class ErrorMessage(TypedDict):
-    """An error that one process sends to the others. absent: whether a process is missing (PeerTimeout)."""
+    """An error that one process sends to the others. absent: whether the error is a PeerTimeout."""
 
     problem: str
     absent: bool

@@ -29,9 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        The exit code. It is 1 if a training run failed. With --check, it is also 1 if a pair is not in lockstep, a
-        group of seeds is not equivalent to the reference group, or a run cannot be read. Otherwise it is 0. A user's
-        error exits with 2.
+        The exit code: 1 if a training run failed, otherwise 0. With --check, also 1 if a pair is not in lockstep, a
+        group of seeds is not equivalent to the reference group, or a run cannot be read. A user's error exits with 2.
     """
     command_line = parse_command_line(__doc__, arguments)
     options = command_line.options

@@ -135,7 +135,7 @@ def report_user_errors(strategies: Sequence[str] = ()) -> Iterator[None]:
             time.sleep(FIRST_ERROR_SECONDS)
         print(f"error: {escape_control_characters(explain_error(error, strategies))}", file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, UserError) else USER_ERROR)
-    except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started: they handle signals
+    except (KeyboardInterrupt, Interrupted) as error:  # before the run's processes have started, which handle signals
         print(f"interrupted: {error}".removesuffix(": "), file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, Interrupted) else 130)
     finally:

@@ -1,7 +1,7 @@
 """The arguments and the batches of a script that follows the record of another script.
 
 A script follows a record if it starts from the recorded weights and trains on the recorded batches. The class that does
-this needs all of Lockstep. It is therefore imported only if a script follows a record.
+this needs all of Lockstep. Therefore this class is imported only if a script follows a record.
 """
 
 from __future__ import annotations

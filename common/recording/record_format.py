@@ -29,8 +29,8 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
     slot/NAME/SLOT           optimizer's arrays after the step, in the file of the first update
 
 The file of the state before the first step has weight/NAME and slot/NAME/SLOT only. A recorder may write layer/PATH in
-the file of the first step only. A tensor that is the same as another one of its file, such as the input of a layer and
-the output of the layer before it, is stored once: record.json has its name among the aliases.
+the file of the first step only. Equal tensors of a file, such as the input of a layer and the output of the layer
+before it, are stored once: record.json has the other names among the aliases.
 
 Format 1 has gradient_unclipped/NAME in place of clip_factors. The files of all its steps have gradient_local/NAME. The
 files of the first and the last step have slot/NAME/SLOT.
@@ -113,7 +113,7 @@ class LayerFacts(TypedDict):
     attributes: dict[str, object]  # public plain values, by their names in the framework, such as {"eps": 1e-5}
     variables: dict[str, str]  # names of its own variables by role, such as {"weight": "fc1.weight"}
     unflattened_shape: list[int] | None  # shape of an example before the model flattened it for this layer
-    composite: str | None  # path of the attention or Bidirectional layer of which this one is a part
+    composite: str | None  # path of the attention or Bidirectional layer that contains this layer
     training: bool  # whether the layer was in training mode
 
 
@@ -175,7 +175,7 @@ class AbridgedTensor(TypedDict):
 
 
 class FollowFacts(TypedDict, total=False):
-    """Additional facts of a record that follows another one."""
+    """Additional facts of a record that follows another record."""
 
     follows: str  # SHA-256 of the file that holds the first step of the first process in the other record
 

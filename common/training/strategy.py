@@ -105,8 +105,8 @@ class Strategy(ABC, Generic[SettingsT]):
     def sum_losses(self, results: Sequence[StepResult]) -> Sequence[SupportsFloat]:
         """Return the losses of results of `train`, summed over the ranks. Every rank calls it for the same steps.
 
-        A strategy overrides this method if its ranks yield parts of the losses. An update does not need the sums, so
-        that one message adds up the losses of many steps.
+        A strategy overrides this method if its ranks yield parts of the losses. Updates do not need the sums, so one
+        message adds up the losses of many steps.
         """
         return [result.loss for result in results]
 

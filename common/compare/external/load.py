@@ -168,7 +168,7 @@ def _measure_roundings(table: ExternalTable, columns: Mapping[str, str]) -> dict
 
 
 def _count_from_one(table: ExternalTable, steps: np.ndarray, eval_steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Add 1 to all steps if the program counts from 0: it always does, or the first step with a loss is 0."""
+    """Add 1 to all steps if the program counts from 0, always or because the first step with a loss is 0."""
     # A file of epochs may have evaluations only.
     first_steps = steps if len(steps) or table.unit == "step" else eval_steps
     if table.counts_from_zero or (len(first_steps) and first_steps[0] == 0):

@@ -37,7 +37,7 @@ def read(data: ArraysSettings, scratch: Path) -> tuple[NamedArrays, NamedArrays]
 
     Args:
         data: Settings of the arrays.
-        scratch: Empty directory for unpacked arrays. It must exist as long as the arrays are used.
+        scratch: Empty directory for unpacked arrays, which must exist as long as the arrays are used.
 
     Raises:
         UserError: If a file is missing or wrong.

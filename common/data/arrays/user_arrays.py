@@ -46,7 +46,7 @@ def read(data: CustomDataSettings, scratch: Path) -> tuple[NamedArrays, NamedArr
 
     Args:
         data: Settings of the data.
-        scratch: Empty directory for the arrays. It must exist as long as they are used.
+        scratch: Empty directory for the arrays, which must exist as long as the arrays are used.
 
     Raises:
         UserError: The function does not exist or raises an error, or its examples are not arrays of numbers.

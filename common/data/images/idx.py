@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST (yann.lecun.com/exdb/mnist), as a source of images. They may be gzip files.
+"""IDX files, the format of MNIST (yann.lecun.com/exdb/mnist), as a source of images, also compressed with gzip.
 
 A file is two zero bytes, the type of its values (8: uint8), the number of its dimensions, every dimension as a
 big-endian uint32, and the values. Images have three dimensions, labels one.

@@ -29,7 +29,7 @@ class Streams:
         self._generator = np.random.Generator(self._bits)
 
     def start(self, key: np.uint64, index: int) -> np.random.Generator:
-        """Return the generator at the start of a stream. It is valid until the next call."""
+        """Return the generator at the start of a stream. The generator is valid until the next call."""
         self._state["state"]["key"][:] = key, index
         self._bits.state = self._state
         return self._generator

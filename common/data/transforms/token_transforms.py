@@ -132,7 +132,7 @@ class SpanCorruption:
         return replace(self, array=array)
 
     def _count(self, length: int) -> tuple[int, int]:
-        """Return the numbers of tokens to cut out and of spans for `length` tokens, both at least 1."""
+        """Return (number of tokens to cut out, number of spans) for `length` tokens, both at least 1."""
         cut = max(1, round(length * self.probability))
         return cut, max(1, round(cut / self.mean_length))
 

@@ -48,8 +48,8 @@ def pair_arrays(
     """Pair the arrays of two batches by name. Pair the remaining arrays by equal values, by size and by closest values.
 
     Names do not suffice: frameworks sort a model's outputs differently, and a loss may also receive lengths or weights.
-    If a batch has several labels, their names do not count: they are the names of the arguments of loss functions, in
-    the order in which the functions are called.
+    If a batch has several labels, their names do not count, because these are the arguments of the loss functions in
+    the order of the calls.
 
     Returns:
         The pairs, and the names of the arrays of A and of B that have no counterpart.
