@@ -6,7 +6,7 @@ from keras import layers, ops
 
 
 class Block(layers.Layer):
-    """A transformer block: causal attention, in which a token sees itself and earlier tokens, and a perceptron."""
+    """A transformer block: causal attention (a token sees itself and earlier tokens) and a perceptron."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
