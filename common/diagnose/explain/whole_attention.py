@@ -79,7 +79,7 @@ def _project(
 def _compare_variants(variant_a: Mapping[str, str], variant_b: Mapping[str, str] | None) -> Explanation | None:
     if variant_b is None:
         known = ", ".join(f"{name} {value}" for name, value in variant_a.items())
-        return Explanation("layer", f"A's attention has {known}; B's is another one", confirmed=False)
+        return Explanation("layer", f"A's attention has {known}; B's has another formula", confirmed=False)
     name = next((name for name in variant_a if variant_a[name] != variant_b[name]), None)
     if name is None:
         return None

@@ -258,7 +258,7 @@ def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list
     stage.add_mismatch(f"step {step}: examples")
     steps_b = [project_steps(pair.b, names_b, [number], inputs) for number in pair.steps]
     if repeated := _find_repeated_step(steps_b, pair.steps.index(step)):
-        sentence = f"step {step}: B has the batch of step {pair.steps[repeated[0]]} again, and A another one"
+        sentence = f"step {step}: B has the batch of step {pair.steps[repeated[0]]} again, and A another batch"
         if pair.steps.index(step) - 1 in repeated:
             stage.add_cause("repeated_batch", "b", "examples", sentence)
         else:
