@@ -1,7 +1,7 @@
-"""Contestants take turns: each runs for a block of time while all others are stopped; a round has a block of each.
+"""Contestants take turns: each runs for a block of time while all others are suspended. A round has a block of each.
 
 A contestant is a command whose speed is measured. Other load on the machine, and its clock rate, change within minutes.
-Within a round they are about the same for all contestants.
+Within a round, both are about the same for all contestants.
 """
 
 import time
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.bench.guard import Guard
-from common.bench.metrics_rows import MetricsTail, Row, select_rows_after_stop
+from common.bench.metrics_rows import MetricsTail, Row, select_rows_after_resume
 from common.bench.process_tree import ProcessTree
 from common.errors import UserError
 
@@ -56,7 +56,7 @@ class Contestant:
         self.name, self.directory, self._guard = command.name, command.directory, guard
         self.log = self.directory.with_suffix(".log")
         self.metrics = MetricsTail(self.directory / "metrics.jsonl")
-        self.started_at = self.stopped_at = time.perf_counter()
+        self.started_at = self.suspended_at = time.perf_counter()
         self.tree = ProcessTree(command.command, command.environment, self.log, command.cores)
         guard.watch([self.tree.root])
         self.start_up = 0.0
@@ -64,26 +64,26 @@ class Contestant:
         self.blocks: list[list[Row]] = []
 
     def warm_up(self, steps: int) -> None:
-        """Run until this many steps are recorded, then stop."""
+        """Run until this many steps are recorded, then suspend."""
         self._run_until(lambda: bool(self.metrics.read()))
         self.start_up = time.perf_counter() - self.started_at
         self._run_until(lambda: self.metrics.read()[-1]["step"] >= steps)
-        self._stop()
+        self._suspend()
 
     def take_turn(self, seconds: float) -> None:
-        """Run for this long, or longer until the block has a few rows, then stop."""
-        count_before, continued_at = len(self.metrics.read()), time.perf_counter()
-        stopped_seconds = continued_at - self.stopped_at
+        """Run for this many seconds, or longer until the block has a few rows, then suspend."""
+        count_before, resumed_at = len(self.metrics.read()), time.perf_counter()
+        suspended_seconds = resumed_at - self.suspended_at
 
         def read_block() -> list[Row]:
-            return select_rows_after_stop(self.metrics.read(), count_before, stopped_seconds)
+            return select_rows_after_resume(self.metrics.read(), count_before, suspended_seconds)
 
         self.tree.resume()
         self._run_until(
-            lambda: time.perf_counter() - continued_at >= seconds and len(read_block()) >= MIN_BLOCK_ROWS,
+            lambda: time.perf_counter() - resumed_at >= seconds and len(read_block()) >= MIN_BLOCK_ROWS,
             seconds + MAX_WAIT_SECONDS,
         )
-        self._stop()
+        self._suspend()
         self.blocks.append(read_block())
 
     def _run_until(self, is_done: Callable[[], bool], max_seconds: float = MAX_WAIT_SECONDS) -> None:
@@ -96,9 +96,9 @@ class Contestant:
                 raise UserError(f"{self.name}: too few rows in {max_seconds:.0f} s; see {self.log}")
             time.sleep(POLL_SECONDS)
 
-    def _stop(self) -> None:
+    def _suspend(self) -> None:
         self.tree.suspend()
-        self.stopped_at = time.perf_counter()
+        self.suspended_at = time.perf_counter()
         self._guard.watch(self.tree.suspended)
         self.peak_memory = self.tree.peak_memory()
 
@@ -107,7 +107,7 @@ class Contestant:
 def start_contestants(
     commands: Sequence[ContestantCommand], warmup_steps: int, report: Callable[[str], None]
 ) -> Iterator[list[Contestant]]:
-    """Start contestants one after the other; each is warmed up and stopped. Leaving the context kills them all.
+    """Start, warm up and suspend contestants one after the other. Leaving the context kills all contestants.
 
     Raises:
         UserError: a contestant ended too early, or wrote too few rows.

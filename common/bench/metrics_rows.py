@@ -26,19 +26,19 @@ class MetricsTail:
         return self.rows
 
 
-def select_rows_after_stop(rows: list[Row], count_before: int, stopped_seconds: float) -> list[Row]:
-    """Return the rows that were measured since the contestant was last stopped and continued.
+def select_rows_after_resume(rows: list[Row], count_before: int, suspended_seconds: float) -> list[Row]:
+    """Return the rows that were measured since the contestant was last resumed.
 
-    Rows are written in groups, so rows that were measured before the stop may be written after it. The first row that
-    was measured after the stop is at least `stopped_seconds` later than the row before it.
+    Rows are written in groups, so rows that were measured before the suspension may be written after it. The first row
+    that was measured after the suspension is at least `suspended_seconds` later than the previous row.
 
     Args:
         rows: All rows of the contestant.
-        count_before: The number of rows when the contestant was continued.
-        stopped_seconds: The seconds during which the contestant was suspended.
+        count_before: The number of rows when the contestant was resumed.
+        suspended_seconds: The seconds during which the contestant was suspended.
     """
     for index in range(max(count_before, 1), len(rows)):
-        if rows[index]["seconds"] - rows[index - 1]["seconds"] >= stopped_seconds:
+        if rows[index]["seconds"] - rows[index - 1]["seconds"] >= suspended_seconds:
             return rows[index:]
     return []
 

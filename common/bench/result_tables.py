@@ -51,7 +51,7 @@ def _build_time_section(contestants: list[ContestantResult]) -> TableSection:
     ]
     note = (
         "The time of five steps of the first rank by phase. These steps are profiled before the first round, while the "
-        "other contestants are stopped. A hidden reduction runs while the rank computes, so its time also counts as "
+        "other contestants are suspended. A hidden reduction runs while the rank computes, so its time also counts as "
         "computation; the rank waits for an exposed reduction."
     )
     return TableSection("Time of a step", ["contestant", *PHASES], rows, ("contestant",), [note])

@@ -89,7 +89,7 @@ def test_a_turn_may_be_longer_than_the_limit_for_waiting(monkeypatch: pytest.Mon
     monkeypatch.setattr("common.bench.contestant.time", SimpleNamespace(perf_counter=lambda: clock.now, sleep=sleep))
     contestant: Any = Contestant.__new__(Contestant)  # without processes
     contestant.name, contestant.log = "a", Path("a.log")
-    contestant.metrics, contestant.stopped_at, contestant.blocks = SimpleNamespace(read=lambda: rows), 0.0, []
+    contestant.metrics, contestant.suspended_at, contestant.blocks = SimpleNamespace(read=lambda: rows), 0.0, []
     contestant.tree = SimpleNamespace(
         exit_code=None, suspended=[], resume=lambda: None, suspend=lambda: None, peak_memory=lambda: 0
     )

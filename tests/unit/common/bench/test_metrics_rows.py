@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.bench.metrics_rows import MetricsTail, Row, compute_rate, select_rows_after_stop
+from common.bench.metrics_rows import MetricsTail, Row, compute_rate, select_rows_after_resume
 
 
 def step_rows(seconds: list[float]) -> list[Row]:
@@ -35,19 +35,19 @@ def test_the_rate_of_a_block_does_not_count_the_stops(
         stops.append((len(seconds) // group * group, stopped))
         total_stopped += stopped
     for (before, stopped), (written, _) in pairwise(stops[1:]):
-        rows = select_rows_after_stop(step_rows(seconds)[:written], before, stopped)
+        rows = select_rows_after_resume(step_rows(seconds)[:written], before, stopped)
         assert len(rows) >= 40 - 2 * group
         assert compute_rate(rows, "examples") == pytest.approx(32 / step)
 
 
 def test_a_stop_of_no_time_removes_no_rows() -> None:
     rows = step_rows([1, 2, 3, 4, 5])
-    assert [row["step"] for row in select_rows_after_stop(rows, 2, 0.0)] == [3, 4, 5]
+    assert [row["step"] for row in select_rows_after_resume(rows, 2, 0.0)] == [3, 4, 5]
 
 
 def test_a_block_without_a_step_has_no_rows() -> None:
-    assert select_rows_after_stop(step_rows([1, 2, 3]), 3, 10.0) == []
-    assert select_rows_after_stop(step_rows([1, 2, 3, 3.5]), 3, 10.0) == [], (
+    assert select_rows_after_resume(step_rows([1, 2, 3]), 3, 10.0) == []
+    assert select_rows_after_resume(step_rows([1, 2, 3, 3.5]), 3, 10.0) == [], (
         "written after the stop, measured before it"
     )
 
