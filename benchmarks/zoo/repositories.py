@@ -1,4 +1,4 @@
-"""Files of public repositories, which are imported from clones and are no part of this repository.
+"""Files of public repositories, which are imported from clones and are not part of this repository.
 
 A clone of OWNER/NAME is expected at build/zoo/repositories/OWNER/NAME. Importing a file runs its code.
 """

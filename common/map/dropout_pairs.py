@@ -1,4 +1,4 @@
-"""Pairs of a dropout or noise layer in PyTorch and one in Keras, which training makes draw the same random numbers.
+"""Pairs of dropout or noise layers in PyTorch and Keras, which draw the same random numbers in training.
 
 If the channels of their inputs are in different axes, a pair has the layout that says which elements correspond.
 """

@@ -1,4 +1,4 @@
-"""Pairs of an output of a PyTorch model and one of a Keras model, their layouts, and their differences.
+"""Pairs of outputs of a PyTorch and a Keras model, their layouts, and their differences.
 
 An output that has channels has them in the second axis in PyTorch, and in the last in Keras.
 """

@@ -1,4 +1,4 @@
-"""Variables on which no output of a model depends, such as a head whose output the model does not return."""
+"""Variables that no output of a model depends on, such as a head whose output the model does not return."""
 
 from collections.abc import Collection
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Kinds of checkpoints besides files of weights: those of TensorFlow, which Keras 2 loads, and run directories.
+"""Kinds of checkpoints besides files of weights: checkpoints of TensorFlow, which Keras 2 loads, and run directories.
 
 `model.checkpoint` may name one by mistake. The error says what it is instead.
 """

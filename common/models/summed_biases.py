@@ -1,4 +1,4 @@
-"""Biases of PyTorch whose sum is one bias in Keras. The first one is trained; the others are 0 and frozen."""
+"""Biases of PyTorch whose sum is one bias in Keras. The first bias is trained; the others are 0 and frozen."""
 
 from common.errors import UserError
 from common.map.pair_models import PairedModels

@@ -1,4 +1,4 @@
-"""Choice of the checkpoint that a run starts from: its own newest one, one of another run, or none.
+"""Choice of the checkpoint that a run starts from: its own newest, a checkpoint of another run, or none.
 
 Without a checkpoint, a run starts from the initial weights.
 """

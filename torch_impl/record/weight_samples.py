@@ -1,4 +1,4 @@
-"""Samples of the weights after an update, which show whether the script changes them before the next one."""
+"""Samples of the weights after an update, which show whether the script changes the weights before the next update."""
 
 from __future__ import annotations
 

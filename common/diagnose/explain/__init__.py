@@ -1,1 +1,1 @@
-"""Explanations of the differences between two runs. A confirmed one reproduces its difference by a computation."""
+"""Explanations of differences between two runs. A confirmed explanation reproduces the difference by a computation."""

@@ -1,1 +1,1 @@
-"""Diagnosis of two records of training scripts, which cannot compute anything again."""
+"""Diagnosis of two records of training scripts. Nothing is computed again."""

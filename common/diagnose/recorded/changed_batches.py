@@ -1,4 +1,4 @@
-"""Changes that a script which follows a record makes to the batches from there.
+"""Changes that a following script makes to the batches of the record.
 
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """

@@ -1,4 +1,4 @@
-"""Find the call of a model that receives other examples, if a script calls it several times in a step.
+"""Find the call of a model that receives other examples, if a script calls the model several times in a step.
 
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """

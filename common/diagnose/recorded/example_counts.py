@@ -1,4 +1,4 @@
-"""Why a step has more examples in one script than in the other.
+"""Explain why a step has more examples in one script than in the other script.
 
 A is the reference record of a diagnosis, and B the record that is compared with it. A projection is one number that
 identifies an example: a random weighted sum of its values.

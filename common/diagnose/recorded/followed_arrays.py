@@ -1,4 +1,4 @@
-"""The arrays that a record has for the batches of a script that follows it."""
+"""The arrays of a record for the batches of a following script."""
 
 from functools import lru_cache
 

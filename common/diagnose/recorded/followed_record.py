@@ -1,4 +1,4 @@
-"""The record that another script follows: that script starts from the recorded weights and trains on its batches."""
+"""A followed record: another script starts from its weights and trains on its batches."""
 
 from collections.abc import Mapping
 from pathlib import Path

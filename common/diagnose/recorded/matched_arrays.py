@@ -1,4 +1,4 @@
-"""Assignment of recorded arrays to the arrays of a script's batch if their names do not show it.
+"""Assignment of recorded arrays to the arrays of a script's batch if their names do not match.
 
 Arrays are paired in their order. Token ids, segments and labels may have one shape, so that the order is overruled if
 ranges of values contradict it. Values of one distribution never do.

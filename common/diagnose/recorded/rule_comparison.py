@@ -1,4 +1,4 @@
-"""Comparison of recorded updates with the formulas of optimizers, and of the places where these add their epsilon.
+"""Comparison of recorded updates with the formulas of optimizers, with epsilon at each of its possible places.
 
 A is the reference record of a diagnosis, and B the record that is compared with it. Slots are the optimizer's arrays.
 """

@@ -1,4 +1,4 @@
-"""Formulas of losses that compare embeddings: contrastive ones of two views, and triplet losses.
+"""Formulas of losses that compare embeddings: contrastive losses of two views, and triplet losses.
 
 A script computes such a loss by hand, from the outputs of several calls of its model. The temperature and the margin
 are not recorded, so usual values are tried.

@@ -1,4 +1,4 @@
-"""The terms of a loss: what each call of a loss function contributes to it, and what is computed without one.
+"""The terms of a loss: the share of each call of a loss function, and the rest, computed without loss functions.
 
 A script may add several losses with weights. A is the reference record of a diagnosis, and B the record that is
 compared with it. The share of a term is the part of the loss that comes from it; the rest of a loss has no such call.

@@ -1,4 +1,4 @@
-"""Labels that need care: labels without a row for each example of a step, and arrays that may be no labels.
+"""Labels that need care: labels without a row for each example of a step, and arrays that may not be labels.
 
 A script may compute a second loss from a part of its examples only, such as the labelled ones. A is the reference
 record of a diagnosis, and B the record that is compared with it.

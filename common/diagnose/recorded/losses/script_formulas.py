@@ -1,4 +1,4 @@
-"""Formulas of losses that need more than one output and its labels: CTC, and those that compare embeddings."""
+"""Formulas of losses that need more than one output and its labels: CTC, and losses that compare embeddings."""
 
 from collections.abc import Iterator
 
