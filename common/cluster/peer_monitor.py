@@ -1,8 +1,7 @@
 """Connections between the hosts of a run. They synchronize the start and the end of every attempt.
 
-On each host one command starts the training processes. An attempt is one start of all processes. After a failed attempt
-another attempt may follow. The commands of the other hosts connect to the first host's command, as
-common.cluster.peer_messages describes.
+On each host one command starts the training processes. An attempt is one start of all processes. The commands of the
+other hosts connect to the first host's command, as common.cluster.peer_messages describes.
 """
 
 import logging
@@ -45,16 +44,14 @@ class PeerMonitor:
 
     Args:
         hosts: the hosts of the run, with the index of this host. Host 0 is the first host.
-        processes: the number of the run's processes on all hosts. The port of the first host's command depends on this
-            number.
+        processes: the number of the run's processes on all hosts, which the port of the first host depends on.
         transfer: brings the checkpoint that an attempt starts from to all hosts.
 
     Attributes:
         error: the error to report after another command was lost or its attempt has failed.
         is_final: whether no other attempt will follow.
         exit_code: the exit code of the first host's command, or of a command that was interrupted; None until then.
-        token: the secret token of the run, which all its processes show each other. The first host's command chooses
-            the token.
+        token: the secret of the run's processes, chosen by the first host's command.
     """
 
     def __init__(self, hosts: HostGroup, processes: int, transfer: CheckpointTransfer) -> None:

@@ -1,8 +1,7 @@
 """The training loop of both sides, which feeds global batches to a strategy and reports the results to observers.
 
-A strategy makes updates from global batches: a synchronous strategy makes one update of each batch, an asynchronous
-strategy one or several. A position counts updates as `step` and global batches as `plan_position`; the `step` of a
-batch is the number of its global batch.
+A synchronous strategy makes one update from each global batch, an asynchronous strategy one or several. A position
+counts updates as `step` and global batches as `plan_position`; the `step` of a batch is the number of its global batch.
 """
 
 import logging
