@@ -158,7 +158,7 @@ class DescribedModel(DifferentiatedModel):
         )
 
     def find_unused(self, description: ModelDescription, seed: int) -> set[str]:
-        """Return the names of the trained variables on which no output depends."""
+        """Return the names of the trained variables that no output depends on."""
         return find_unused(self, description, seed) if self.unused is None else self.unused
 
     def list_files(self) -> list[str]:

@@ -119,7 +119,7 @@ class ForwardTrace:
             self.noise.append(source)
 
     def _record_parameter(self, tensor: object) -> None:
-        """Record the layer that owns a parameter with which a function computes."""
+        """Record the layer that owns a parameter among the arguments of a function."""
         path, module = self._owners.get(id(tensor), ("", None))
         is_in_attention = bool(self._stack) and get_layer_kind(self.entered[self._stack[-1]]) == "MultiheadAttention"
         if module is not None and path and not is_in_attention:

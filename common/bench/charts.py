@@ -20,7 +20,7 @@ class StepTimeline:
 
 
 def build_bar_charts(result: BenchResult) -> list[BarChart]:
-    """Return the bar charts for which contestants have figures. A group of bars has the index of its contestant."""
+    """Return the bar charts that have figures. A group of bars has the index of its contestant."""
     contestants, reference = result["contestants"], result["settings"]["reference"]
     charts = [
         _build_bars(

@@ -35,7 +35,7 @@ from common.run_module import module_command
 SCRIPT_PRECISIONS = ("float32", "bfloat16")
 COLUMNS = ("premise", "hypothesis", "label")  # columns of the data files that scripts can read
 MATRICES = "matrix_rate"  # the script that multiplies matrices
-# Overrides with which a contestant trains, and does nothing else, until the benchmark ends it.
+# Overrides that make a contestant only train until the benchmark ends it
 ENDLESS = ["train.steps=1000000", "train.epochs=null", "train.eval_every=null", "train.checkpoint_every=null"]
 LONG_TIMEOUT = ["cluster.timeout=3600"]  # seconds; a paused contestant must not take its processes for dead
 
@@ -182,7 +182,7 @@ def _build_script_command(
 def _build_script_arguments(
     name: str, definition: ContestantDefinition, config: Config, inputs: PreparedInputs, output: Path
 ) -> dict[str, object]:
-    """Return the arguments with which a script trains what Lockstep trains."""
+    """Return the arguments that make a script train the same as Lockstep."""
     if definition.script == LINK_SCRIPT:
         return {"output": output / name}
     arguments: dict[str, object] = {

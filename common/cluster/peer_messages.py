@@ -1,4 +1,4 @@
-"""The messages by which the commands of a run's hosts begin and end every attempt together.
+"""The messages of the commands of a run's hosts, which synchronize the start and the end of every attempt.
 
 Each host runs one command, which starts the training processes of that host. An attempt is one start of all processes
 of the run. After a failed attempt, another attempt follows if `train.max_restarts` allows it. Hosts have an index from

@@ -162,7 +162,7 @@ class PeerMonitor:
             return leader.connection.makefile("rb")
 
     def _listen(self, leader: JsonLineSocket, messages: Iterator[JsonObject]) -> None:
-        """Wait for the message with which the first host's command ends the attempt, in a thread of another host."""
+        """Wait, in a thread of another host, for the message of the first host's command that ends the attempt."""
         message = next(messages, {})
         with self._changed:
             self._on_attempt_end(0, leader, message)

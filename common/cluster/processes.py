@@ -19,7 +19,7 @@ from pathlib import Path
 IS_REPLACEMENT = "LOCKSTEP_RETURNED"  # set if a process replaces one that crashed while the run continued
 STOP_PORT = "LOCKSTEP_STOP_PORT"  # the port on which the chief listens for stops of other ranks; any free port if unset
 TEMPORARY_DIRECTORY = "LOCKSTEP_TEMPORARY"  # a directory that the command removes when the processes have ended
-RUN_TOKEN = "LOCKSTEP_TOKEN"  # the token of the run, a secret by which its processes know each other
+RUN_TOKEN = "LOCKSTEP_TOKEN"  # the token of the run, a secret that its processes show each other
 
 log = logging.getLogger("lockstep")
 

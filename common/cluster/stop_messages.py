@@ -1,4 +1,4 @@
-"""The messages by which the ranks of a run agree on the last unit before a stop, or before a checkpoint.
+"""The messages of the ranks of a run, which agree on the last unit before a stop or a checkpoint.
 
 A unit is one batch of training or evaluation, as common.training.stop counts them on every rank, from 1. A member is a
 rank other than the chief. It connects to the chief and says hello; the chief welcomes it. A rank asks for

@@ -1,4 +1,4 @@
-"""The hosts and processes of a run, and the environment variables by which each framework learns them.
+"""The hosts and processes of a run, and the environment variables that describe them to each framework.
 
 PyTorch reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, which torchrun sets too. TensorFlow reads
 TF_CONFIG. A role says what a process does: a "worker" computes gradients, a "ps" (parameter server) holds parameters,

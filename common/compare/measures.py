@@ -81,7 +81,7 @@ def measure_efficiency(run: Run, runs: list[Run]) -> tuple[float, Run] | None:
 
 
 def compute_speed_ratio(run: Run, reference: Run) -> float | None:
-    """Return the examples per second as a multiple of the reference's; None if one of them is unknown."""
+    """Return the examples per second as a multiple of the reference's; None if a speed is unknown."""
     speed, reference_speed = (each.summary.get("examples_per_second") for each in (run, reference))
     return speed / reference_speed if speed is not None and reference_speed else None
 

@@ -71,7 +71,7 @@ def _describe_changes(name: str, directory: Path) -> list[str]:
 
 
 def find_other_environment(directory: Path, repeated: Path | None = None) -> list[str]:
-    """Return the versions and the hardware in which a run and this machine differ, as "torch 2.9 (here 2.11)".
+    """Return the differences in versions and hardware between a run and this machine, as "torch 2.9 (here 2.11)".
 
     Args:
         directory: The run directory.

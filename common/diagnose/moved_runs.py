@@ -18,7 +18,7 @@ CACHE_KEY = "cache_dir"
 
 
 def place_inputs(run_dir: Path, keys: Collection[str]) -> list[str]:
-    """Return the overrides with which a repetition of a run has its data and initial weights on this machine.
+    """Return the overrides that give a repetition of a run the run's data and initial weights on this machine.
 
     Args:
         run_dir: The run directory.

@@ -27,7 +27,7 @@ def drop_keys(overrides: Iterable[str], keys: Collection[str]) -> list[str]:
 
 
 def quote_value(value: object) -> str:
-    """Return the text from which Hydra reads exactly this value, without interpolating or calling anything in it.
+    """Return the text of a value that Hydra reads as exactly this value, without interpolations or calls.
 
     Raise UserError if a mapping has a name that Hydra cannot read.
     """

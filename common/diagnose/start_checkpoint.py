@@ -22,7 +22,7 @@ from common.training.state import State
 
 
 def copy_start_checkpoint(side: SideArguments, output: Path) -> list[str]:
-    """Copy a side's start checkpoint to OUTPUT, and return the overrides with which a run resumes from the copy.
+    """Copy a side's start checkpoint to OUTPUT, and return the overrides that make a run resume from the copy.
 
     A side without a start checkpoint keeps its overrides.
     """

@@ -37,8 +37,8 @@ class ComparableLayers:
 def list_comparable_layers(layer_pairs: Sequence[LayerPair]) -> list[ComparableLayers]:
     """Return the layers whose inputs and outputs can be compared, in the order of execution.
 
-    A layer with parameters of no known kind is left out: that its parameter has a counterpart does not tell what else
-    the layer computes.
+    A layer with parameters of an unknown kind is left out: even if its parameter has a counterpart, the layer may
+    compute anything else.
     """
     comparable = []
     for group in _group_pairs(layer_pairs):

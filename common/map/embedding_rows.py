@@ -46,7 +46,7 @@ def _count_embeddings(sublayers: Sequence[Sublayer]) -> Counter[Sizes]:
 
 
 def _find_shorter(sublayer: Sublayer, torch_counts: Counter[Sizes], keras_counts: Counter[Sizes]) -> Sizes | None:
-    """Return the size of Keras's shorter embeddings, to which PyTorch's embedding is shortened; None if unclear."""
+    """Return the size of Keras's shorter embeddings, the target size of PyTorch's embedding; None if unclear."""
     if sublayer.kind != "embedding" or keras_counts[sublayer.sizes]:
         return None
     rows, width = sublayer.sizes

@@ -182,7 +182,7 @@ def _choose_map(
     descriptions: tuple[ModelDescription, ModelDescription],
     weights: Arrays,
 ) -> ParameterMap:
-    """Return the first map with which both models return equal outputs, or otherwise the most similar outputs.
+    """Return the first map that makes the outputs of both models equal, or else the map with the most similar outputs.
 
     Args:
         maps: The maps to try.

@@ -39,8 +39,8 @@ def pair_single_variables(
 ) -> list[LayerPair]:
     """Pair single variables of equal shapes, then of equal sizes in another order, then of shapes with axes of size 1.
 
-    The sizes in another order are those of the matrices of experts, for example. A vector with axes of size 1 is the
-    scale [channels, 1, 1] of PyTorch's images, which is [channels] in Keras.
+    Matrices of experts, for example, have their sizes in another order. A vector with axes of size 1 is the scale
+    [channels, 1, 1] of PyTorch's images, which is [channels] in Keras.
 
     Args:
         torch_singles: The single variables of PyTorch that have no counterpart yet.
@@ -126,7 +126,7 @@ def _pair_normalized(
 
 
 def _sort(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return sizes in ascending order if they all differ, so that they tell which axes correspond."""
+    """Sort sizes if they all differ. Different sizes identify the axes that correspond."""
     return tuple(sorted(sizes)) if len(set(sizes)) == len(sizes) else sizes
 
 

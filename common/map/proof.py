@@ -262,7 +262,7 @@ def _note_sums(parameter_map: ParameterMap) -> list[str]:
 def describe_unused(
     parameter_map: ParameterMap, torch_description: ModelDescription, keras_description: ModelDescription
 ) -> list[str]:
-    """Return sentences about trainable variables on which no output depends, unless a map file pairs them."""
+    """Return sentences about trainable variables that no output depends on, unless a map file pairs them."""
     paired = parameter_map.torch_names | {pair.keras for pair in parameter_map.variable_pairs}
     notes = []
     for side, description in (("PyTorch", torch_description), ("Keras", keras_description)):

@@ -55,7 +55,7 @@ class WeightedModel(BatchModel, Protocol):
 
 
 def find_unused(model: WeightedModel, description: ModelDescription, seed: int) -> set[str]:
-    """Return the names of the trained variables on which no output depends: their gradients are zero.
+    """Return the names of the trained variables that no output depends on: their gradients are zero.
 
     The model computes a pass in evaluation mode with random values in place of constant weights. It keeps its weights.
     """

@@ -28,7 +28,7 @@ Shapes = Mapping[str, Mapping[str, Shape]]  # the shapes of the outputs for some
 
 @dataclass(frozen=True)
 class OutputLayout:
-    """The shapes by which one output and its labels are taken from flat vectors of several outputs and their labels.
+    """The shapes of one output and its labels within flat vectors of several outputs and their labels.
 
     Attributes:
         output: The shape of the output of an example, in the order of the labels.

@@ -75,7 +75,7 @@ class RecordWriter:
             environment: Versions, device and flags.
             rank: Number of this process.
             world_size: Number of processes.
-            max_bytes: Number of bytes of this rank's record from which samples stand for tensors that do not fit.
+            max_bytes: Size limit of this rank's record in bytes. Beyond the limit, samples replace tensors.
 
         Raises:
             ValueError: The directory has files that no recorder wrote.

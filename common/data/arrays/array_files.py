@@ -119,7 +119,7 @@ def _to_columns(location: str, arrays: LoadedArrays, rectangular: set[str]) -> d
     Args:
         location: File or directory, for errors.
         arrays: The arrays of one split, and their offsets.
-        rectangular: Names of arrays of which all lists have the same length. They become columns that are not ragged.
+        rectangular: Names of arrays whose lists all have the same length. They become columns that are not ragged.
     """
     columns = {}
     for name, array in arrays.items():

@@ -31,14 +31,14 @@ def write_block(
     Args:
         data: Settings of the data.
         task: The task, which names the array of labels.
-        first: The first block, to which the examples must be alike.
+        first: The first block. The examples must have its names, shapes and types.
         manifest: The manifest of the cache, which has the first block and validation.
         start: The first example.
         end: The example after the last one.
         directory: The directory.
 
     Raises:
-        UserError: The examples cannot be read, or are not like those of the first block.
+        UserError: The examples cannot be read, or differ from the first block in names, shapes or types.
     """
     labels = task.list_labels(data.label)
     stored = {**first.inputs, **{name: first.label for name in labels}}

@@ -100,9 +100,9 @@ def _malformed(path: Path, number: int, error: csv.Error) -> UserError:
 
 
 def _find_better_delimiter(path: Path, header: list[str], columns: RequiredColumns) -> str | None:
-    """Return the delimiter with which the first line has more of the required columns than `header` has.
+    """Return the delimiter that splits the first line into more of the required columns than `header` has.
 
-    If no delimiter finds a required column, return the one that gives more columns of any name. Return None if no other
+    If no delimiter finds a required column, return the delimiter that gives more columns of any name. Return None if no
     delimiter is better.
     """
 

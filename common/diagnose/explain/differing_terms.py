@@ -201,7 +201,7 @@ def _find_functions(place: str, difference: _Difference, terms: Terms) -> Explan
 
 
 def _find_pairs(table: np.ndarray, values: np.ndarray) -> Iterator[tuple[str, str]]:
-    """Yield each (name_a, name_b) for which the result of name_b minus the result of name_a equals `values`.
+    """Yield each (name_a, name_b) with `values` = result of name_b - result of name_a.
 
     table: The results [functions, samples], in the order of NAMES.
     """

@@ -1,7 +1,7 @@
 """Order of the gates of recurrent layers.
 
-A weight of an LSTM consists of four equal blocks along its first axis, one for each gate, and that of a GRU of three.
-An order is a tuple of block numbers: order[k] is the block that PyTorch's k-th gate reads.
+A weight consists of equal blocks along its first axis, one for each gate: four in an LSTM, three in a GRU. An order is
+a tuple of block numbers: order[k] is the block that PyTorch's k-th gate reads.
 """
 
 from collections.abc import Mapping, Sequence

@@ -122,7 +122,7 @@ def _convolve(x: np.ndarray, weight: np.ndarray, stride: int, size: tuple[int, .
         size: Height and width of the output.
     """
     window = weight.shape[2:]
-    missing_pixels = [  # by which the input is too small for this size of the output, in height and in width
+    missing_pixels = [  # missing rows and columns of the input for this size of the output
         (outputs - 1) * stride + width - inputs
         for outputs, width, inputs in zip(size, window, x.shape[2:], strict=True)
     ]

@@ -13,7 +13,7 @@ from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import EXPLANATION_TOLERANCE, is_close
 
-LARGEST_CONDITION = 1e6  # largest condition number of the summed rows from which enough digits of weights follow
+LARGEST_CONDITION = 1e6  # largest condition number of the rows that leaves the recovered weights enough digits
 LEAST_WEIGHT = 1e-12  # smallest weight, relative to the largest; smaller ones are rounding errors of masked elements
 FITTED_ELEMENTS = 2000  # number of elements to which the scores are fitted
 SCORE_TOLERANCE = 1e-5  # tolerance of recovered scores, because a small weight has few digits

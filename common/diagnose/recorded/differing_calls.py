@@ -16,11 +16,11 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 
 @dataclass(frozen=True)
 class DifferingCall:
-    """The first call in which a model receives other examples on one side, though another call receives the same.
+    """The first call with different examples on both sides, although another call has the same examples on both sides.
 
     Attributes:
         title: Words for the call, such as "the second of 3 calls of the model".
-        equal_calls: Words for the calls that receive the same.
+        equal_calls: Words for the calls with the same examples on both sides.
         arrays: The arrays that differ, with the rows of the call.
         repeated_call: Words for the call of B whose inputs B's call receives again; empty if there is none.
     """

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from common.diagnose.recorded.example_order import convert_to_layout
 
 FEWEST = 16  # integers, or rows of other numbers, that show a range of values
-MOST = 0.5  # share of values outside of the range of another array by which the two have other ranges
+MOST = 0.5  # share of values outside of the range of another array that makes the ranges count as different
 # Costs of pairs: each is far above the sum of all lower ones
 OTHER_RANGES = 1e3
 NEVER = 1e6  # of a pair that does not fit

@@ -99,7 +99,7 @@ def _align_with_logits_of_keras(side: RecordedSide, outputs: np.ndarray, other: 
 def _apply_function_of_script(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
     """Return a side's logits as probabilities if its script converts them and the other side has the same; else None.
 
-    The loss then need not be one of those whose form is known.
+    With such a conversion, the loss may have an unknown form.
     """
     trace = side.record.ranks[0].operations
     if trace is None:

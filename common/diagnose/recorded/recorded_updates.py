@@ -237,7 +237,7 @@ def to_update_settings(settings: OptimizerSettings, rate: float, max_norm: float
 
 
 def _to_directions(update: OptimizerUpdate, settings: OptimizerSettings, rate: float) -> OptimizerUpdate:
-    """Return an update of SGD whose slots are the directions in which it moves the weights, before the rate."""
+    """Return an update of SGD with the directions of the changes as slots: the changes divided by the rate."""
     if settings.algorithm != "sgd" or not settings.is_plain:
         return update
     directions = {}

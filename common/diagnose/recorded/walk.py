@@ -103,8 +103,8 @@ def diagnose_records(
 def _drop_penalty_without_effect(pair: RecordPair) -> None:
     """Remove regularizers that only one side has if the losses do not differ by their penalty.
 
-    The other script then adds the penalty itself. The losses show it if all outputs are equal and each side has one
-    micro-batch.
+    If the losses are equal, the other script adds the penalty itself. This holds only if all outputs are equal and each
+    side has one micro-batch.
     """
     if pair.get_stage("loss").omission or not pair.get_stage("loss").checks or pair.has_difference("activations"):
         return
@@ -159,7 +159,7 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
         has_effect |= cause.cause == MASK_CAUSE and pair.has_difference("activations")
         has_effect |= cause.cause == EPSILON_CAUSE and _begins_at(pair, cause.tensor)
         has_effect |= cause.tensor in layers
-        # The script may add the penalty itself: a loss of other outputs does not show it
+        # The script may add the penalty itself, which the losses do not reveal if the outputs differ
         has_effect &= cause.cause != PENALTY or not pair.has_difference("activations")
         confirmed.append(replace(cause, confirmed=cause.confirmed or has_effect))
     stage.causes = confirmed

@@ -20,7 +20,7 @@ def compare_optimizer(stage: Stage, side: str, update: OptimizerUpdate, *, are_s
         stage: The stage.
         side: The side, "a" or "b".
         update: The update.
-        are_slots_recorded: Whether its slots are those of the optimizer, and not computed from the gradients.
+        are_slots_recorded: Whether the slots come from the optimizer instead of a computation from the gradients.
     """
     place = f"{side.upper()}, step {update.step}"
     if are_slots_recorded:
