@@ -140,7 +140,7 @@ def find_step_mismatches(a: Run, b: Run) -> list[str]:
 
 
 def _find_epoch_mismatches(a: Run, b: Run, common: int) -> list[str]:
-    """Return why not all epochs are compared if one run counts epochs and the other steps; none if all are compared.
+    """Return the reasons why some epochs are not compared if one run counts epochs and the other steps.
 
     common: the number of epochs that are compared.
     """

@@ -157,7 +157,7 @@ def _count_axes(split: Split) -> int:
 
 
 def _find_problem(task: TaskSettings, split: Split) -> str:
-    """Return why the task cannot use labels of this type and shape, or "" if it can."""
+    """Return the reason why the task cannot use labels of this type and shape, or ""."""
     labels, axes = split.labels, _count_axes(split)
     integers, is_ragged = labels.dtype.kind == "i", axes > labels.ndim
     if isinstance(task, LanguageModelSettings) and not (axes == 2 and integers):
@@ -176,7 +176,7 @@ def _find_problem(task: TaskSettings, split: Split) -> str:
 
 
 def _find_class_problem(task: ClassificationSettings, labels: np.ndarray, axes: int) -> str:
-    """Return why a classification cannot use labels of this type and shape, or "" if it can."""
+    """Return the reason why a classification cannot use labels of this type and shape, or ""."""
     integers = labels.dtype.kind == "i"
     if not integers and axes != 2:
         return f"needs integer labels [n, ...], or shares of each class [n, classes]; these are {_describe(labels)}"
@@ -188,7 +188,7 @@ def _find_class_problem(task: ClassificationSettings, labels: np.ndarray, axes: 
 
 
 def _find_output_problem(whole: TaskSettings, task: TaskSettings, split: Split) -> str:
-    """Return why one of several outputs cannot use its labels, or "" if it can. whole: the task of all outputs."""
+    """Return the reason why one of several outputs cannot use its labels, or "". whole: the task of all outputs."""
     if not isinstance(whole, MultiOutputSettings):
         return ""
     if isinstance(split, ArraySplit) and split.label.offsets is not None:

@@ -115,7 +115,7 @@ def _count_classes(labels: np.ndarray, classes: list[str]) -> dict[str, str]:
 
 
 def _format_every(steps: int | None, epoch: int | None, seconds: float | None = None) -> str:
-    """Return words for the times at which a run evaluates or saves.
+    """Describe the times at which a run evaluates or saves.
 
     Args:
         steps: number of steps between two times.

@@ -50,7 +50,7 @@ def list_usable_nodes() -> list[RayNodeInfo]:
 
 
 def count_on_every_node(nodes: list[RayNodeInfo], resource: str) -> int:
-    """Return the amount of a resource, "GPU" or "CPU", that every node has: the amount on the node with the least."""
+    """Return the smallest amount of a resource, "GPU" or "CPU", on any node."""
     return int(min((node["Resources"].get(resource, 0) for node in nodes), default=0))
 
 

@@ -11,7 +11,7 @@ from common.compare.external.external_values import is_absent, read_number
 
 
 def recognize_steps(table: ExternalTable, columns: dict[str, str]) -> None:
-    """Find out whether the rows are epochs, and number them as steps if no column does.
+    """Recognize rows that are epochs, and number the rows as steps if no column does.
 
     Without a column of steps, a row is an epoch, unless most epochs have several rows with a loss.
     """

@@ -23,7 +23,7 @@ SINGLE_STEPS = LossMeans(None, False, "")
 
 
 def find_loss_means(table: ExternalTable, columns: Mapping[str, str], steps: np.ndarray) -> LossMeans:
-    """Find out over which steps the losses are means.
+    """Find the steps that each mean loss covers.
 
     Args:
         table: The file.

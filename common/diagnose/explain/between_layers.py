@@ -92,7 +92,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
 
 
 def _explain_shapes(section: CodeSection) -> Explanation:
-    """Return why the arrays have other shapes: poolings of other windows, or a reason that is not known."""
+    """Explain why the arrays have different shapes: by poolings with different windows, or by an unknown reason."""
     if explanation := _explain_windows(section):
         return explanation
     shapes = f"{section.tensor} is {list(section.a.shape)} in A and {list(section.b.shape)} in B"

@@ -12,7 +12,7 @@ from common.map.array_differences import compute_norm
 
 
 def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanation:
-    """Return why B's gradient differs from A's.
+    """Explain why B's gradient differs from A's.
 
     Args:
         a: Gradient in A, in PyTorch's layout.

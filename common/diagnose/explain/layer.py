@@ -73,7 +73,7 @@ def explain_layer(
     masks: Weights,
     memories: Sequence[np.ndarray] = (),
 ) -> Explanation:
-    """Return why B's layer returns another array for the same input.
+    """Explain why B's layer returns another array for the same input.
 
     Args:
         layer: The pair of layers.

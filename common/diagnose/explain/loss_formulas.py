@@ -18,7 +18,7 @@ MOST_PAIRS = 2**24  # largest number of losses, each of an output and a target, 
 
 
 def explain_losses(outputs: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray) -> Explanation:
-    """Return why two loss functions return different losses for the same outputs.
+    """Explain why two loss functions return different losses for the same outputs.
 
     Args:
         outputs: Outputs [n, ...] of the model.

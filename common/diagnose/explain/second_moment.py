@@ -75,7 +75,7 @@ def recover_second_moments(update: OptimizerUpdate) -> Iterator[SecondMoment]:
 
 
 def explain_second_moment(moment: SecondMoment, update: OptimizerUpdate) -> Explanation:
-    """Return why a contribution is not the squared gradient."""
+    """Explain why a contribution is not the squared gradient."""
     expected, contribution = moment.squared_gradient, moment.contribution
     factor = float((contribution * expected).sum() / (expected**2).sum()) if expected.any() else 0.0
     is_scaled = np.allclose(contribution, factor * expected, rtol=max(1e-5, moment.tolerance), atol=0)

@@ -149,7 +149,7 @@ def _select(array: ArrayPair, rows_a: np.ndarray, rows_b: np.ndarray) -> ArrayPa
 
 
 def describe_call_counts(sides: Sequence[RecordedSide], step: int) -> str:
-    """Return words for the numbers of calls in a micro-batch if the sides differ in them; else nothing."""
+    """Describe the numbers of calls in a micro-batch if they differ between the sides; otherwise return ""."""
     counts = [_list_call_counts(side, step) for side in sides]
     if max(map(max, counts)) == 1 or {*counts[0]} == {*counts[1]}:
         return ""

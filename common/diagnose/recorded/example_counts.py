@@ -17,7 +17,7 @@ from common.diagnose.recorded.time_axis import takes_time_first
 
 
 def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explanation:
-    """Return why a step has more examples on one side. The sentence of the explanation follows "step 3".
+    """Explain why a step has more examples on one side. The sentence of the explanation follows "step 3".
 
     Args:
         pair: The records.

@@ -17,8 +17,8 @@ MOST_PARTS = 4  # largest number of outputs that are tried in every order
 def join_outputs(a: Arrays, b: Arrays) -> tuple[Arrays, Arrays]:
     """Join one side's several outputs if the other side returns a single array of the same total size.
 
-    The outputs are joined along the axis and in the order in which they are closest to that array. A detector, for
-    example, may return boxes and classes, or both in the last axis.
+    The outputs are joined along the axis, and in the order, that bring them closest to the single array. A detector,
+    for example, may return boxes and classes, or both in the last axis.
 
     Args:
         a: The outputs of A by name, each with an example in each row.

@@ -28,7 +28,7 @@ def count_calls(file: TensorFile, micro_batch: int) -> int:
 
 
 def describe_call(call: int, count: int) -> str:
-    """Return words for a call of several, such as "the second of 3 calls". call: its number, from 0."""
+    """Describe one of several calls, such as "the second of 3 calls". call: its number, from 0."""
     ordinal = ORDINALS[call] if call < len(ORDINALS) else f"{call + 1}th"
     return f"the {ordinal} of {count} calls of the model"
 

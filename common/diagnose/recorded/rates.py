@@ -60,7 +60,7 @@ def find_empty_starts(pair: RecordPair) -> list[str]:
 
 
 def explain_position(pair: RecordPair) -> Explanation | None:
-    """Return why a scheduler counts more or fewer steps than its optimizer; None if both count the same."""
+    """Explain why a scheduler counts more or fewer steps than its optimizer. Return None if both count the same."""
     steps, positions = len(pair.steps), []
     for side in pair.sides:
         scheduler = side.record.facts["scheduler"] or {}
@@ -88,7 +88,7 @@ def _count_updates(side: RecordedSide) -> int:
 
 
 def explain_rates(a: np.ndarray, b: np.ndarray, replicas: list[int]) -> Explanation:
-    """Return why B's rates [steps] are not A's. replicas: the number of replicas of A and of B."""
+    """Explain why B's rates [steps] differ from A's. replicas: the number of replicas of A and of B."""
     listed_rates = f"{_format(a)} in A and {_format(b)} in B"
     for side, rates, other_rates in (("b", b, a), ("a", a, b)):
         if mistake := _find_schedule_mistake(rates, other_rates):

@@ -66,7 +66,7 @@ class RecordedUpdate:
 
 
 def why_not_computed(side: RecordedSide) -> str:
-    """Return why the updates of a side cannot be computed again, or an empty string."""
+    """Return the reason why a side's updates cannot be computed again, or an empty string."""
     settings = read_optimizer_settings(side)
     if not settings:
         return f"the optimizer of {side.title} is not recorded"

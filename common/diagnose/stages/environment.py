@@ -69,7 +69,7 @@ def finish_environment(comparison: SideComparison) -> list[str]:
 
 
 def _find_origin(comparison: SideComparison, tensor: str, differences: Sequence[EnvironmentDifference]) -> str:
-    """Return words for the origin of a difference: the package that differs, or all differences of the environments.
+    """Describe the origin of a difference: the package that differs, or all differences of the environments.
 
     The package that defines the layer at `tensor` comes first, then those of the framework.
     """

@@ -64,7 +64,7 @@ def compare_updates(comparison: SideComparison) -> list[Stage]:
 
 
 def _why_not_recoverable(run: SideRun) -> str:
-    """Return why the gradients of a run's updates cannot be recovered, or ""."""
+    """Return the reason why the gradients of a run's updates cannot be recovered, or ""."""
     if run.is_asynchronous:
         return f"{run.title} updates asynchronously"
     if run.config.model.dropout_semantics == "native" and getattr(run.config.model, "dropout", 1.0) > 0:

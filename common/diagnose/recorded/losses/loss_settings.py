@@ -44,7 +44,7 @@ CAUSES = {  # the cause in diagnosis.json by the name of the setting that differ
 
 
 def describe_kind(loss: LossFacts) -> str:
-    """Return words for the kind of a loss function; its name if the kind is not known."""
+    """Describe the kind of a loss function, or return its name if the kind is unknown."""
     kind = KINDS.get(_normalize(loss["name"]))
     name = one_line(loss["name"].rpartition(".")[2])[:MOST_LETTERS]
     return {None: name, BINARY: "binary cross entropy"}.get(kind, str(kind))

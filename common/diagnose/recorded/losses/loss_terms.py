@@ -64,7 +64,7 @@ class Sum:
     rest: float
 
     def describe(self, smallest: float) -> str:
-        """Return words for the sum. smallest: a rest that is not larger is left out."""
+        """Describe the sum. smallest: a rest that is not larger is left out."""
         words = [term.description for term in self.terms[:MOST_TERMS]]
         words += [f"{len(self.terms) - MOST_TERMS} more terms"] if len(self.terms) > MOST_TERMS else []
         if abs(self.rest) > smallest:

@@ -218,7 +218,7 @@ class _LayerComparison:
         self.differs |= check.differs
 
     def _find_call(self, a: np.ndarray, b: np.ndarray) -> str:
-        """Return words for the first call of A's model that returns something else, if another call does not."""
+        """Describe the first call of A's model with different outputs, if another call has equal outputs."""
         rows = self.pair.a.batches.list_call_rows(self.pair.equal_steps[0])
         differences = [relative_difference(a[call], b[call]) for call in rows] if len(rows) > 1 else []
         differing = [

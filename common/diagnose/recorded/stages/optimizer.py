@@ -41,7 +41,7 @@ def compare_updates(pair: RecordPair) -> Stage:
 
 
 def _why_imprecise(side: RecordedSide) -> str:
-    """Return why the updates of a side have too few digits to be compared, or an empty string."""
+    """Return the reason why a side's updates have too few digits to be compared, or an empty string."""
     precision = find_weight_precision(side)
     return f"the weights of {side.title} are in {precision}" if "16" in precision else ""
 
