@@ -2,8 +2,7 @@
 
 First sublayers are paired: layers, or pieces of a layer, with the same variables in both frameworks. A variable's role
 is its name within a sublayer, such as "weight". Pairs of a map file come first, then pairs of equal kinds and sizes,
-then single variables of equal shapes, because a layer of one framework may be a class of a library in the other
-framework.
+then single variables of equal shapes: a layer of one framework may be a library's class in the other framework.
 """
 
 from collections.abc import Iterable, Mapping

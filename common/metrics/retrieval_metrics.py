@@ -24,7 +24,7 @@ def compute_retrieval_metric(metric: str, task: ContrastiveSettings, embeddings:
 def rank_partners(task: ContrastiveSettings, embeddings: np.ndarray) -> np.ndarray:
     """Return the rank of each anchor's partner among the partners and negatives of all examples, from 1, int64 [n].
 
-    Candidates with the score of the partner, up to rounding, are ranked before it, so that equal embeddings find
+    Candidates whose score equals the partner's, up to rounding, are ranked before the partner. So equal embeddings find
     nothing, and a copy of the partner has the same rank on both sides and at any number of replicas.
     """
     if task.similarity == "cosine":

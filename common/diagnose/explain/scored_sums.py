@@ -1,7 +1,7 @@
 """Differences between sums of the form weights @ rows, as in attention pooling and in a user's own attention.
 
-The weights come from one score for each sum and row, for example softmax(scores + mask). The scores are the output of
-a layer, a query times a key, or the sum of an output for each sum and an output for each row, as in graph attention.
+The weights come from one score for each sum and row, for example softmax(scores + mask). The scores are the output of a
+layer, query @ key, or, as in graph attention, score[i, j] = u[i] + v[j] with outputs u and v.
 
 A is the reference run of a diagnosis, and B the run that is compared with it.
 """
