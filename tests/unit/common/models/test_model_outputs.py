@@ -50,7 +50,7 @@ PIXELS = np.zeros((4, 5, 6), np.int32)
             BLOCKS,
             (4, 3, 2),
             (4, 3, 3),
-            "returns [n, 3, 3], of which the first axis or the last one may",
+            "returns [n, 3, 3], whose second or last axis may",
         ),
         (BINARY, INTEGERS, (4, 1), (4, 2), "needs [n, 1], the shape of the labels"),
         (BINARY, PIXELS, (4, 1, 5, 6), (4, 6, 6), "needs [n, 5, 6], the shape of the labels"),
