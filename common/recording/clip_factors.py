@@ -1,5 +1,6 @@
-"""Factors by which a clipping multiplies gradients. A record holds the factors and the clipped gradients only.
+"""Changes of gradients before the update: factors of a clipping, and multiples of the weights that a script adds.
 
+A record holds these numbers and the gradients that the optimizer received, in place of the gradients before the change.
 These functions run in the environment of the script that is recorded, and in the reader of its record.
 """
 
@@ -14,6 +15,9 @@ from common.recording.array_norms import iterate_blocks, sum_products, sum_squar
 # Largest error of an element after the multiplication, in roundings of the element. In float64 it is larger, because
 # the sums from which the factor is computed have rounding errors, too.
 FLOAT32_ROUNDINGS, FLOAT64_ROUNDINGS = 4, 256
+# Number of elements from which a factor and a decay together explain a gradient: fewer have them by chance
+MIN_EXPLAINED_SIZE = 3
+SMALLEST_ANGLE = 1e-3  # smallest squared sine between a gradient and the weights of which both shares are known
 
 
 def find_factor(before: np.ndarray, after: np.ndarray, noise_roundings: float = 0.0) -> float | None:
@@ -47,11 +51,92 @@ def find_factor(before: np.ndarray, after: np.ndarray, noise_roundings: float = 
     return factor
 
 
-def restore_gradients(clipped: Mapping[str, np.ndarray], factors: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """Return the gradients before they were multiplied by factors, up to a rounding."""
-    with np.errstate(over="ignore"):
-        return {
-            name: (clipped[name].astype(np.float64) / factor).astype(clipped[name].dtype)
-            for name, factor in factors.items()
-            if name in clipped
-        }
+def find_decay(before: np.ndarray, after: np.ndarray, weight: np.ndarray) -> tuple[float, float] | None:
+    """Return (factor, decay) with `after = factor * before + decay * weight`; None if they do not explain all elements.
+
+    Args:
+        before: The gradient before it was changed, in float32 or float64.
+        after: The gradient afterwards.
+        weight: The weights before the update.
+    """
+    if not before.shape == after.shape == weight.shape or before.size < MIN_EXPLAINED_SIZE:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        squares, product, weight_squares = sum_squares(before), sum_products(before, weight), sum_squares(weight)
+        of_gradient, of_weight, total = sum_products(before, after), sum_products(weight, after), sum_squares(after)
+        if not (weight_squares and np.isfinite(squares + weight_squares + of_gradient + of_weight)):
+            return None
+        # The error of one element, from which follow those of the two numbers
+        error = get_rounding(after) * float(np.sqrt(total / before.size))
+        decay = (of_weight - product) / weight_squares
+        if is_explained(before, after, weight, (1.0, decay), (0.0, error / float(np.sqrt(weight_squares)))):
+            return 1.0, decay
+        determinant = squares * weight_squares - product**2
+        if determinant <= SMALLEST_ANGLE * squares * weight_squares:
+            return None
+        numbers = (
+            (of_gradient * weight_squares - of_weight * product) / determinant,
+            (of_weight * squares - of_gradient * product) / determinant,
+        )
+        errors = error * float(np.sqrt(weight_squares / determinant)), error * float(np.sqrt(squares / determinant))
+        return numbers if numbers[0] > 0 and is_explained(before, after, weight, numbers, errors) else None
+
+
+def get_rounding(array: np.ndarray) -> float:
+    """Return the largest relative error of an element of an array that was computed in a few operations."""
+    is_float64 = array.dtype == np.float64
+    roundings = FLOAT64_ROUNDINGS if is_float64 else FLOAT32_ROUNDINGS
+    return roundings * float(np.finfo(np.float64 if is_float64 else np.float32).eps)
+
+
+def is_explained(
+    before: np.ndarray,
+    after: np.ndarray,
+    weight: np.ndarray,
+    numbers: tuple[float, float],
+    errors: tuple[float, float],
+) -> bool:
+    """Check whether `after = factor * before + decay * weight`, up to roundings of the terms.
+
+    Args:
+        before: The gradient before it was changed.
+        after: The gradient afterwards.
+        weight: The weights before the update.
+        numbers: The factor and the decay.
+        errors: The errors of both.
+    """
+    rounding, smallest = get_rounding(after), float(np.finfo(np.float32).tiny)
+    shares = [rounding * abs(number) + error for number, error in zip(numbers, errors)]  # noqa: B905
+    for block, expected, weights in iterate_blocks(before, after, weight):
+        block, weights = block.astype(np.float64), weights.astype(np.float64)
+        gap = np.abs(numbers[0] * block + numbers[1] * weights - expected)
+        if not (gap <= shares[0] * np.abs(block) + shares[1] * np.abs(weights) + smallest).all():
+            return False
+    return True
+
+
+def restore_gradients(
+    changed: Mapping[str, np.ndarray],
+    factors: Mapping[str, float],
+    decays: Mapping[str, float] | None = None,
+    weights: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """Return the gradients before they were multiplied by factors and the decays were added, up to a rounding.
+
+    Args:
+        changed: The gradients afterwards, by name.
+        factors: The factors; 1 for a gradient that has only a decay.
+        decays: The multiples of the weights that were added afterwards; 0 for a gradient that has only a factor.
+        weights: The weights before the update. Without them, a gradient with a decay cannot be restored.
+    """
+    decays, weights, restored = decays or {}, weights or {}, {}
+    for name in dict.fromkeys([*factors, *decays]):
+        decay, weight = decays.get(name, 0.0), weights.get(name)
+        if name not in changed or (decay and weight is None):
+            continue
+        with np.errstate(over="ignore"):
+            gradient = changed[name].astype(np.float64)
+            if decay and weight is not None:
+                gradient -= decay * weight.astype(np.float64)
+            restored[name] = (gradient / factors.get(name, 1.0)).astype(changed[name].dtype)
+    return restored

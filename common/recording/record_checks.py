@@ -52,6 +52,9 @@ def read_facts(file: Path) -> RecordFacts:
     factors = [factor for step in facts["steps"] for factor in step.get("clip_factors", {}).values()]
     if not all(0 < factor < math.inf for factor in factors):
         raise UserError(f"{file}: clip_factors must be numbers above 0; record the script again")
+    decays = [decay for step in facts["steps"] for decay in step.get("decays", {}).values()]
+    if not all(map(math.isfinite, decays)):
+        raise UserError(f"{file}: decays must be finite numbers; record the script again")
     return facts
 
 

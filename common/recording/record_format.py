@@ -21,8 +21,10 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
     followed/PATH            first tensor that the layer at PATH returns for what its counterpart in a followed record
                              received in the first micro-batch
     gradient/NAME            gradient that the optimizer received
-    gradient_unclipped/NAME  gradient before it was clipped; absent if it was not, if that was not seen, or if
-                             clip_factors of the step has the factor by which gradient/NAME differs from it
+    gradient_unclipped/NAME  gradient before the script clipped it or changed it in another way; absent if it did not,
+                             if that was not seen, or if clip_factors and decays of the step have the numbers by which
+                             gradient/NAME differs from it: it is the factor times this gradient, plus the decay times
+                             the weight before the step
     gradient_local/NAME      gradient of this rank before the reduction, in the files of the steps up to the first
                              update, which may be skipped; absent with one rank, or if it was not seen
     weight/NAME              weights, buffers and variables after the step
@@ -145,6 +147,7 @@ class StepEvents(TypedDict, total=False):
     """Facts that not every step has; absent if they did not happen, or if the recorder cannot see them."""
 
     clip_factors: dict[str, float]  # factors by which gradients were multiplied before the update, by parameter
+    decays: dict[str, float]  # multiples of the weights that the script added to gradients, by parameter
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
     terms: list[list[LossTerm]]  # the calls of loss functions on which the loss of each micro-batch depends

@@ -72,6 +72,11 @@ class RankRecord:
         """Return the tensors of a step. Raise UserError if its file is missing or damaged."""
         return self._open(STEP_PATTERN.format(step))
 
+    def open_before(self, step: int) -> TensorFile:
+        """Return the tensors before a step: of the step before it, or of the initial state."""
+        earlier = [facts["step"] for facts in self.facts["steps"] if facts["step"] < step]
+        return self.open_step(max(earlier)) if earlier else self.start
+
     def _open(self, name: str) -> TensorFile:
         if name not in self._files:
             abridged, aliases = self.facts["abridged"].get(name, {}), self.facts["aliases"].get(name, {})

@@ -15,6 +15,7 @@ FILES = [
             "array_norms",
             "clip_factors",
             "following",
+            "gradient_changes",
             "index_notation",
             "operation_format",
             "operation_observer",

@@ -1,10 +1,14 @@
 """Tests of the factors that stand for gradients before clipping."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from common.recording.clip_factors import find_factor, restore_gradients
+from common.recording.clip_factors import find_decay, find_factor, restore_gradients
+from common.recording.gradient_changes import GradientChanges, find_changes
 
+WEIGHT = np.random.default_rng(1).normal(size=(300, 200)).astype(np.float32)
 GRADIENT = np.random.default_rng(0).normal(size=(300, 200)).astype(np.float32)
 
 
@@ -61,3 +65,72 @@ def test_numbers_with_few_digits_have_no_factor() -> None:
     clipped = GRADIENT * np.float32(1e-42)
     assert clipped.any()
     assert find_factor(GRADIENT, clipped) is None
+
+
+@pytest.mark.parametrize(("factor", "decay"), [(1.0, 1e-4), (0.3, 0.01), (1e-3, 10.0), (1.0, -0.1)])
+def test_a_gradient_with_a_decay_is_restored(factor: float, decay: float) -> None:
+    changed = GRADIENT * np.float32(factor) + np.float32(decay) * WEIGHT
+    numbers = find_decay(GRADIENT, changed, WEIGHT)
+    assert numbers is not None
+    assert numbers == pytest.approx((factor, decay), rel=1e-4)
+    restored = restore_gradients({"w": changed}, {"w": numbers[0]}, {"w": numbers[1]}, {"w": WEIGHT})["w"]
+    noise = 1e-6 * max(1.0, abs(decay) / factor) * np.abs(WEIGHT).max()
+    np.testing.assert_allclose(restored, GRADIENT, rtol=1e-6, atol=noise)
+
+
+def test_a_decay_without_weights_cannot_be_restored() -> None:
+    assert restore_gradients({"w": GRADIENT, "v": GRADIENT}, {}, {"w": 0.1}, {"v": WEIGHT}) == {}
+
+
+def test_a_decay_of_a_gradient_of_zero_is_found() -> None:
+    assert find_decay(np.zeros_like(WEIGHT), np.float32(0.01) * WEIGHT, WEIGHT) == pytest.approx((1.0, 0.01))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda gradient: gradient + np.float32(0.01),
+        lambda gradient: gradient + np.float32(0.01) * np.sign(WEIGHT),
+        lambda gradient: (gradient + np.float32(0.01) * WEIGHT) * (WEIGHT > 0),
+        lambda gradient: np.float32(0.01) * WEIGHT - gradient,
+        lambda gradient: gradient * np.nan,
+        lambda gradient: np.zeros_like(gradient),
+        lambda gradient: gradient[:10],
+    ],
+    ids=["constant", "L1", "mask", "sign", "nan", "zero", "shape"],
+)
+def test_no_decay_explains_another_change(change: Callable[[np.ndarray], np.ndarray]) -> None:
+    assert find_decay(GRADIENT, change(GRADIENT), WEIGHT) is None
+
+
+def test_weights_parallel_to_the_gradient_give_no_two_numbers() -> None:
+    assert find_decay(GRADIENT, (GRADIENT * np.float32(3)).round(2), GRADIENT) is None
+
+
+def find(gradients: dict[str, np.ndarray], received: dict[str, np.ndarray]) -> GradientChanges:
+    return find_changes(gradients, received, lambda name: WEIGHT.reshape(-1)[: received[name].size])
+
+
+def test_changes_of_several_gradients() -> None:
+    vector, weight = GRADIENT[0], WEIGHT.reshape(-1)[:200]
+    before = {"same": vector, "equal": vector, "clipped": vector, "decayed": vector, "masked": vector, "frozen": vector}
+    masked = vector * (weight > 0)
+    after = {
+        "same": vector, "equal": vector.copy(), "clipped": vector / 2, "decayed": vector + np.float32(0.1) * weight,
+        "masked": masked, "unused": np.float32(0.1) * weight, "of another tape": masked,
+    }  # fmt: skip
+    changes = find(before, after)
+    assert changes.factors == {"clipped": pytest.approx(0.5)}
+    assert changes.decays == {"decayed": pytest.approx(0.1, rel=1e-4), "unused": pytest.approx(0.1, rel=1e-6)}
+    assert changes.others.keys() == {"masked"}
+    assert changes.others["masked"] is vector
+
+
+def test_small_gradients_change_as_the_large_ones() -> None:
+    """A factor explains any change of one number."""
+    before = {"bias": GRADIENT[0, :1], "kernel": GRADIENT[0]}
+    after = {name: x + np.float32(0.1) * WEIGHT.reshape(-1)[: x.size] for name, x in before.items()}
+    changes = find(before, after)
+    assert changes.factors == {}
+    assert changes.decays == {name: pytest.approx(0.1, rel=1e-4) for name in before}
+    assert find(before, {**after, "bias": before["bias"] * 3}).factors == {"bias": pytest.approx(3)}
