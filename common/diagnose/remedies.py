@@ -90,6 +90,8 @@ REMEDY_GROUPS = {
     ("not_clipped", "clipped_per_variable", "clipped_before_reduction", "clipping_norm", "clipped_by_value",
      "clipping"):
         "clip the reduced gradients by their global norm: Keras's `clipnorm` is per variable, `global_clipnorm` is not",
+    ("changed_gradients",): "compare what both scripts do to the gradients between the backward pass and the update",
+    ("decay_before_clipping",): "add the weight decay after the clipping in both scripts, as an optimizer does",
     ("weight_decay_coupled", "no_weight_decay", "weight_decay", "weight_decay_on_biases", "weight_decay_twice",
      "weight_decay_without_rate", "l2_counted_twice", "l2_in_loss"): (
         "set the weight decay, and which parameters decay, on both sides: the default of AdamW is 0.004 in Keras and "

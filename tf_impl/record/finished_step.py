@@ -92,13 +92,35 @@ class FinishedStep:
         if difference > tolerance and step.is_exact:
             note(notes.DIFFERENT_GRADIENTS.format(step.number, difference))
         arrays: Arrays = {f"gradient/{name}": array for name, array in used.items()}
-        if (is_clipped or difference > tolerance) and step.is_exact:  # else, dropout masks may differ
+        if self._has_known_changes(accumulated):
+            assert step.changes is not None
+            step.clip_factors, step.decays = step.changes.factors, step.changes.decays
+            arrays.update({f"gradient_unclipped/{name}": array for name, array in step.changes.others.items()})
+        elif (is_clipped or difference > tolerance) and step.is_exact:  # else, dropout masks may differ
             raw = add_gradients([*step.unclipped.values()] or from_tape) if step.max_norm is not None else received
             arrays.update(self._name_unclipped(raw, used))
         elif is_recovered and step.has_unchanged_gradients and not has_clipping(self._optimizer):
             self.implied = frozenset(used)
         self._set_max_norm()
         return arrays
+
+    def _has_known_changes(self, accumulated: int) -> bool:
+        """Check whether the script changed the gradients of the tapes in a way that the record can hold.
+
+        If it changed them before tf.clip_by_global_norm, or took several tapes, only factors and decays are certain.
+
+        Args:
+            accumulated: The number of contexts whose gradients the optimizer adds.
+        """
+        step, changes = self._step, self._step.changes
+        if changes is None or accumulated > 1 or not step.is_exact or has_clipping(self._optimizer):
+            return False
+        count = len(step.micro_batches)
+        if changes.others:
+            return count == 1 and step.max_norm is None
+        if count > 1 and not changes.divide(count, step.received[0]):
+            return False
+        return bool(changes.decays) or (bool(changes.factors) and not step.unclipped)
 
     def _name_unclipped(self, gradients: Gradients, used: Gradients) -> Arrays:
         """Return the gradients before clipping, except those for which `used = factor * gradient`: note these factors.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import tensorflow as tf
 
+from common.recording.gradient_changes import GradientChanges
 from common.recording.record_format import LossFacts, LossTerm, StepFacts, name_call
 from tf_impl.record.gradients import Gradients
 from tf_impl.record.layer_observer import LayerObserver
@@ -125,8 +126,10 @@ class Step:
         unclipped: The gradients in `received` before the script clipped them with clip_by_global_norm. Empty if it does
             not clip them.
         updates: How often the step passed gradients to the optimizer, on the first replica.
+        changes: What the script did to the gradients before it passed them to the optimizer; None if that is not known.
         max_norm: The norm to which the script clipped the gradients.
         clip_factors: The factors by which gradients were multiplied before the update, by the name of the variable.
+        decays: The multiples of the weights that the script added to gradients, by the name of the variable.
         is_exact: Whether the rehearsal returned what the real step returned, as far as they were compared.
         implied: The names of the variables whose gradients the rehearsal did not compute.
     """
@@ -139,8 +142,10 @@ class Step:
     received: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     unclipped: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     updates: int = 0
+    changes: GradientChanges | None = None
     max_norm: float | None = None
     clip_factors: dict[str, float] = field(default_factory=dict)
+    decays: dict[str, float] = field(default_factory=dict)
     is_exact: bool = True
     implied: Collection[str] = ()
 
@@ -208,6 +213,8 @@ class Step:
         }
         if self.clip_factors:
             facts["clip_factors"] = self.clip_factors
+        if self.decays:
+            facts["decays"] = self.decays
         return facts
 
     def name_batch_arrays(self) -> Arrays:

@@ -296,5 +296,4 @@ class StepObserver:
 
     def _take_update(self, pairs: list[tuple[object, object]]) -> None:
         assert self.step is not None
-        received = self._gradients.name(pairs, self.step.loss_scale)
-        self.step.take_update(find_replica(), received, self._gradients.name_unclipped(pairs, self.step.loss_scale))
+        self._gradients.take_update(self.step, find_replica(), pairs)

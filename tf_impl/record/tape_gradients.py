@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from common.recording.gradient_changes import find_changes
 from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
-from tf_impl.record.step import Step
+from tf_impl.record.step import Step, add_gradients
 from tf_impl.record.tensors import to_array, view_array
 
 
@@ -61,11 +62,20 @@ class TapeGradients:
             step.max_norm = float(to_array(max_norm))
         self._unclipped.update({id(x): (x, gradient) for x, gradient in zip(clipped, gradients)})  # noqa: B905
 
-    def name_unclipped(self, pairs: Sequence[tuple[object, object]], scale: float | None) -> dict[str, Any]:
+    def _name_unclipped(self, pairs: Sequence[tuple[object, object]], scale: float | None) -> dict[str, Any]:
         """Return the gradients before clipping, as `name` does; empty if the script clips none of them."""
         if not any(id(gradient) in self._unclipped for gradient, _ in pairs):
             return {}
         return self.name([(self._unclipped.get(id(x), (x, x))[1], variable) for x, variable in pairs], scale)
+
+    def take_update(self, step: Step, replica: int, pairs: Sequence[tuple[object, object]]) -> None:
+        """Give a step the gradients that a replica passes to the optimizer, and what the script did to them."""
+        received = self.name(pairs, step.loss_scale)
+        step.take_update(replica, received, self._name_unclipped(pairs, step.loss_scale))
+        step.changes = None
+        if step.updates == 1 and tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            variables, returned = name_variables(self._model), add_gradients(step.list_tape_gradients())
+            step.changes = find_changes(returned, received, lambda name: view_array(variables[name]))
 
     def replace(self, gradients: object, sources: object, names: Collection[str]) -> object:
         """Return gradients with zeros for some variables of the model.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from common.recording.clip_factors import find_factor
-from torch_impl.record.arrays import copy_tensor
+from common.recording.gradient_changes import find_changes
+from torch_impl.record.arrays import copy_tensor, view_tensor
 
 Arrays = dict[str, np.ndarray]
 
@@ -19,12 +19,14 @@ class RecordedGradients(NamedTuple):
 
     Attributes:
         arrays: The gradients as they are named in a record.
-        clip_factors: For each name with `clipped = factor * unclipped`, the factor, which the record stores instead
-            of the gradient before clipping.
+        clip_factors: The factors by which the script multiplied gradients, by name.
+        decays: The multiples of the weights that it then added, by name. Where these numbers explain the gradient, the
+            record stores them instead of the gradient before the script changed it.
     """
 
     arrays: Arrays
     clip_factors: dict[str, float]
+    decays: dict[str, float]
 
 
 class GradientObserver:
@@ -78,6 +80,21 @@ class GradientObserver:
                 self._after_backward[name] = copy_tensor(parameter.grad)
         return has_changed
 
+    def copy_before_clip(self) -> None:
+        """Copy the gradients that the script clips, unless it has only added multiples of the weights to them.
+
+        It may have divided or reduced them after the backward pass.
+        """
+        parameters = {name: x for name, x in self._name_parameters().items() if x.grad is not None}
+        gradients = {name: view_tensor(x.grad) for name, x in parameters.items()}  # type: ignore[arg-type]
+        are_known = gradients.keys() == self._after_backward.keys()
+        if are_known:
+            changed = {name: x for name, x in gradients.items() if not _are_equal(self._after_backward[name], x)}
+            changes = find_changes(self._after_backward, changed, lambda name: view_tensor(parameters[name]))
+            are_known = not (changes.factors or changes.others)
+        if not are_known:
+            self.copy_after_backward()
+
     def are_cleared(self) -> bool:
         """Check whether the script set all gradients to zero or None since the last backward pass."""
         remaining = [
@@ -94,26 +111,27 @@ class GradientObserver:
             backward_scale: The factor by which a gradient scaler multiplied the loss, or 1 without a scaler.
             step_scale: The factor that the gradients still contain, because a fused optimizer divides by it; else 1.
         """
-        gradients, factors = Arrays(), {}
-        for name, parameter in self._name_parameters().items():
+        parameters = {name: x for name, x in self._name_parameters().items() if x.grad is not None}
+        gradients, before, locals_ = Arrays(), Arrays(), Arrays()
+        for name, parameter in parameters.items():
             unclipped = _divide(self._after_backward.get(name), backward_scale)
             local = _divide(self._local.get(name), backward_scale)
-            if parameter.grad is None:
-                continue
-            gradient = _divide(copy_tensor(parameter.grad), step_scale)
+            gradient = _divide(copy_tensor(parameter.grad), step_scale)  # type: ignore[arg-type]
             assert gradient is not None
             if unclipped is not None and _are_equal(gradient, unclipped):
-                gradient, unclipped = unclipped, None  # frees the copy
-            # First: if the record runs full, it stores samples of the last arrays, and the others are useless alone.
-            gradients[f"gradient/{name}"] = gradient
-            if unclipped is not None and (factor := find_factor(unclipped, gradient)) is not None:
-                factors[name] = factor
+                gradient = unclipped  # frees the copy
             elif unclipped is not None:
-                gradients[f"gradient_unclipped/{name}"] = unclipped
+                before[name] = unclipped
+            gradients[name] = gradient
             if local is not None and not _are_equal(local, gradient):
-                gradients[f"gradient_local/{name}"] = local
+                locals_[f"gradient_local/{name}"] = local
+        changed = {name: gradients[name] for name in before}
+        changes = find_changes(before, changed, lambda name: view_tensor(parameters[name]))
         self._local.clear()
-        return RecordedGradients(gradients, factors)
+        # First: if the record runs full, it stores samples of the last arrays, and the others are useless alone.
+        arrays = {f"gradient/{name}": gradient for name, gradient in gradients.items()}
+        arrays.update({f"gradient_unclipped/{name}": gradient for name, gradient in changes.others.items()})
+        return RecordedGradients({**arrays, **locals_}, changes.factors, changes.decays)
 
     def _make_hook(self, name: str) -> Callable[[torch.Tensor], None]:
         def add(gradient: torch.Tensor) -> None:

@@ -176,6 +176,8 @@ class Step:
         }
         if self.gradients is not None and self.gradients.clip_factors:
             facts["clip_factors"] = self.gradients.clip_factors
+        if self.gradients is not None and self.gradients.decays:
+            facts["decays"] = self.gradients.decays
         # An optimizer that calls its closure again clears the gradients on purpose
         if self.dropped_micro_batches and self.closure_calls < 2:
             facts["dropped_micro_batches"] = self.dropped_micro_batches

@@ -173,9 +173,9 @@ class StepObserver:
         share_marks(find_marks(tensors, list_marks(self._calls.pending)), gradients)
 
     def before_clip(self) -> None:
-        """Copy the gradients that are clipped: the script may have divided or reduced them after the backward pass."""
+        """Copy the gradients that are clipped, if the script has changed them after the backward pass."""
         if self.step.max_norm is None and self.step.loss_scale is None:
-            self._gradients.copy_after_backward()
+            self._gradients.copy_before_clip()
 
     def on_clip(self, max_norm: float) -> None:
         """Notice that the script clips the norm of gradients."""

@@ -12,6 +12,7 @@ from common.diagnose.findings import Stage
 from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.update_directions import are_directions_equal
 from common.diagnose.rounding import is_close
 
 CLOSE = 1e-3  # largest relative error of a clipping that explains the gradients, and of its limit
@@ -35,27 +36,32 @@ class Clipping:
     def __str__(self) -> str:
         """Return words for a sentence that begins with "the gradients are"."""
         if self.kind == UNKNOWN:
-            return "changed before the update"
+            return "changed by the script"
         return f"clipped to the {self.kind}" + ("" if self.limit is None else f" {self.limit:.6g}")
 
 
 def compare_clipping(stage: Stage, pair: RecordPair) -> None:
     """Add a cause to the stage if the two scripts clip in different ways."""
     a, b = (find_clipping(pair, side) for side in pair.sides)
-    if a == b or (a is not None and b is not None and a.kind == b.kind and _are_close(a.limit, b.limit)):
+    unknown = [side for side, x in zip(pair.sides, (a, b), strict=True) if x is not None and x.kind == UNKNOWN]
+    are_equal = bool(unknown) and _have_equal_directions(pair, unknown)
+    pair.compares_directions = pair.compares_directions or are_equal or len(unknown) == len(pair.sides)
+    if are_equal or a == b or (a is not None and b is not None and a.kind == b.kind and _are_close(a.limit, b.limit)):
         return
-    descriptions = [str(clipping) if clipping is not None else "not clipped" for clipping in (a, b)]
+    words = "not changed" if unknown else "not clipped"
+    descriptions = [words if clipping is None else str(clipping) for clipping in (a, b)]
     stage.add_mismatch("clipping")
     has_effect = any(side.gradients.read(step, "gradient_unclipped") for side in pair.sides for step in pair.steps)
-    has_effect = has_effect or any(_find_unseen_clipping(pair, side) is not None for side in pair.sides)
     cause, side_name = "clipping_norm", "b"
-    if a is None or b is None:
+    sentence = f"the gradients are {descriptions[0]} in A and {descriptions[1]} in B"
+    if unknown:
+        cause, side_name = "changed_gradients", unknown[0].name
+    elif a is None or b is None:
         cause, side_name = "not_clipped", "a" if a is None else "b"
     elif a.kind != b.kind:
         odd = next((clipping for clipping in (b, a) if clipping.kind in (VALUE, PER_VARIABLE)), b)
         cause = {VALUE: "clipped_by_value", PER_VARIABLE: "clipped_per_variable"}.get(odd.kind, "clipping")
         side_name = "b" if odd is b else "a"
-    sentence = f"the gradients are {descriptions[0]} in A and {descriptions[1]} in B"
     stage.add_cause(cause, side_name, "clipping", sentence, confirmed=has_effect)
 
 
@@ -73,42 +79,28 @@ def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
     if keras_clipping is not None:
         argument, limit = keras_clipping
         return Clipping(KINDS[argument], limit)
+    clippings = []
     for step in [] if side.gradients.are_changed_by_script else pair.steps:
-        after = side.gradients.read(step)
-        before = {name: x for name, x in side.gradients.read(step, "gradient_unclipped").items() if name in after}
+        before, after = side.changes.read_clipping(step)
+        before = {name: x for name, x in before.items() if name in after and not is_close(x, after[name], CLOSE)}
         if any(gradient.any() for gradient in before.values()):  # a loss of 0 has nothing to clip
             clipping = _explain_change(before, after)
-            return replace(clipping, limit=None) if side.gradients.are_abridged(step) else clipping
-    return _find_unseen_clipping(pair, side)
+            clippings.append(replace(clipping, limit=None) if side.gradients.are_abridged(step) else clipping)
+    is_one_limit = all(_are_close(x.limit, clippings[0].limit) for x in clippings if x.kind == PER_VARIABLE)
+    return next(iter(clippings), None) if is_one_limit else Clipping(UNKNOWN, None)
 
 
-def _find_unseen_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
-    """Return how a script clips, by the other script's gradients before clipping; None if these do not show it.
-
-    A recorder does not see the gradients before a clipping that the script computes itself. A single factor for all
-    gradients may have other reasons than clipping. Several factors may not.
-    """
-    step = pair.steps[0]
-    other = pair.b if side is pair.a else pair.a
-    gradients = {x.name: x.gradients.read(step) if x is side else x.gradients.read_reduced(step) for x in pair.sides}
-    before, after, kept_norms = {}, {}, []
-    for match in pair.models.variables:
-        arrays = {
-            "a": match.read_a(gradients["a"], is_gradient=True),
-            "b": match.read_b(gradients["b"], is_gradient=True),
-        }
-        known, received = arrays[other.name], arrays[side.name]
-        if known is None or received is None or known.shape != received.shape:
-            return None
-        if is_close(known, received, CLOSE):
-            kept_norms.append(float(np.linalg.norm(known)))
-        else:
-            before[match.title], after[match.title] = known, received
-    clipping = _explain_change(before, after) if len(before) > 1 else None
-    if clipping is None or clipping.kind != PER_VARIABLE or clipping.limit is None:
-        return None
-    is_above = all(float(np.linalg.norm(array)) > clipping.limit for array in before.values())
-    return clipping if is_above and max(kept_norms, default=0.0) <= clipping.limit * (1 + CLOSE) else None
+def _have_equal_directions(pair: RecordPair, unknown: list[RecordedSide]) -> bool:
+    """Check whether the gradients that sides change in an unknown way are those that the other side computes."""
+    for step in pair.steps:
+        norm = 0.0
+        for side in unknown:
+            before, after = side.changes.read_clipping(step)
+            gaps = [float(np.linalg.norm(array - after[name])) for name, array in before.items() if name in after]
+            norm = float(np.linalg.norm([norm, *gaps]))
+        if norm:
+            return are_directions_equal(pair, step, norm)
+    return False
 
 
 def _explain_change(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> Clipping:
@@ -128,11 +120,13 @@ def _explain_change(before: dict[str, np.ndarray], after: dict[str, np.ndarray])
         is_close(array * factor, received, CLOSE)
         for (array, received), factor in zip([pair for pair in pairs if pair[0].any()], factors, strict=True)
     )
-    if not are_scaled:
+    if not are_scaled or max(factors) > 1 + CLOSE:
         return Clipping(UNKNOWN, None)
     if np.allclose(factors, factors[0], rtol=CLOSE) and len(before) == len(after):
         return Clipping(NORM, float(np.sqrt(sum(after_norm**2 for _, after_norm in norms))))
     limit = norms[0][1]
-    if np.allclose([after_norm for _, after_norm in norms], limit, rtol=CLOSE):
+    kept_norms = [float(np.linalg.norm(array)) for name, array in after.items() if name not in before]
+    is_largest = max(kept_norms, default=0.0) <= limit * (1 + CLOSE)
+    if is_largest and np.allclose([after_norm for _, after_norm in norms], limit, rtol=CLOSE):
         return Clipping(PER_VARIABLE, limit)
     return Clipping(UNKNOWN, None)

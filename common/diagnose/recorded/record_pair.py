@@ -67,8 +67,8 @@ class RecordPair:
         orders: By step, the index among A's examples of each example of B; only steps with the same examples.
         update_causes: Names of the causes found in the settings of optimizers, schedules and clipping. They explain no
             difference before the first update.
-        script_decays: Multiple of the weights by which B's gradient exceeds A's, by the title of the variable, because
-            one script adds its weight decay itself. The stage "hyperparameters" sets it.
+        compares_directions: Whether the stage "gradients" compares the received gradients, with the weight decay of the
+            optimizers, because each script reaches them in its own way. The stage "hyperparameters" sets it.
         seen_noise: Largest difference so far that counts as equal, relative to the tensor's norm.
     """
 
@@ -79,7 +79,7 @@ class RecordPair:
         self.stages: list[Stage] = []
         self.orders: dict[int, np.ndarray] = {}
         self.update_causes: frozenset[str] = frozenset()
-        self.script_decays: dict[str, float] = {}
+        self.compares_directions = False
         self.seen_noise = 0.0
         self.measure_weight_difference = cache(self._measure_weight_difference)
         self.find_used = cache(self._find_used)

@@ -11,6 +11,7 @@ import numpy as np
 from common.diagnose.recorded.example_rows import join_ranks
 from common.diagnose.recorded.recorded_batches import RecordedBatches
 from common.diagnose.recorded.recorded_gradients import RecordedGradients
+from common.diagnose.recorded.script_changes import ScriptChanges
 from common.diagnose.recorded.time_axis import find_recorded_sizes, put_examples_first
 from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError
@@ -29,11 +30,13 @@ class RecordedSide:
         record: The record.
         batches: The inputs and outputs of the model, and the labels.
         gradients: The gradients before and after clipping and reduction.
+        changes: What the script did to its gradients.
     """
 
     def __init__(self, name: str, record: Record) -> None:
         self.name, self.record = name, record
         self.batches, self.gradients = RecordedBatches(record, self.layers), RecordedGradients(record)
+        self.changes = ScriptChanges(record, self.gradients)
         self.read_weights = lru_cache(WEIGHTS_IN_MEMORY)(self._read_weights)
 
     @property

@@ -16,6 +16,7 @@ from common.diagnose.recorded.operations.explanation import explain_stopped_grad
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.loss import find_side_formulas
+from common.diagnose.recorded.update_directions import read_directions
 from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference
 
@@ -60,13 +61,15 @@ def read_paired_gradients(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the gradients of both sides in the common layout, by the title of the variable.
 
-    If only one script adds weight decay to its gradients, subtract it from B's gradients or add it to them.
+    They are those before the scripts changed them, or the directions of the updates if these are equal.
 
     Args:
         pair: The records.
         step: The step.
         are_clipped: Whether to return the gradients that the optimizers received, not the gradients before clipping.
     """
+    if pair.compares_directions:
+        return read_directions(pair, step)
     gradients_a, gradients_b = (
         side.gradients.read(step) if are_clipped else side.gradients.read_reduced(step) for side in pair.sides
     )
@@ -75,10 +78,6 @@ def read_paired_gradients(
         a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
         if a is not None and b is not None and a.shape == b.shape:
             pairs[match.title] = a.astype(np.float64), b.astype(np.float64)
-            if decay := pair.script_decays.get(match.title):
-                weight = match.read_a(pair.a.read_weights(step - 1))
-                assert weight is not None  # `find_script_decays` has read it
-                pairs[match.title] = a.astype(np.float64), b.astype(np.float64) - decay * weight
     return pairs
 
 

@@ -4,7 +4,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from common.diagnose.findings import Stage, TensorCheck
@@ -18,7 +18,7 @@ from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
-from common.diagnose.recorded.stages.script_decays import find_script_decays
+from common.diagnose.recorded.stages.script_decays import have_equal_decays, pair_settings
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import LayerFacts
 
@@ -37,7 +37,6 @@ Values = Sequence[object]  # the value in A and the value in B
 def compare_hyperparameters(pair: RecordPair) -> Stage:
     """Compare all hyperparameters. Each that differs is a cause; the stage "optimizer" may confirm it."""
     stage = Stage("hyperparameters")
-    pair.script_decays = find_script_decays(pair)
     stage.checks.append(TensorCheck("optimizer, schedule, loss function and layers", 0.0))
     _compare_parameters(stage, pair)
     count = len(stage.causes)
@@ -110,27 +109,33 @@ def _compare_ties(stage: Stage, pair: RecordPair) -> None:
 
 def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
     """Compare the settings of each pair of parameters. The same difference of several pairs is one cause."""
-    settings = [read_optimizer_settings(side) for side in pair.sides]
+    paired = pair_settings(pair)
+    pair.compares_directions = have_equal_decays(pair, paired)
     differences: dict[tuple[str, str, str], list[str]] = {}
-    for match in pair.models.variables:
-        a, b = settings[0].get(match.names_a[0]), settings[1].get(match.names_b[0])
-        if a is None or b is None:
-            continue
+    for match, a, b in paired:
         for name, values in _list_differences(a, b):
-            if name == "weight_decay" and match.title in pair.script_decays:
+            if name == "weight_decay" and pair.compares_directions:
                 continue
             differences.setdefault((name, str(values[0]), str(values[1])), []).append(match.title)
-    compared = sum(match.names_a[0] in settings[0] for match in pair.models.variables)
-    decaying = {side.name for side, values in zip(pair.sides, settings, strict=True) if _has_decay(values)}
+    compared = len(paired)
+    have_decay = [any(settings[side].decay_matters for _, *settings in paired) for side in (0, 1)]
     for (name, value_a, value_b), titles in differences.items():
-        is_partial = len(titles) < compared and len(decaying) == 2
+        is_partial = len(titles) < compared and all(have_decay)
         cause, side = _name_cause(name, value_a, value_b, is_partial)
         parameters = "" if len(titles) == compared else f" for {', '.join(titles[:LISTED])}"
         if len(titles) > LISTED and parameters:
             parameters += f" and {len(titles) - LISTED} more"
         stage.add_mismatch(name)
         sentence = f"the optimizer's {name.replace('_', ' ')} is {value_a} in A and {value_b} in B{parameters}"
+        adding = [x.name.upper() for x in pair.sides if x.changes.decays] if "decay" in name else []
+        sentence += f": the script of {' and of '.join(adding)} adds it to the gradients" if adding else ""
         stage.add_cause(cause, side, name, sentence, confirmed=False)
+    clipping_decay = [side.name for side in pair.sides if side.changes.is_decay_clipped]
+    if len(clipping_decay) == 1 and all(have_decay) and not pair.compares_directions:
+        name, other = clipping_decay[0].upper(), "A" if clipping_decay[0] == "b" else "B"
+        stage.add_mismatch("place of the weight decay")
+        sentence = f"{name} adds the weight decay to the gradients before it clips them, and {other} afterwards"
+        stage.add_cause("decay_before_clipping", clipping_decay[0], "weight_decay", sentence)
 
 
 def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tuple[str, Values]]:
@@ -151,10 +156,6 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
             yield "ema", tuple("none" if x is None else f"{x[0]:g}, written every {x[1]} steps" for x in values)
         else:
             yield entry.name, values
-
-
-def _has_decay(settings: Mapping[str, OptimizerSettings]) -> bool:
-    return any(group.decay_matters for group in settings.values())
 
 
 def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tuple[str, str]:

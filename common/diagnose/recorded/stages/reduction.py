@@ -71,13 +71,15 @@ def _note_later_steps(stage: Stage, side: RecordedSide, pair: RecordPair) -> Non
 
 
 def _compare_side(stage: Stage, side: RecordedSide, step: int) -> None:
-    reduced, received = _to_float64(side.gradients.read_reduced(step)), _to_float64(side.gradients.read(step))
+    before, after = side.changes.read_clipping(step)
+    reduced = _to_float64(after if side.gradients.are_changed_by_script else after | before)
+    received = _to_float64(after)
     if "16" in find_weight_precision(side):
         stage.note = f"{side.title}: not compared, because the gradients have few digits"
         return
     if not received or side.get_facts(step)["skipped"] or not _are_finite(reduced):
         return
-    if len(side.record.ranks) > 1 and not _compare_ranks(stage, side, step, received):
+    if len(side.record.ranks) > 1 and not _compare_ranks(stage, side, step, side.gradients.read(step)):
         return
     shards = [_to_float64(side.gradients.read(step, "gradient_local", rank)) for rank in range(len(side.record.ranks))]
     if len(shards) > 1 and all(shards):

@@ -1,7 +1,7 @@
 """Diagnoses of records with planted mistakes: the first cause that is named, and clean pairs without any."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,22 +148,6 @@ def test_weight_decay_that_a_script_adds_itself_is_no_difference(
 def test_weight_decay_in_the_loss_or_nowhere_is_a_difference(b: NumpyScript, tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, NumpyScript(optimizer="sgd"), b)
     assert diagnosis.causes[0].cause == "no_weight_decay"
-
-
-class ClippedUnseen(NumpyScript):
-    """A script that clips each gradient by its own norm in a way that no recorder sees."""
-
-    def accumulate(self, gradients: Sequence[Arrays]) -> Arrays:
-        clipped = super().accumulate(gradients)
-        factors = {name: min(1, 0.1 / float(np.linalg.norm(x))) for name, x in clipped.items()}
-        return {name: x * np.float32(factors[name]) for name, x in clipped.items()}
-
-
-@pytest.mark.parametrize("a", [NumpyScript(max_norm=0.1), NumpyScript()])
-def test_clipping_of_each_variable_is_known_by_the_other_scripts_gradients(a: NumpyScript, tmp_path: Path) -> None:
-    diagnosis = diagnose(tmp_path, a, ClippedUnseen())
-    assert [cause.cause for cause in diagnosis.causes] == ["clipped_per_variable" if a.max_norm else "not_clipped"]
-    assert "clipped to the norm of each variable 0.1 in B" in diagnosis.causes[0].sentence
 
 
 class LabelsOnlyAsInput(NumpyScript):
