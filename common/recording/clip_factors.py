@@ -68,18 +68,18 @@ def find_decay(before: np.ndarray, after: np.ndarray, weight: np.ndarray) -> tup
             return None
         # The error of one element, from which follow those of the two numbers
         error = get_rounding(after) * float(np.sqrt(total / before.size))
-        decay = (of_weight - product) / weight_squares
-        if is_explained(before, after, weight, (1.0, decay), (0.0, error / float(np.sqrt(weight_squares)))):
-            return 1.0, decay
+        decay, decay_error = (of_weight - product) / weight_squares, error / float(np.sqrt(weight_squares))
+        if is_explained(before, after, weight, (1.0, decay), (0.0, decay_error)):
+            return 1.0, decay if abs(decay) > decay_error else 0.0
         determinant = squares * weight_squares - product**2
         if determinant <= SMALLEST_ANGLE * squares * weight_squares:
             return None
-        numbers = (
-            (of_gradient * weight_squares - of_weight * product) / determinant,
-            (of_weight * squares - of_gradient * product) / determinant,
-        )
+        factor = (of_gradient * weight_squares - of_weight * product) / determinant
+        decay = (of_weight * squares - of_gradient * product) / determinant
         errors = error * float(np.sqrt(weight_squares / determinant)), error * float(np.sqrt(squares / determinant))
-        return numbers if numbers[0] > 0 and is_explained(before, after, weight, numbers, errors) else None
+        if not (factor > 0 and is_explained(before, after, weight, (factor, decay), errors)):
+            return None
+        return factor, decay if abs(decay) > errors[1] else 0.0
 
 
 def get_rounding(array: np.ndarray) -> float:

@@ -12,6 +12,8 @@ import numpy as np
 
 from common.recording.clip_factors import MIN_EXPLAINED_SIZE, find_decay, find_factor, is_explained
 
+# Errors of a gradient that is a sum over tokens, in roundings of its largest element, if the script clips the terms
+NOISE_ROUNDINGS = 16
 SAME_NUMBER = 1e-4  # largest relative difference of a number that two gradients show
 UNCHANGED = 1e-6  # largest distance from 1 of a factor that only rounding causes
 
@@ -89,5 +91,9 @@ def _find_change(
             errors = SAME_NUMBER * factor, SAME_NUMBER * abs(decay)
             if is_explained(before, after, weight, (factor, decay), errors):
                 return factor, decay
-    only_factor = find_factor(before, after)
-    return (only_factor, 0.0) if only_factor is not None else find_decay(before, after, read_weight())
+    factor_alone = find_factor(before, after)
+    numbers = (factor_alone, 0.0) if factor_alone is not None else find_decay(before, after, read_weight())
+    if numbers is None:
+        noisy_factor = find_factor(before, after, NOISE_ROUNDINGS) or 1.0
+        numbers = (noisy_factor, 0.0) if abs(noisy_factor - 1) > SAME_NUMBER else None
+    return numbers

@@ -22,9 +22,9 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
                              received in the first micro-batch
     gradient/NAME            gradient that the optimizer received
     gradient_unclipped/NAME  gradient before the script clipped it or changed it in another way; absent if it did not,
-                             if that was not seen, or if clip_factors and decays of the step have the numbers by which
-                             gradient/NAME differs from it: it is the factor times this gradient, plus the decay times
-                             the weight before the step
+                             if that was not seen, if an earlier step has one that the script changed in the same way,
+                             or if clip_factors and decays of the step have the numbers by which gradient/NAME differs
+                             from it: the factor times this gradient, plus the decay times the weight before the step
     gradient_local/NAME      gradient of this rank before the reduction, in the files of the steps up to the first
                              update, which may be skipped; absent with one rank, or if it was not seen
     weight/NAME              weights, buffers and variables after the step

@@ -33,9 +33,9 @@ def build_cnn(weights: Arrays) -> nn.Module:
     return model
 
 
-def make_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(name: str, model: nn.Module, decay: float = 0.0) -> torch.optim.Optimizer:
     if name == "mlp":
-        return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=decay)
     return torch.optim.AdamW(model.parameters(), 1e-2, weight_decay=0.01, eps=1e-7)
 
 
@@ -46,9 +46,11 @@ def iterate_batches(name: str, arrays: Arrays, parts: int = 1) -> Iterator[list[
         yield list(zip(x.chunk(parts), y.chunk(parts), strict=True))
 
 
-def train(name: str, arrays: Arrays, path: Path, parts: int = 1, max_norm: float | None = None) -> None:
+def train(
+    name: str, arrays: Arrays, path: Path, parts: int = 1, max_norm: float | None = None, decay: float = 0.0
+) -> None:
     model = {"mlp": build_mlp, "cnn": build_cnn}[name](arrays)
-    optimizer = make_optimizer(name, model)
+    optimizer = make_optimizer(name, model, decay)
     Recorder(str(path), model, optimizer)
     for micro_batches in iterate_batches(name, arrays, parts):
         optimizer.zero_grad()
@@ -79,6 +81,7 @@ def main() -> None:
         "torch loop": lambda path: train("mlp", arrays, path),
         "torch accumulation": lambda path: train("mlp", arrays, path, parts=2),
         "torch clipped": lambda path: train("mlp", arrays, path, max_norm=0.2),
+        "torch decay": lambda path: train("mlp", arrays, path, decay=0.01),
         "torch cnn": lambda path: train("cnn", arrays, path),
         "accelerate": lambda path: train_by_accelerate(arrays, path),
     }

@@ -106,13 +106,19 @@ def fit_mirrored(path: Path, arrays: Arrays, **options: object) -> None:
     model.fit(dataset, verbose=0, callbacks=[FitRecorder(str(path))])
 
 
-def loop(path: Path, arrays: Arrays, name: str = "mlp", order: int = 1, compiled: bool = True) -> None:
+def loop(
+    path: Path, arrays: Arrays, name: str = "mlp", order: int = 1, compiled: bool = True, decay: float = 0.0
+) -> None:
     model, optimizer, loss_function = build(name, arrays), make_optimizer(name), make_loss()
 
     def train_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = loss_function(y, model(x, training=True))
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))  # noqa: B905
+        weights = model.trainable_variables
+        gradients = tape.gradient(loss, weights)
+        if decay:
+            gradients = [gradient + decay * weight for gradient, weight in zip(gradients, weights, strict=True)]
+        optimizer.apply_gradients(zip(gradients, weights, strict=True))
         return loss
 
     step = tf.function(train_step) if compiled else train_step
@@ -155,6 +161,7 @@ HALVES: dict[str, Callable[[Path, Arrays], None]] = {
     "loop, cnn": lambda path, arrays: loop(path, arrays, name="cnn"),
     "loop, eager": lambda path, arrays: loop(path, arrays, compiled=False),
     "loop, reversed batches": lambda path, arrays: loop(path, arrays, order=-1),
+    "loop, decay": lambda path, arrays: loop(path, arrays, decay=0.01),
     "loop, mirrored": loop_mirrored,
 }
 PAIRS = [
@@ -165,6 +172,7 @@ PAIRS = [
     ("loop, cnn", "torch cnn"),
     ("fit", "torch loop"), ("torch loop", "loop"), ("fit, mirrored", "torch loop"), ("fit", "torch accumulation"),
     ("fit, accumulation", "torch accumulation"), ("torch clipped", "fit, clipped"), ("fit, train_step", "accelerate"),
+    ("torch decay", "loop, decay"),
 ]  # fmt: skip
 
 

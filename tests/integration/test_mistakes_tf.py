@@ -55,6 +55,9 @@ STEP = "loss_function(y, model(x, training=True))"
 IMAGES = "x, y = draw_images(80, seed=0)\n"
 AVERAGE = "tf.nn.compute_average_loss(losses, global_batch_size=16)"
 CLIP = "        gradients, _ = tf.clip_by_global_norm(gradients, 1.0)\n"
+UNCLIPPED = "        optimizer.apply_gradients("
+SMALL_CLIP = CLIP.replace("1.0", "0.2")
+DECAY = "        gradients = [tf.identity(g) + 0.1 * v for g, v in zip(gradients, model.trainable_variables)]\n"
 POLICY = "    keras.utils.set_random_seed(42)"
 MISTAKES = {
     "from_logits forgotten": Mistake(LOOP, {LOGITS: "SparseCategoricalCrossentropy("}, "loss from_logits"),
@@ -96,6 +99,27 @@ MISTAKES = {
     "clipped per variable": Mistake(FIT, {"global_clipnorm": "clipnorm"}, "hyperparameters clipped_per_variable"),
     "clipped by value": Mistake(FIT, {"global_clipnorm": "clipvalue"}, "hyperparameters clipped_by_value"),
     "not clipped": Mistake(LOOP, {CLIP: ""}, "hyperparameters not_clipped"),
+    "clipped per variable by the script": Mistake(
+        LOOP,
+        {SMALL_CLIP: "        gradients = [tf.clip_by_norm(g, 0.2) for g in gradients]\n"},
+        "hyperparameters clipped_per_variable",
+        {CLIP: SMALL_CLIP},
+    ),
+    "decay by the script": Mistake(
+        LOOP, {CLIP: CLIP + DECAY}, "hyperparameters weight_decay", consequences=("repeated_indices",)
+    ),
+    "decay before clipping": Mistake(
+        LOOP,
+        {SMALL_CLIP + DECAY: DECAY + SMALL_CLIP},
+        "hyperparameters decay_before_clipping",
+        {CLIP: SMALL_CLIP + DECAY},
+    ),
+    "gradients masked": Mistake(
+        LOOP,
+        {UNCLIPPED: f"        gradients = [tf.where(g > 0, g, 0.0) for g in gradients]\n{UNCLIPPED}"},
+        "hyperparameters changed_gradients",
+        {CLIP: "        gradients = [tf.convert_to_tensor(g) for g in gradients]\n"},
+    ),
     "rate per epoch": Mistake(
         FIT,
         {
@@ -138,6 +162,7 @@ MISTAKES = {
 TRIED_BY_CI = (
     "from_logits forgotten",
     "clipped per variable",
+    "decay before clipping",
     "moving average of weights",
     "frozen",
     "epsilon of BatchNormalization",

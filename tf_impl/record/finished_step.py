@@ -38,6 +38,8 @@ class FinishedStep:
             micro-batches of the step follow.
         is_skipped: Whether the optimizer skipped its update because the scaled gradients were not finite.
         implied: The names of the variables whose gradients the slots imply, also in the next step.
+        has_stored_changes: Whether `read_gradients` returned gradients that the script then changed in another way than
+            by a factor and a decay.
     """
 
     def __init__(self, step: Step, optimizer: Optimizer, iterations: int, variables: Mapping[str, Any]) -> None:
@@ -58,6 +60,7 @@ class FinishedStep:
         self.has_updated = updates > 0 or self.is_skipped
         self._updates, self._iterations, self._variables = updates, iterations, variables
         self.implied: Collection[str] = ()
+        self.has_stored_changes = False
 
     def read_gradients(self, tolerance: float, note: Callable[[str], None]) -> Arrays:
         """Return the gradients of the update by their names in a record, and set clip_factors and max_norm of the step.
@@ -95,6 +98,7 @@ class FinishedStep:
         if self._has_known_changes(accumulated):
             assert step.changes is not None
             step.clip_factors, step.decays = step.changes.factors, step.changes.decays
+            self.has_stored_changes = bool(step.changes.others)
             arrays.update({f"gradient_unclipped/{name}": array for name, array in step.changes.others.items()})
         elif (is_clipped or difference > tolerance) and step.is_exact:  # else, dropout masks may differ
             raw = add_gradients([*step.unclipped.values()] or from_tape) if step.max_norm is not None else received

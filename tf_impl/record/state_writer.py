@@ -27,7 +27,7 @@ class StateWriter:
             optimizer: The optimizer.
         """
         self._writer, self._model, self._optimizer = writer, model, optimizer
-        self._has_started, self._has_updated = False, False
+        self._has_started, self._has_updated, self._has_changes = False, False, False
 
     @property
     def is_built(self) -> bool:
@@ -69,10 +69,13 @@ class StateWriter:
             self._writer.note(sentence)
         if step.number == 1:
             self._write_operations(observer.operations)
+        if self._has_changes and step.changes is not None:
+            step.changes.others.clear()  # one step shows how the script changes the gradients
         arrays: Arrays = {**finished.read_gradients(tolerance, self._writer.note), **self._view_weights()}
         if not (finished.is_skipped or self._has_updated):
             self._has_updated = True
             arrays.update(view_slots(self._optimizer, self.name_variables()))
+        self._has_changes = self._has_changes or finished.has_stored_changes
         observer.implied.names = finished.implied
         self._writer.write_step(step.describe(finished.is_skipped), {**arrays, **step.name_batch_arrays()})
 

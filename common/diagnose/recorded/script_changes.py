@@ -57,6 +57,8 @@ class ScriptChanges:
         decays: dict[str, float] = {}
         for name, decay, _, error in sorted(best.values(), key=lambda sample: (not sample.decay, sample.error)):
             constant = next((x for x in constants if abs(x - decay) <= max(SAME_DECAY * abs(x), ERRORS * error)), None)
+            if decay and constant is None and abs(decay) <= 2 * ERRORS * error:
+                continue  # a rounding error may look like a decay
             if decay and constant is None:
                 constant = float(f"{decay:.{DIGITS}g}")
                 constants.append(constant)
@@ -111,10 +113,12 @@ class ScriptChanges:
         numbers = {step: self._get_numbers(step) for step in self._record.steps}
         if not any(decays for _, decays in numbers.values()):
             return []
+        unexplained = {
+            name for step in numbers for name in self._record.ranks[0].open_step(step).select("gradient_unclipped")
+        }
         samples = []
         for step, (factors, decays) in numbers.items():
             weights = self._record.ranks[0].open_before(step).select("weight")
-            unexplained = self._record.ranks[0].open_step(step).select("gradient_unclipped")
             for name, gradient in self._gradients.read(step).items():
                 norm = compute_norm(weights[name]) if name in weights and name not in unexplained else 0.0
                 if norm and (gradient.size >= MIN_EXPLAINED_SIZE or name in decays):

@@ -73,13 +73,15 @@ def have_equal_decays(pair: RecordPair, paired: Sequence[PairedSettings]) -> boo
         pair: The records.
         paired: The settings of each pair of parameters.
     """
-    if any(x.decay_matters and x.is_decoupled for _, a, b in paired for x in (a, b)):
+    differing = [(match, abs(a.weight_decay - b.weight_decay)) for match, a, b in paired]
+    are_coupled = not any(x.decay_matters and x.is_decoupled for _, a, b in paired for x in (a, b))
+    if not are_coupled or not any(decay for _, decay in differing):
         return False
     step, norm, penalty = pair.steps[0], 0.0, 0.0
     weights = pair.a.read_weights(step - 1)
-    for match, a, b in paired:
-        if a.weight_decay != b.weight_decay and (weight := match.read_a(weights)) is not None:
-            squares, decay = float(np.square(weight.astype(np.float64)).sum()), abs(a.weight_decay - b.weight_decay)
+    for match, decay in differing:
+        if decay and (weight := match.read_a(weights)) is not None:
+            squares = float(np.square(weight.astype(np.float64)).sum())
             norm, penalty = float(np.hypot(norm, decay * np.sqrt(squares))), penalty + 0.5 * decay * squares
     if not are_directions_equal(pair, step, norm):
         return False

@@ -103,6 +103,12 @@ def test_no_decay_explains_another_change(change: Callable[[np.ndarray], np.ndar
     assert find_decay(GRADIENT, change(GRADIENT), WEIGHT) is None
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.5, 0.3])
+def test_rounding_errors_are_no_decay(factor: float) -> None:
+    numbers = find_decay(GRADIENT, GRADIENT * np.float32(factor), WEIGHT)
+    assert numbers == (pytest.approx(factor, rel=1e-6), 0)
+
+
 def test_weights_parallel_to_the_gradient_give_no_two_numbers() -> None:
     assert find_decay(GRADIENT, (GRADIENT * np.float32(3)).round(2), GRADIENT) is None
 
@@ -134,3 +140,11 @@ def test_small_gradients_change_as_the_large_ones() -> None:
     assert changes.factors == {}
     assert changes.decays == {name: pytest.approx(0.1, rel=1e-4) for name in before}
     assert find(before, {**after, "bias": before["bias"] * 3}).factors == {"bias": pytest.approx(3)}
+
+
+def test_a_sum_over_tokens_that_is_clipped_has_a_factor() -> None:
+    tokens = np.random.default_rng(2).normal(size=(3, 300, 200)).astype(np.float32)
+    before, after = {"table": tokens.sum(0)}, {"table": (tokens * np.float32(0.3)).sum(0)}
+    changes = find_changes(before, after, lambda name: WEIGHT)
+    assert (changes.factors, changes.decays) == ({"table": pytest.approx(0.3, rel=1e-5)}, {})
+    assert find_changes(before, {"table": after["table"] + np.float32(0.01) * WEIGHT}, lambda name: WEIGHT).others
