@@ -132,7 +132,7 @@ def restore_gradients(
     decays, weights, restored = decays or {}, weights or {}, {}
     for name in dict.fromkeys([*factors, *decays]):
         decay, weight = decays.get(name, 0.0), weights.get(name)
-        if name not in changed or (decay and weight is None):
+        if name not in changed or (decay and (weight is None or weight.shape != changed[name].shape)):
             continue
         with np.errstate(over="ignore"):
             gradient = changed[name].astype(np.float64)

@@ -95,7 +95,7 @@ class FinishedStep:
         if difference > tolerance and step.is_exact:
             note(notes.DIFFERENT_GRADIENTS.format(step.number, difference))
         arrays: Arrays = {f"gradient/{name}": array for name, array in used.items()}
-        if self._has_known_changes(accumulated):
+        if self._has_known_changes(accumulated) and self._add_optimizer_clipping(received, used):
             assert step.changes is not None
             step.clip_factors, step.decays = step.changes.factors, step.changes.decays
             self.has_stored_changes = bool(step.changes.others)
@@ -117,14 +117,25 @@ class FinishedStep:
             accumulated: The number of contexts whose gradients the optimizer adds.
         """
         step, changes = self._step, self._step.changes
-        if changes is None or accumulated > 1 or not step.is_exact or has_clipping(self._optimizer):
+        if changes is None or accumulated > 1 or not step.is_exact:
             return False
-        count = len(step.micro_batches)
+        count, is_clipped = len(step.micro_batches), has_clipping(self._optimizer)
         if changes.others:
-            return count == 1 and step.max_norm is None
+            return count == 1 and step.max_norm is None and not is_clipped
         if count > 1 and not changes.divide(count, step.received[0]):
             return False
-        return bool(changes.decays) or (bool(changes.factors) and not step.unclipped)
+        return bool(changes.decays) or (bool(changes.factors) and not step.unclipped and not is_clipped)
+
+    def _add_optimizer_clipping(self, received: Gradients, used: Gradients) -> bool:
+        """Multiply what the script changes by the factors of the optimizer's clipping. Return whether all are known."""
+        changes = self._step.changes
+        assert changes is not None
+        clipped = [name for name in used if used[name].any()] if has_clipping(self._optimizer) else []
+        factors = {name: find_factor(received[name], used[name], NOISE_ROUNDINGS) for name in clipped}
+        for name, factor in factors.items():
+            changes.factors[name] = changes.factors.get(name, 1.0) * (factor or 1.0)
+            changes.decays.update({name: changes.decays[name] * (factor or 1.0)} if name in changes.decays else {})
+        return None not in factors.values()
 
     def _name_unclipped(self, gradients: Gradients, used: Gradients) -> Arrays:
         """Return the gradients before clipping, except those for which `used = factor * gradient`: note these factors.

@@ -96,7 +96,8 @@ def _have_equal_directions(pair: RecordPair, unknown: list[RecordedSide]) -> boo
         norm = 0.0
         for side in unknown:
             before, after = side.changes.read_clipping(step)
-            gaps = [float(np.linalg.norm(array - after[name])) for name, array in before.items() if name in after]
+            paired = [(x, after[name]) for name, x in before.items() if name in after and x.shape == after[name].shape]
+            gaps = [float(np.linalg.norm(x - y)) for x, y in paired]
             norm = float(np.linalg.norm([norm, *gaps]))
         if norm:
             return are_directions_equal(pair, step, norm)
@@ -112,6 +113,8 @@ def _explain_change(before: dict[str, np.ndarray], after: dict[str, np.ndarray])
     """
     pairs = [(array.astype(np.float64), after[name].astype(np.float64)) for name, array in before.items()]
     limit = max(float(np.abs(received).max(initial=0)) for _, received in pairs)
+    if not limit:  # as in variables that the script freezes
+        return Clipping(UNKNOWN, None)
     if all(is_close(np.clip(array, -limit, limit), received, CLOSE) for array, received in pairs):
         return Clipping(VALUE, limit)
     norms = [(float(np.linalg.norm(array)), float(np.linalg.norm(received))) for array, received in pairs]

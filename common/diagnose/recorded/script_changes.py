@@ -79,7 +79,7 @@ class ScriptChanges:
             return False
         if not np.allclose(factors, factors[0], rtol=10 * SAME_FACTOR):
             return _measure_spread(samples, factors) < _measure_spread(samples, np.ones(len(factors)))
-        step = next(step for step in self._record.steps if self._get_numbers(step)[1])
+        step = next(step for step in self._record.steps if any(self._get_numbers(step)[0].get(x.name) for x in samples))
         limit = self._record.get_step_facts(step)[0]["max_norm"]
         norms = [_global_norm(read(step)) for read in (self._gradients.read, self._gradients.read_without_decay)]
         return limit is not None and abs(norms[0] - limit) < abs(norms[1] - limit)

@@ -41,7 +41,9 @@ def _read_side(side: RecordedSide, step: int) -> dict[str, np.ndarray]:
     settings, weights, directions = read_optimizer_settings(side), side.read_weights(step - 1), {}
     for name, gradient in side.gradients.read(step).items():
         directions[name] = gradient.astype(np.float64)
-        group = settings.get(name)
-        if group is not None and group.decay_matters and not group.is_decoupled and name in weights:
-            directions[name] += group.weight_decay * weights[name]
+        group, weight = settings.get(name), weights.get(name)
+        if group is None or weight is None or weight.shape != gradient.shape:
+            continue
+        if group.decay_matters and not group.is_decoupled:
+            directions[name] += group.weight_decay * weight
     return directions

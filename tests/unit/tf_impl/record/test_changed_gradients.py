@@ -11,7 +11,9 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.walk import diagnose_records
+from common.recording.record_reader import open_record
 from tf_impl.record import Recorder
 
 DATA = np.random.default_rng(0).standard_normal((24, 5)).astype("float32")
@@ -135,6 +137,17 @@ def test_the_place_of_a_decay_beside_a_clipping_is_known(edit: Edit, place: str,
     reference = train(tmp_path / "a", lambda g, v: decay(clip(g, v), v))
     causes = diagnose_records(reference, train(tmp_path / "b", edit)).causes
     assert [cause.cause for cause in causes] == (["decay_before_clipping"] if place == "B" else [])
+
+
+@pytest.mark.parametrize("argument", ["clipnorm", "global_clipnorm"])
+def test_a_decay_that_the_optimizer_clips(argument: str, tmp_path: Path) -> None:
+    optimizers = [keras.optimizers.SGD(0.1, momentum=0.9, **{argument: 0.1}) for _ in range(2)]
+    decayed = train(tmp_path / "a", decay, optimizer=optimizers[0])
+    side = RecordedSide("a", open_record(decayed))
+    assert side.changes.is_decay_clipped
+    assert [*side.changes.decays.values()] == [pytest.approx(DECAY, rel=1e-3)] * 4
+    causes = diagnose_records(decayed, train(tmp_path / "b", lambda g, _: g, optimizer=optimizers[1])).causes
+    assert [cause.cause for cause in causes] == ["no_weight_decay"]
 
 
 def test_the_record_of_a_decay_is_as_large_as_without(tmp_path: Path) -> None:

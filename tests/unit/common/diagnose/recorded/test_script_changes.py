@@ -103,6 +103,7 @@ def diagnose(tmp_path: Path, a: NumpyScript, b: NumpyScript) -> Diagnosis:
 
 UNCHANGED = NumpyScript(optimizer="sgd", decay=0.0)
 SGD = NumpyScript(optimizer="sgd", decay=0.01)
+FROZEN = NumpyScript(optimizer="sgd", decay=0.0, frozen=("fc1.bias",))
 UNDECAYED = NumpyScript(optimizer="sgd", decay=0.01, undecayed=("fc1.bias", "fc2.bias"))
 CLEAN = {
     "decay": (SGD, make(decay)),
@@ -114,6 +115,7 @@ CLEAN = {
     "clipping in both": (make(clip), make(clip)),
     "clipping and decay": (NumpyScript(optimizer="sgd", decay=0.01, max_norm=0.1), make(clip_then_decay)),
     "decay and clipping in both": (make(decay_then_clip), make(decay_then_clip)),
+    "frozen by zeros": (FROZEN, make(lambda g, w: g | {"fc1.bias": np.zeros_like(g["fc1.bias"])})),
     "mask in both": (make(mask), make(mask)),
     "scale in both": (make(lambda g, w: {name: x / 2 for name, x in g.items()}),) * 2,
 }
