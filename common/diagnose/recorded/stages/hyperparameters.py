@@ -132,9 +132,9 @@ def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
         stage.add_cause(cause, side, name, sentence, confirmed=False)
     clipping_decay = [side.name for side in pair.sides if side.changes.is_decay_clipped]
     if len(clipping_decay) == 1 and all(have_decay) and not pair.compares_directions:
-        name, other = clipping_decay[0].upper(), "A" if clipping_decay[0] == "b" else "B"
+        name, counterpart = ("A", "B") if clipping_decay[0] == "a" else ("B", "A")
         stage.add_mismatch("place of the weight decay")
-        sentence = f"{name} adds the weight decay to the gradients before it clips them, and {other} afterwards"
+        sentence = f"{name} adds the weight decay to the gradients before it clips them, and {counterpart} afterwards"
         stage.add_cause("decay_before_clipping", clipping_decay[0], "weight_decay", sentence)
 
 

@@ -40,7 +40,7 @@ def pair_settings(pair: RecordPair) -> list[PairedSettings]:
 
 
 def _add_decay(
-    side: RecordedSide, name: str, settings: OptimizerSettings, other: OptimizerSettings
+    side: RecordedSide, name: str, settings: OptimizerSettings, counterpart: OptimizerSettings
 ) -> OptimizerSettings:
     """Return the settings of a parameter with the decay that the script adds.
 
@@ -48,13 +48,14 @@ def _add_decay(
         side: The side.
         name: The name of the parameter.
         settings: The settings of its optimizer.
-        other: The settings of the other side, which count if the gradients do not show whether the script decays it.
+        counterpart: The settings of the other side, which count if the gradients do not show whether the script decays
+            the parameter.
     """
     decays = side.changes.decays
     if not decays:
         return settings
     if name not in decays:
-        return replace(settings, weight_decay=other.weight_decay, is_decoupled=other.is_decoupled)
+        return replace(settings, weight_decay=counterpart.weight_decay, is_decoupled=counterpart.is_decoupled)
     is_decoupled = settings.is_decoupled and settings.decay_matters
     return replace(settings, weight_decay=settings.weight_decay + decays[name], is_decoupled=is_decoupled)
 
